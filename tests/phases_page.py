@@ -117,6 +117,6 @@ def build_phase_table(name: str) -> str:
 
 
 def row(case: str, label: str) -> list[str]:
-    judged = verdict(case)
-    first = judged["message"].splitlines()[0].replace("|", r"\|").replace("<", "&lt;")
-    return [label, code(judged["phase"]), code(judged["reason"]), code(judged["cause"] or ""), first]
+    result = verdict(case)
+    first = result["message"].splitlines()[0].replace("|", r"\|").replace("<", "&lt;")
+    return [label, code(result["phase"]), code(result["reason"]), code(result["cause"] or ""), first]

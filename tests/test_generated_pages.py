@@ -76,7 +76,7 @@ def test_generated_parts_match_the_list_of_parts() -> None:
 
 
 def test_each_phase_is_documented() -> None:
-    told = {phases_page.verdict(case)["phase"] for cases in phases_page.TABLES.values() for case in cases}
-    assert told == {phase.value for phase in Phase} - {"UNDEFINED"}
+    phases = {phases_page.verdict(case)["phase"] for cases in phases_page.TABLES.values() for case in cases}
+    assert phases == {phase.value for phase in Phase} - {"UNDEFINED"}
     page = (DOCS / "reference/phases.md").read_text()
-    assert [f"| `{phase}` |" in page for phase in sorted(told)] == [True] * len(told)
+    assert [f"| `{phase}` |" in page for phase in sorted(phases)] == [True] * len(phases)

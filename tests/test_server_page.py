@@ -40,10 +40,10 @@ def table(heading: str, columns: int) -> list[list[str]]:
 def type_of(reader: Any) -> str:
     if reader in TYPES:
         return TYPES[reader]
-    said = inspect.getclosurevars(reader).nonlocals
-    if "words" in said:
-        return " or ".join(f"`{word}`" for word in said["words"])
-    return f"{said['least']} to {said['most']}"
+    closure = inspect.getclosurevars(reader).nonlocals
+    if "words" in closure:
+        return " or ".join(f"`{word}`" for word in closure["words"])
+    return f"{closure['least']} to {closure['most']}"
 
 
 def default_of(key: str) -> str:

@@ -86,9 +86,9 @@ def test_broken_link_or_unlisted_page_fails_the_build(tmp_path: Path) -> None:
     (source / "docs/README.md").write_text(index)
     done = built(source, tmp_path / "target")
     # Only the files are compared. Sphinx 8, the version for Python 3.10, does not name all kinds of warnings.
-    said = re.findall(r"source/(\S+?\.md)\S* WARNING: ", done.stderr)
+    pages = re.findall(r"source/(\S+?\.md)\S* WARNING: ", done.stderr)
     assert done.returncode != 0
-    assert sorted(said) == [
+    assert sorted(pages) == [
         "README.md",
         "docs/decisions/README.md",
         "docs/forgotten.md",

@@ -58,9 +58,9 @@ def nodes(expression: Expr) -> list[Expr]:
     return found
 
 
-@pytest.mark.parametrize("said", [*expressions()])
-def test_each_expression_uses_existing_metrics_and_labels(said: str) -> None:
-    parts = nodes(promql_parser.parse(said))
+@pytest.mark.parametrize("expression", [*expressions()])
+def test_each_expression_uses_existing_metrics_and_labels(expression: str) -> None:
+    parts = nodes(promql_parser.parse(expression))
     selectors = [each for each in parts if isinstance(each, VectorSelector)]
     assert selectors
     for selector in selectors:

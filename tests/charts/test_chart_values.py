@@ -107,15 +107,15 @@ def test_schedulers_with_companion_objects_have_rules_for_them() -> None:
 
 
 def test_chart_version_matches_the_package() -> None:
-    (said,) = (
+    (version,) = (
         keyword.value.value
         for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == "version" and isinstance(keyword.value, ast.Constant)
     )
-    assert chart_files.read("Chart.yaml")["appVersion"] == said
-    assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == said
+    assert chart_files.read("Chart.yaml")["appVersion"] == version
+    assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == version
 
 
 def test_chart_rules_match_the_table_of_the_page() -> None:
@@ -131,10 +131,10 @@ def test_chart_rules_match_the_table_of_the_page() -> None:
         # The column of API groups may also name the scheduler.
         apis -= {*ADAPTERS, "for"}
         listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
-    said = chart_files.read("files/rules.yaml")
-    parts = [*said["server"], *said["gangs"], *said["dryRuns"]]
-    parts += [*said["operators"], *said["gangsEverywhere"], *said["clusterRuntimes"]]
-    parts += said["groups"].values()
+    rules = chart_files.read("files/rules.yaml")
+    parts = [*rules["server"], *rules["gangs"], *rules["dryRuns"]]
+    parts += [*rules["operators"], *rules["gangsEverywhere"], *rules["clusterRuntimes"]]
+    parts += rules["groups"].values()
     ours = [uses({*rule["apiGroups"]}, rule["resources"], rule["verbs"]) for rule in parts]
     assert listed == set().union(*ours)
 
@@ -156,10 +156,10 @@ def test_watched_kinds_have_list_and_watch_rules() -> None:
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("none", False), ("kueue", False), ("auto", True)])
 def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, tries_pod: bool) -> None:
-    said = chart_files.read("files/rules.yaml")
+    rules = chart_files.read("files/rules.yaml")
     permitted = {
         (group, plural, verb)
-        for rule in (*said["server"], *(said["dryRuns"] if tries_pod else ()))
+        for rule in (*rules["server"], *(rules["dryRuns"] if tries_pod else ()))
         for group in rule["apiGroups"]
         for plural in rule["resources"]
         for verb in rule["verbs"]

@@ -25,47 +25,47 @@ def a_job(name: str) -> dict[str, Any]:
 
 def a_pod(job: str) -> dict[str, Any]:
     labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/job-name": job}
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     return {
         "kind": "Pod",
         "metadata": {"name": f"{job}-worker-0", "labels": labels},
-        "status": {"phase": "Pending", "conditions": [{**said, "message": message}]},
+        "status": {"phase": "Pending", "conditions": [{**condition, "message": message}]},
     }
 
 
 NAMESPACE = yaml.safe_dump({"kind": "List", "items": [a_job("a"), a_job("b"), a_pod("b")]})
 
 
-def explain(*arguments: str, said: str = NAMESPACE) -> Result:
-    return CliRunner().invoke(kfpytorch, ["explain", "-", "--now", NOW, *arguments], input=said)
+def explain(*arguments: str, stdin: str = NAMESPACE) -> Result:
+    return CliRunner().invoke(kfpytorch, ["explain", "-", "--now", NOW, *arguments], input=stdin)
 
 
 @pytest.mark.parametrize(("job", "phase"), [("a", "INITIALIZING"), ("b", "WAITING_FOR_RESOURCES")])
 def test_selected_job_is_explained_with_its_own_pods(job: str, phase: str) -> None:
-    told = explain("--job", job)
-    assert (told.exit_code, told.output.split()[0]) == (0, phase)
+    result = explain("--job", job)
+    assert (result.exit_code, result.output.split()[0]) == (0, phase)
 
 
 def test_list_items_without_a_kind_are_read() -> None:
     pod = {key: value for key, value in a_pod("a").items() if key != "kind"}
     pods = {"kind": "PodList", "items": [pod, 7]}
-    told = explain(said=yaml.safe_dump_all([{"kind": "PyTorchJobList", "items": [a_job("a")]}, pods]))
-    assert told.output.startswith("WAITING_FOR_RESOURCES")
+    result = explain(stdin=yaml.safe_dump_all([{"kind": "PyTorchJobList", "items": [a_job("a")]}, pods]))
+    assert result.output.startswith("WAITING_FOR_RESOURCES")
 
 
 def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "lastTransitionTime": NOW})
-    told = explain(str(tmp_path / "outputs.pb"), said=yaml.safe_dump(job))
-    assert told.output.startswith("SUCCEEDED")
+    result = explain(str(tmp_path / "outputs.pb"), stdin=yaml.safe_dump(job))
+    assert result.output.startswith("SUCCEEDED")
 
 
 def an_event(about: str) -> dict[str, Any]:
     message = f'pods "{about}" is forbidden: exceeded quota: gpus'
-    said = {"kind": "Event", "type": "Warning", "reason": "FailedCreatePod", "message": message}
-    return {**said, "involvedObject": {"kind": "PyTorchJob", "name": about}}
+    event = {"kind": "Event", "type": "Warning", "reason": "FailedCreatePod", "message": message}
+    return {**event, "involvedObject": {"kind": "PyTorchJob", "name": about}}
 
 
 def a_group(owner: str) -> dict[str, Any]:
@@ -80,10 +80,11 @@ def a_group(owner: str) -> dict[str, Any]:
 @pytest.mark.parametrize("foreign", [an_event("b"), an_event("a-b-worker-0"), a_group("b")])
 def test_events_and_pod_groups_of_other_jobs_are_ignored(foreign: dict[str, Any]) -> None:
     namespace = [a_job("a"), a_job("b"), a_job("a-b")]
-    told, alone = (
-        explain("--job", "a", said=yaml.safe_dump_all([*namespace, *more])).output for more in ([foreign], [])
+    output, alone = (
+        explain("--job", "a", stdin=yaml.safe_dump_all([*namespace, *more])).output
+        for more in ([foreign], [])
     )
-    assert told == alone
+    assert output == alone
 
 
 @pytest.mark.parametrize(
@@ -96,12 +97,12 @@ def test_events_and_pod_groups_of_other_jobs_are_ignored(foreign: dict[str, Any]
     ],
 )
 def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase: str) -> None:
-    told = explain("--job", "a", said=yaml.safe_dump_all([a_job("a"), a_job("b"), own]))
-    assert told.output.startswith(phase)
+    result = explain("--job", "a", stdin=yaml.safe_dump_all([a_job("a"), a_job("b"), own]))
+    assert result.output.startswith(phase)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "code", "error"),
+    ("arguments", "text", "code", "error"),
     [
         ((), NAMESPACE, 2, "there is more than one job; add --job with one of: a, b"),
         (("--job", "c"), NAMESPACE, 2, "there is no job c; add --job with one of: a, b"),
@@ -117,19 +118,19 @@ def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase
     ],
 )
 def test_input_error_is_reported_on_one_line(
-    arguments: tuple[str, ...], said: str, code: int, error: str
+    arguments: tuple[str, ...], text: str, code: int, error: str
 ) -> None:
-    told = explain(*arguments, said=said)
-    assert (told.exit_code, told.stdout, told.stderr.startswith(f"Error: {error}")) == (code, "", True)
-    assert told.stderr.count("\n") == 1
+    result = explain(*arguments, stdin=text)
+    assert (result.exit_code, result.stdout, result.stderr.startswith(f"Error: {error}")) == (code, "", True)
+    assert result.stderr.count("\n") == 1
 
 
 def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(
         "kfpytorch: {logs: {templates: [{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}]}}"
     )
-    told = explain("--job", "a", "-o", "json", "--settings", str(tmp_path / "settings.yaml"))
-    assert json.loads(told.stdout) == {
+    result = explain("--job", "a", "-o", "json", "--settings", str(tmp_path / "settings.yaml"))
+    assert json.loads(result.stdout) == {
         "cause": None,
         "logs": [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}],
         "message": "0 of 1 replicas ready",
@@ -152,17 +153,17 @@ def test_batch_mode_rejects_other_arguments() -> None:
 
 def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("{default-cpu: 1, kfpytorch: {judgin: {}}}")
-    told = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))
-    assert told.exit_code == 1
-    assert told.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
+    result = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
 
 
 def test_batch_line_may_contain_settings() -> None:
     asked = {"id": 1, "job": a_job("b"), "pods": [a_pod("b")], "now": NOW}
     settings = ({}, {"kfpytorch": {"timeouts": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
-    said = "\n".join(json.dumps({**asked, "settings": each}) for each in settings)
-    told = CliRunner().invoke(kfpytorch, ["explain", "--batch"], input=said).output.splitlines()
-    phases = [json.loads(line).get("phase") for line in told]
+    lines = "\n".join(json.dumps({**asked, "settings": each}) for each in settings)
+    replies = CliRunner().invoke(kfpytorch, ["explain", "--batch"], input=lines).output.splitlines()
+    phases = [json.loads(line).get("phase") for line in replies]
     assert phases == ["WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", None, None]
-    problems = [json.loads(line)["problems"][0]["field"] for line in told[2:]]
+    problems = [json.loads(line)["problems"][0]["field"] for line in replies[2:]]
     assert problems == ["settings.default-cpu", "settings"]

@@ -114,11 +114,11 @@ def test_python_file_is_rendered_identically_without_torch(folder: Path) -> None
 
 def test_output_bytes_are_equal_in_each_locale(folder: Path) -> None:
     (folder / "settings.yaml").write_text("default-labels: {from: Zürich}", encoding="utf-8")
-    said = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
+    arguments = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = process(folder, *said, **ascii_only)
+    done = process(folder, *arguments, **ascii_only)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == render(*said).stdout_bytes
+    assert done.stdout == render(*arguments).stdout_bytes
     assert "from: Zürich".encode() in done.stdout
 
 
@@ -213,7 +213,7 @@ def test_missing_default_pod_template_is_a_warning(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "the file is missing; write: kfpytorch render FILE TASK"),
         (["task.pb", "--batch"], 2, "--batch reads all input from stdin; write it without FILE"),
@@ -246,10 +246,10 @@ def test_missing_default_pod_template_is_a_warning(folder: Path) -> None:
         (["task.pb", "-i", "epochs=1", "--pod-templates", "none.yaml"], 2, "No such file"),
     ],
 )
-def test_invalid_input_is_explained(folder: Path, arguments: list[str], code: int, said: str) -> None:
+def test_invalid_input_is_explained(folder: Path, arguments: list[str], code: int, message: str) -> None:
     done = render(*arguments)
     text = " ".join(done.stderr.replace("│", " ").split())
-    assert (done.exit_code, done.stdout, said in text) == (code, "", True), text
+    assert (done.exit_code, done.stdout, message in text) == (code, "", True), text
 
 
 def test_error_message_is_not_wrapped(folder: Path) -> None:

@@ -48,12 +48,12 @@ def problems(request: Any) -> list[str]:
 
 def test_each_line_gets_a_response_line_with_its_id() -> None:
     good, bad = encode_json(REQUEST), encode_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
-    said = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
-    assert [each["id"] for each in said] == ["a", None, None, 7, None, "a"]
-    assert [set(each) - {"id"} for each in said] == [
+    replies = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
+    assert [each["id"] for each in replies] == ["a", None, None, 7, None, "a"]
+    assert [set(each) - {"id"} for each in replies] == [
         *({"manifests"}, {"problems"}, {"problems"}, {"problems"}, {"problems"}, {"manifests"}),
     ]
-    assert said[3]["problems"] == [
+    assert replies[3]["problems"] == [
         {
             "field": "custom",
             "value": "{}",
@@ -141,8 +141,8 @@ def test_id_is_returned_unchanged(id_: Any) -> None:
     "line", [b'{"id": 7, "template": {"custom": NaN}}', b'{"id": "\\ud800"}', b"[7]", b"NaN"]
 )
 def test_response_to_invalid_json_has_no_id(line: bytes) -> None:
-    said = json.loads(reply_to_line(render_requests.render_manifests, line))
-    assert (said["id"], [each["field"] for each in said["problems"]]) == (None, [""])
+    reply = json.loads(reply_to_line(render_requests.render_manifests, line))
+    assert (reply["id"], [each["field"] for each in reply["problems"]]) == (None, [""])
 
 
 def test_request_nested_too_deeply_is_rejected() -> None:

@@ -27,10 +27,10 @@ def check(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 
 def as_json(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
-    told = check(*arguments, "-o", "json", env=env)
-    said: dict[str, Any] = json.loads(told.stdout)
-    assert said["ok"] is (told.exit_code == 0)
-    return said
+    result = check(*arguments, "-o", "json", env=env)
+    report: dict[str, Any] = json.loads(result.stdout)
+    assert report["ok"] is (result.exit_code == 0)
+    return report
 
 
 def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
@@ -38,15 +38,15 @@ def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     file.write_text(
         yaml.safe_dump({"server": {"drain-timeout": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}})
     )
-    told = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_MAX_CONCURRENT_RPCS": "9"})
-    assert told["problems"] == []
-    said = {key: (each["value"], each["source"]) for key, each in told["settings"].items()}
-    assert said["drain-timeout"] == ("5s", str(file))
-    assert said["max-concurrent-rpcs"] == (9, "KFPYTORCH_MAX_CONCURRENT_RPCS")
-    assert said["embedded.gpus"] == (0, "--gpus")
-    assert said["host"] == ("127.0.0.1", "default")
-    assert said["state-dir"] == (str(tmp_path / "state/kfpytorch"), "default")
-    assert said["embedded.cpus"] == (None, "default")
+    report = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_MAX_CONCURRENT_RPCS": "9"})
+    assert report["problems"] == []
+    values = {key: (each["value"], each["source"]) for key, each in report["settings"].items()}
+    assert values["drain-timeout"] == ("5s", str(file))
+    assert values["max-concurrent-rpcs"] == (9, "KFPYTORCH_MAX_CONCURRENT_RPCS")
+    assert values["embedded.gpus"] == (0, "--gpus")
+    assert values["host"] == ("127.0.0.1", "default")
+    assert values["state-dir"] == (str(tmp_path / "state/kfpytorch"), "default")
+    assert values["embedded.cpus"] == (None, "default")
 
 
 def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     limits = {"limits": {"cpu": "8"}}
     file.write_text(yaml.safe_dump({"plugins": {"k8s": k8s}, "task_resources": limits}))
-    told = as_json("-s", str(file))["settings"]
-    said = {
+    settings = as_json("-s", str(file))["settings"]
+    values = {
         key.removeprefix("plugins.k8s."): (each["value"], each["source"] == str(file))
-        for key, each in told.items()
+        for key, each in settings.items()
         if key.startswith("plugins.k8s.")
     }
-    assert {key: value for key, (value, is_set) in said.items() if is_set} == {
+    assert {key: value for key, (value, is_set) in values.items() if is_set} == {
         "default-cpus": "500m",
         "pod-pending-timeout": "300s",
         "kfpytorch.gang.scheduler": "kueue",
@@ -80,14 +80,14 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
         "kfpytorch.pod-security.by-namespace": {"infra-production": "off"},
         "kfpytorch.task-resources.limits": {"cpu": "8"},
     }
-    assert said["default-memory"] == ("1Gi", False)
-    assert said["kfpytorch.training-env"] == ({"NCCL_DEBUG": "WARN"}, False)
+    assert values["default-memory"] == ("1Gi", False)
+    assert values["kfpytorch.training-env"] == ({"NCCL_DEBUG": "WARN"}, False)
 
 
 def test_text_output_has_one_setting_per_line() -> None:
-    told = check("--memory", "1024Mi", "--images", "a=/v")
-    assert told.exit_code == 0
-    lines = dict(line.split(maxsplit=1) for line in told.stdout.splitlines() if len(line.split()) > 1)
+    result = check("--memory", "1024Mi", "--images", "a=/v")
+    assert result.exit_code == 0
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if len(line.split()) > 1)
     assert lines["embedded.memory"] == "1Gi  (--memory)"
     assert lines["embedded.images"] == '{"a":"/v"}  (--images)'
     assert lines["port"] == "0  (--port)"
@@ -98,11 +98,11 @@ def test_text_output_has_one_setting_per_line() -> None:
 def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({"server": {"hots": 1}, "plugins": {"k8s": {"scheduler-nam": "s"}}}))
-    told = check("-s", str(file), "--nodes", "0")
+    result = check("-s", str(file), "--nodes", "0")
     # An invalid option is an invalid command line; an invalid file is not.
-    assert (told.exit_code, check("-s", str(file)).exit_code) == (2, 1)
-    assert told.stdout == ""
-    assert told.stderr.splitlines() == [
+    assert (result.exit_code, check("-s", str(file)).exit_code) == (2, 1)
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
         "server.hots: 1",
         "  is not a setting; did you mean host?",
         "--nodes: '0'",
@@ -117,15 +117,15 @@ def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "No such file"), ("- a", "is not a mapping"), ("a: [", "is not YAML")]
+    ("content", "message"), [(None, "No such file"), ("- a", "is not a mapping"), ("a: [", "is not YAML")]
 )
-def test_invalid_settings_file_is_reported(tmp_path: Path, content: str | None, said: str) -> None:
+def test_invalid_settings_file_is_reported(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "s.yaml").write_text(content)
-    told = check("-s", str(tmp_path / "s.yaml"))
-    assert (told.exit_code, told.stdout) == (2 if content is None else 1, "")
-    assert f"settings {tmp_path}/s.yaml" in told.stderr
-    assert said in told.stderr
+    result = check("-s", str(tmp_path / "s.yaml"))
+    assert (result.exit_code, result.stdout) == (2 if content is None else 1, "")
+    assert f"settings {tmp_path}/s.yaml" in result.stderr
+    assert message in result.stderr
 
 
 def test_settings_file_without_server_settings_is_valid(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> 
     (tmp_path / "file").write_text("x y")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = [
+        arguments = [
             "--tls-certificate",
             "/absent",
             "--tls-key",
@@ -146,8 +146,8 @@ def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> 
             "--token-file",
             str(tmp_path / "file"),
         ]
-        told = as_json(*said, "--state-dir", str(tmp_path / "file/state"), "--port", port)
-    problems = {each["field"]: each["message"] for each in told["problems"]}
+        report = as_json(*arguments, "--state-dir", str(tmp_path / "file/state"), "--port", port)
+    problems = {each["field"]: each["message"] for each in report["problems"]}
     assert problems == {
         "server.tls.certificate": "/absent: No such file or directory",
         "server.token-file": f"{tmp_path}/file: contains no token; "
@@ -171,9 +171,9 @@ def test_device_file_is_rejected_and_not_read(key: str, flags: list[str]) -> Non
 
 
 def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) -> None:
-    told = check("-s", "/dev/zero")
-    assert (told.exit_code, told.stdout) == (2, "")
-    assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in told.stderr
+    result = check("-s", "/dev/zero")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in result.stderr
     (tmp_path / "t.yaml").write_text("- a")
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
@@ -191,9 +191,9 @@ def test_running_server_is_reported_as_a_note(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         here = server_file.ServerInfo(endpoint=f"127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid())
         server_file.write(state, here)
-        told = as_json("--port", here.endpoint.rpartition(":")[2])
-    assert told["problems"] == []
-    assert told["notes"] == [
+        report = as_json("--port", here.endpoint.rpartition(":")[2])
+    assert report["problems"] == []
+    assert report["notes"] == [
         f"a server with this state directory is running: {here.endpoint}, process {os.getpid()}"
     ]
 
@@ -208,13 +208,13 @@ KUBECONFIG = {
 
 def test_missing_kubeconfig_or_context_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    told = check("--cluster", "kubernetes", "--kubeconfig", str(file))
-    assert told.exit_code == 1
-    assert f"server.kubernetes.kubeconfig: {file}" in told.stderr
+    result = check("--cluster", "kubernetes", "--kubeconfig", str(file))
+    assert result.exit_code == 1
+    assert f"server.kubernetes.kubeconfig: {file}" in result.stderr
 
     file.write_text(yaml.safe_dump(KUBECONFIG))
     good = as_json("--cluster", "kubernetes", "--kubeconfig", str(file))
     assert (good["problems"], good["settings"]["host"]["value"]) == ([], "0.0.0.0")
 
-    told = check("--cluster", "kubernetes", "--kubeconfig", str(file), "--context", "staging")
-    assert (told.exit_code, "staging" in told.stderr) == (1, True)
+    result = check("--cluster", "kubernetes", "--kubeconfig", str(file), "--context", "staging")
+    assert (result.exit_code, "staging" in result.stderr) == (1, True)

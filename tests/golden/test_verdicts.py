@@ -45,5 +45,5 @@ def test_each_table_row_is_a_test_case(table: str) -> None:
 
 
 def test_each_phase_is_the_verdict_of_a_test_case() -> None:
-    told = {yaml.safe_load(path.read_text())["verdict"]["phase"] for path in CASES}
-    assert told == {phase.value for phase in verdict.Phase} - {"UNDEFINED"}
+    phases = {yaml.safe_load(path.read_text())["verdict"]["phase"] for path in CASES}
+    assert phases == {phase.value for phase in verdict.Phase} - {"UNDEFINED"}

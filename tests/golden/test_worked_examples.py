@@ -33,8 +33,8 @@ def planned(name: str) -> list[Any]:
     return list(json.loads(json.dumps(render_requests.render_manifests(request)["manifests"], default=dict)))
 
 
-def theirs(said: Any) -> dict[str, Any]:
-    return {key: value for key, value in (said or {}).items() if not key.startswith(OURS)}
+def theirs(mapping: Any) -> dict[str, Any]:
+    return {key: value for key, value in (mapping or {}).items() if not key.startswith(OURS)}
 
 
 def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
@@ -42,13 +42,13 @@ def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
     found = {}
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
         metadata, spec = replica["template"]["metadata"], replica["template"]["spec"]
-        said = {
+        parts = {
             **theirs(metadata.get("labels")),
             **theirs(metadata.get("annotations")),
             "schedulerName": spec.get("schedulerName"),
             "priorityClassName": spec.get("priorityClassName"),
         }
-        found[role] = {key: value for key, value in said.items() if value is not None}
+        found[role] = {key: value for key, value in parts.items() if value is not None}
     return found
 
 
@@ -208,9 +208,9 @@ def test_yunikorn_task_groups_match_the_pods_of_each_role(name: str, members: An
     (job,) = planned(name)
     assert read_of_job(job) == {}
     prefix = "yunikorn.apache.org/"
-    told = read_of_pods(job)
-    assert {role.lower() for role in told} == set(members)
-    groups = {said.pop(f"{prefix}task-groups") for said in told.values()}
+    pods = read_of_pods(job)
+    assert {role.lower() for role in pods} == set(members)
+    groups = {parts.pop(f"{prefix}task-groups") for parts in pods.values()}
     # Equal on every pod, because YuniKorn uses the first one that it receives.
     (written,) = groups
     found = {each.pop("name"): each for each in json.loads(written)}
@@ -221,8 +221,8 @@ def test_yunikorn_task_groups_match_the_pods_of_each_role(name: str, members: An
         places = PLACES if role == "worker" else {}
         assert found.pop(role) == {"minMember": count, "minResource": requests_of[role], **places}
     assert found == {}
-    for role, said in told.items():
-        assert said == {
+    for role, parts in pods.items():
+        assert parts == {
             f"{prefix}app-id": NAME,
             f"{prefix}queue": "root.ml-team",
             f"{prefix}task-group-name": role.lower(),
@@ -248,16 +248,16 @@ def test_pod_templates_of_the_published_guides_become_gangs(scheduler: str) -> N
     job, *beside = planned(f"guide_template_{scheduler}")
     names = {"coscheduling": "scheduler-plugins-scheduler", "yunikorn": "yunikorn"}
     assert [each["kind"] for each in beside] == (["PodGroup"] if scheduler == "coscheduling" else [])
-    for role, said in read_of_pods(job).items():
-        assert said["schedulerName"] == names[scheduler]
-        assert (said["team"], said["example.org/note"]) == ("vision", "kept")
-        assert all(said.values())
+    for role, parts in read_of_pods(job).items():
+        assert parts["schedulerName"] == names[scheduler]
+        assert (parts["team"], parts["example.org/note"]) == ("vision", "kept")
+        assert all(parts.values())
         if scheduler == "yunikorn":
-            assert said["yunikorn.apache.org/task-group-name"] == role.lower()
-            sizes = [each["minMember"] for each in json.loads(said["yunikorn.apache.org/task-groups"])]
+            assert parts["yunikorn.apache.org/task-group-name"] == role.lower()
+            sizes = [each["minMember"] for each in json.loads(parts["yunikorn.apache.org/task-groups"])]
             assert sizes == [1, 4]
         else:
-            assert said["scheduling.x-k8s.io/pod-group"] == NAME
+            assert parts["scheduling.x-k8s.io/pod-group"] == NAME
             assert beside[0]["spec"]["minMember"] == 5
 
 

@@ -74,8 +74,8 @@ def test_pods_of_an_admitted_job_are_created_or_rejected(changes: Any) -> None:
     if stored is None:
         return
     job = {**stored, "metadata": {**stored["metadata"], "uid": "uid"}}
-    seen = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
-    codes = {code_of(action) for action in reconcile(seen).actions}
+    snapshot = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    codes = {code_of(action) for action in reconcile(snapshot).actions}
     assert codes <= {201, 400, 422}
 
 

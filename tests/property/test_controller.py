@@ -69,15 +69,15 @@ def happenings(draw: st.DrawFn, world: World) -> dict[str, Any]:
     ]
     if pods:
         some = st.lists(st.sampled_from(pods), min_size=1, unique=True)
-        told = some.flatmap(lambda each: st.tuples(*(reports(pod) for pod in each))).map(list)
-        kinds += [an("pods", set=told)] * 8 + [an("delete_pod", pod=st.sampled_from(pods))]
+        changes = some.flatmap(lambda each: st.tuples(*(reports(pod) for pod in each))).map(list)
+        kinds += [an("pods", set=changes)] * 8 + [an("delete_pod", pod=st.sampled_from(pods))]
     if services:
         kinds.append(an("delete_service", service=st.sampled_from(services)))
     return draw(draw(st.sampled_from(kinds)))
 
 
-def an(op: str, **said: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({"op": st.just(op), **said})
+def an(op: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"op": st.just(op), **fields})
 
 
 def reports(pod: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -89,8 +89,8 @@ def reports(pod: str) -> st.SearchStrategy[dict[str, Any]]:
         {"phase": "Failed", "exit": 137},
     ]
     unknown = {"phase": "Unknown", "containers": False}
-    said = [running, running, running, {**running, "restarts": 1}, *ended, unknown]
-    return st.sampled_from([{"pod": pod, **each} for each in said])
+    statuses = [running, running, running, {**running, "restarts": 1}, *ended, unknown]
+    return st.sampled_from([{"pod": pod, **each} for each in statuses])
 
 
 def is_suspended(world: World) -> bool:

@@ -33,8 +33,8 @@ MARKS = {"schedulerName", "priorityClassName"}
 def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
     there = sum(part["replicas"] for key, part in custom.items() if key.endswith("Replicas"))
     fewest = custom.get("elasticConfig", {}).get("minReplicas", 1)
-    said = {} if minimum is None else {"minMember": max(fewest, min(minimum, there))}
-    return {**custom, "kfpytorch": {"gang": said}}
+    options = {} if minimum is None else {"minMember": max(fewest, min(minimum, there))}
+    return {**custom, "kfpytorch": {"gang": options}}
 
 
 @given(CUSTOMS, st.none() | WORKERS)
@@ -73,20 +73,20 @@ def without_marks(job: Any) -> Any:
     spec = {
         key: value for key, value in job["spec"].items() if key not in ("runPolicy", "pytorchReplicaSpecs")
     }
-    replicas = {role: {**said, "template": select_fields(said["template"])} for role, said in roles}
+    replicas = {role: {**replica, "template": select_fields(replica["template"])} for role, replica in roles}
     return job["metadata"]["name"], spec, replicas
 
 
 @given(CUSTOMS, st.none() | WORKERS)
 def test_gang_request_is_the_sum_of_its_member_requests(custom: dict[str, Any], minimum: int | None) -> None:
-    said = gang_of(custom, minimum)
+    fields = gang_of(custom, minimum)
     section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
-    (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests
+    (job,) = plan(a_template(fields), a_run(), settings.read(section)).manifests
     made: Any = job
     policy = made["spec"]["runPolicy"].get("schedulingPolicy")
     replicas = made["spec"]["pytorchReplicaSpecs"]
     pods = {role: replicas[role.value]["template"] for role in ReplicaRole if role.value in replicas}
-    there = build_gang_roles(decoded(said), JobDraft(metadata=job["metadata"], pods=pods))
+    there = build_gang_roles(decoded(fields), JobDraft(metadata=job["metadata"], pods=pods))
     if policy is not None:
         parts = [scale_amounts(each.min_count, each.request) for each in there]
         assert policy == {

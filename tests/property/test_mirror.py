@@ -72,16 +72,16 @@ ELASTICS = st.builds(
 )
 
 
-def group(role: job.ReplicaRole, said: Any, replicas: int) -> job.ReplicaGroup:
-    requests = {"cpu": said.requests.cpu, "memory": said.requests.mem} if said.requests else None
+def group(role: job.ReplicaRole, spec: Any, replicas: int) -> job.ReplicaGroup:
+    requests = {"cpu": spec.requests.cpu, "memory": spec.requests.mem} if spec.requests else None
     return job.ReplicaGroup(
         role=role,
         replicas=replicas,
-        restart_policy=POLICIES[said.restart_policy],
-        image=said.image,
+        restart_policy=POLICIES[spec.restart_policy],
+        image=spec.image,
         resources=None if requests is None else job.Resources(requests=requests),
         placement=job.Placement(
-            node_selector=said.node_selector or {}, priority_class_name=said.priority_class_name
+            node_selector=spec.node_selector or {}, priority_class_name=spec.priority_class_name
         ),
     )
 

@@ -30,9 +30,9 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def mutated(seen: Any, dice: random.Random) -> Any:
+def mutated(tree: Any, dice: random.Random) -> Any:
     """Return the value with one part replaced, removed or moved; it is modified in place."""
-    places = [(seen, key) for key in seen]
+    places = [(tree, key) for key in tree]
     for holder, key in places:
         value = holder[key]
         if isinstance(value, dict):
@@ -49,7 +49,7 @@ def mutated(seen: Any, dice: random.Random) -> Any:
     else:
         # A copy: a later mutation may put the value into itself.
         holder[key] = deepcopy(dice.choice(ODD))
-    return seen
+    return tree
 
 
 def check(first: int, cases: int) -> None:
@@ -57,10 +57,10 @@ def check(first: int, cases: int) -> None:
     done = 0
     for seed in range(first, first + cases):
         for moment in history(seed, steps=30):
-            seen = deepcopy(moment.observed)
+            tree = deepcopy(moment.observed)
             for _ in range(dice.randint(1, 4)):
-                seen = mutated(seen, dice)
-            verdict = judge(read_observed(seen), RULES, dice.choice([NOW, moment.now]))
+                tree = mutated(tree, dice)
+            verdict = judge(read_observed(tree), RULES, dice.choice([NOW, moment.now]))
             assert verdict.phase is not Phase.UNDEFINED
             assert len(verdict.message) <= 1_000
             assert "backend_plugin" not in verdict.message

@@ -30,26 +30,26 @@ def judged(moment: Moment) -> Verdict:
 
 def until_the_end(seed: int) -> list[tuple[Moment, Verdict]]:
     """Return the verdicts up to the first terminal one, after which Flyte makes no more calls."""
-    told = []
+    verdicts = []
     for moment in history(seed):
         verdict = judged(moment)
-        told.append((moment, verdict))
+        verdicts.append((moment, verdict))
         if verdict.phase in ENDS:
             break
-    return told
+    return verdicts
 
 
 def check(seed: int) -> None:
-    told = until_the_end(seed)
-    phases = [ORDER[verdict.phase] for _, verdict in told]
-    assert phases == sorted(phases), (seed, [verdict.phase.value for _, verdict in told])
-    for moment, verdict in told:
+    verdicts = until_the_end(seed)
+    phases = [ORDER[verdict.phase] for _, verdict in verdicts]
+    assert phases == sorted(phases), (seed, [verdict.phase.value for _, verdict in verdicts])
+    for moment, verdict in verdicts:
         is_consistent(verdict)
         if verdict.phase in ENDS:
             is_right_end(moment, verdict)
-    if told[-1][1].phase not in ENDS:
+    if verdicts[-1][1].phase not in ENDS:
         # The verdict can be delayed by a minute while a restarted worker is pending.
-        assert told[-1][0].job_ended in ("", "Succeeded", "Failed")
+        assert verdicts[-1][0].job_ended in ("", "Succeeded", "Failed")
 
 
 def is_consistent(verdict: Verdict) -> None:

@@ -88,9 +88,9 @@ def read(container: dict[str, Any]) -> dict[str, Decimal]:
     """Return the requests of a container after the API server has set them from its limits."""
     resources = container["resources"]
     found = {}
-    for name, said in {**resources["limits"], **resources["requests"]}.items():
-        unit = next((each for each in UNITS if said.endswith(each)), "")
-        found[name] = Decimal(said.removesuffix(unit)) * UNITS.get(unit, 1)
+    for name, amount in {**resources["limits"], **resources["requests"]}.items():
+        unit = next((each for each in UNITS if amount.endswith(each)), "")
+        found[name] = Decimal(amount.removesuffix(unit)) * UNITS.get(unit, 1)
     return found
 
 
@@ -121,5 +121,5 @@ def test_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> Non
     )
     marks = yunikorn.ADAPTERS[""].marks(GangSpec(name="j", namespace="n", members=[member]))
     (group,) = json.loads(marks.pod_annotations(member)["yunikorn.apache.org/task-groups"])
-    written = {name: Decimal(parse(said).nano).scaleb(-9) for name, said in group["minResource"].items()}
+    written = {name: Decimal(parse(amount).nano).scaleb(-9) for name, amount in group["minResource"].items()}
     assert written == compute_as_yunikorn(pod)

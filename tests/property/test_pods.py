@@ -141,9 +141,9 @@ def templates(draw: Callable[..., Any]) -> TaskTemplate:
     if draw(st.booleans()):
         template.k8s_pod.pod_spec.CopyFrom(as_struct(draw(specs)))
     else:
-        said = {"image": draw(texts), "args": draw(lists(texts))}
+        fields = {"image": draw(texts), "args": draw(lists(texts))}
         resources = {"requests": draw(entries), "limits": draw(entries)}
-        ParseDict({**said, "resources": resources}, template.container)
+        ParseDict({**fields, "resources": resources}, template.container)
     return template
 
 
@@ -186,15 +186,17 @@ def test_task_becomes_pods_or_problems_and_is_not_modified(request: PodRequest, 
     try:
         made = build_pod_templates(request, roles)
     except InvalidTask as refusal:
-        told = [bool(problem.field and problem.message and problem.remedy) for problem in refusal.problems]
+        are_complete = [
+            bool(problem.field and problem.message and problem.remedy) for problem in refusal.problems
+        ]
     else:
-        told = [True]
+        are_complete = [True]
         again = build_pod_templates(request, roles)
         assert json.dumps(made) == json.dumps(again)
         assert len(made) == len(roles)
         for pod in made:
             assert_is_fit_for_the_api_server(json.loads(json.dumps(pod))["spec"])
-    assert all(told)
+    assert all(are_complete)
     assert repr(request) == repr(before)
     assert repr(roles) == repr(roles_before)
 
@@ -231,7 +233,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(), plain, max_size=4))
-def test_struct_decoded_whole_equals_its_normalized_form(said: dict[str, Any]) -> None:
-    struct = as_struct(said)
+def test_struct_decoded_whole_equals_its_normalized_form(fields: dict[str, Any]) -> None:
+    struct = as_struct(fields)
     # Compare the representations, because 1, 1.0 and True are equal in Python.
     assert repr(decode_struct(struct, for_kubernetes=True)) == repr(normalize_json(decode_struct(struct)))

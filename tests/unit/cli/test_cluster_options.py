@@ -54,8 +54,8 @@ def test_unknown_context_error_lists_existing_contexts(tmp_path: Path, command: 
     file.write_text(yaml.safe_dump({**CONFIG, **({"current-context": current} if current else {})}))
     done = invoke(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
     assert done.exit_code == 1
-    said = f"kubeconfig {file}: has no context nope; name one of its contexts: staging, production"
-    words = said if command != "doctor" else said.replace("; ", "\n  remedy: ")
+    message = f"kubeconfig {file}: has no context nope; name one of its contexts: staging, production"
+    words = message if command != "doctor" else message.replace("; ", "\n  remedy: ")
     assert words in done.output, done.output
 
 
@@ -70,9 +70,9 @@ def test_existing_context_with_unknown_cluster_is_reported(tmp_path: Path) -> No
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
 def test_invalid_namespace_is_rejected_with_a_valid_suggestion(command: str) -> None:
     done = invoke(*COMMANDS[command], "--namespace", "Foo_Bar")
-    said = " ".join(done.output.replace("│", "").split())
-    assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in said) == (2, True), said
-    assert said.split("; write ")[1].split()[0] == "foo-bar"
+    output = " ".join(done.output.replace("│", "").split())
+    assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in output) == (2, True), output
+    assert output.split("; write ")[1].split()[0] == "foo-bar"
 
 
 def test_namespace_pattern_is_accepted(tmp_path: Path) -> None:

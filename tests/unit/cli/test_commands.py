@@ -43,7 +43,7 @@ def test_missing_extra_error_contains_the_install_command(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["rendr"], "No such command 'rendr'. Did you mean 'render'?"),
         (["xyz"], "No such command 'xyz'."),
@@ -51,9 +51,9 @@ def test_missing_extra_error_contains_the_install_command(name: str) -> None:
         (["render", "f", "-o", "jsno"], "is not one of"),
     ],
 )
-def test_mistyped_command_or_option_gets_a_suggestion(arguments: list[str], said: str) -> None:
-    told = CliRunner().invoke(kfpytorch, arguments)
-    assert (told.exit_code, said in " ".join(told.output.split())) == (2, True), told.output
+def test_mistyped_command_or_option_gets_a_suggestion(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(kfpytorch, arguments)
+    assert (result.exit_code, message in " ".join(result.output.split())) == (2, True), result.output
 
 
 def test_each_command_has_the_short_help_option() -> None:
@@ -64,8 +64,11 @@ def test_each_command_has_the_short_help_option() -> None:
 
 @pytest.mark.parametrize("command", ["render", "explain"])
 def test_help_is_printed_with_ascii_only(command: str) -> None:
-    told = CliRunner(charset="ascii").invoke(kfpytorch, [command, "--help"])
-    assert (told.exit_code, f"$ kfpytorch {command}" in told.output or "| kfpytorch" in told.output) == (
+    result = CliRunner(charset="ascii").invoke(kfpytorch, [command, "--help"])
+    assert (
+        result.exit_code,
+        f"$ kfpytorch {command}" in result.output or "| kfpytorch" in result.output,
+    ) == (
         0,
         True,
     )
@@ -73,5 +76,5 @@ def test_help_is_printed_with_ascii_only(command: str) -> None:
 
 def test_help_and_version_options_exist() -> None:
     for arguments in (["--help"], ["--version"], ["render", "--help"], ["explain", "--help"]):
-        told = CliRunner().invoke(kfpytorch, arguments)
-        assert (told.exit_code, "kfpytorch" in told.output) == (0, True)
+        result = CliRunner().invoke(kfpytorch, arguments)
+        assert (result.exit_code, "kfpytorch" in result.output) == (0, True)

@@ -34,6 +34,6 @@ def test_each_command_has_a_section() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_option_is_in_the_section_of_its_command(name: str) -> None:
     command = import_module(f"backend_plugin.cli.{name}").command
-    said = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", sections()[name]))
+    documented = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", sections()[name]))
     known = {option for param in command.params for option in param.opts if option.startswith("-")}
-    assert said - {"-"} == known
+    assert documented - {"-"} == known

@@ -41,8 +41,8 @@ RETRYABLE_FAILED (OOMKilled, oom-host)
 """
 
 
-def run(*args: str, said: str | bytes = "") -> Result:
-    return CliRunner().invoke(command, args, input=said)
+def run(*args: str, stdin: str | bytes = "") -> Result:
+    return CliRunner().invoke(command, args, input=stdin)
 
 
 def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
@@ -52,24 +52,24 @@ def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [yaml.safe_dump_all([JOB, POD]), json.dumps({"kind": "List", "items": [JOB, POD]})],
     ids=["yaml", "list"],
 )
-def test_objects_are_read_from_stdin(said: str) -> None:
-    assert run("-", said=said).output == OOM
+def test_objects_are_read_from_stdin(text: str) -> None:
+    assert run("-", stdin=text).output == OOM
 
 
 def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
     text = yaml.safe_dump(JOB).replace("'", "")
-    told = run("-", "--now", "2026-01-01T00:01:02Z", said=text)
-    assert told.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
+    result = run("-", "--now", "2026-01-01T00:01:02Z", stdin=text)
+    assert result.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
 
 
 def test_error_file_is_read_from_a_path(tmp_path: Path) -> None:
     (tmp_path / "error-1.pb").write_bytes(DOCUMENT.SerializeToString())
-    told = run("-", str(tmp_path / "error-1.pb"), said=yaml.safe_dump(JOB)).output
-    assert told.splitlines()[:2] == [
+    output = run("-", str(tmp_path / "error-1.pb"), stdin=yaml.safe_dump(JOB)).output
+    assert output.splitlines()[:2] == [
         "RETRYABLE_FAILED (ValueError, user-error)",
         "  worker-0 failed: ValueError: no data (user-error)",
     ]
@@ -85,24 +85,24 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("args", "said", "error"), BAD.values(), ids=BAD)
-def test_invalid_input_is_explained(args: tuple[str, ...], said: str, error: str) -> None:
-    told = run(*args, said=said)
-    assert told.exit_code != 0
-    assert error in told.output.replace("\n", " ").replace("│", "").replace("  ", " ")
+@pytest.mark.parametrize(("args", "text", "error"), BAD.values(), ids=BAD)
+def test_invalid_input_is_explained(args: tuple[str, ...], text: str, error: str) -> None:
+    result = run(*args, stdin=text)
+    assert result.exit_code != 0
+    assert error in result.output.replace("\n", " ").replace("│", "").replace("  ", " ")
 
 
 def batch(*requests: object) -> list[dict[str, object]]:
     lines = [each if isinstance(each, str) else json.dumps(each) for each in requests]
-    return [json.loads(line) for line in run("--batch", said="\n".join(lines)).output.splitlines()]
+    return [json.loads(line) for line in run("--batch", stdin="\n".join(lines)).output.splitlines()]
 
 
 def test_batch_mode_returns_a_result_for_each_line() -> None:
     now = "2026-01-01T01:00:00Z"
-    told = batch(
+    replies = batch(
         {"id": 1, "job": JOB, "pods": [POD], "now": now}, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7}
     )
-    assert told[0] == {
+    assert replies[0] == {
         "id": 1,
         "phase": "RETRYABLE_FAILED",
         "reason": "OOMKilled",
@@ -111,8 +111,8 @@ def test_batch_mode_returns_a_result_for_each_line() -> None:
         "retry": True,
         "logs": [],
     }
-    assert [list(each) for each in told[1:3]] == [["id", "problems"]] * 2
-    assert (told[3]["id"], told[3]["phase"]) == ("x", "RETRYABLE_FAILED")
+    assert [list(each) for each in replies[1:3]] == [["id", "problems"]] * 2
+    assert (replies[3]["id"], replies[3]["phase"]) == ("x", "RETRYABLE_FAILED")
 
 
 FORMS = {
@@ -128,7 +128,7 @@ FORMS = {
 
 def test_batch_mode_uses_the_given_execution_and_settings() -> None:
     execution = {"project": "p", "domain": "d", "name": "f1"}
-    said = {
+    request = {
         "job": {
             "metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
@@ -140,18 +140,18 @@ def test_batch_mode_uses_the_given_execution_and_settings() -> None:
         "template": {"type": "pytorch", "custom": {"kfpytorch": {"gang": {"queueTimeoutSeconds": 60}}}},
         "now": "2026-01-01T00:02:00Z",
     }
-    waits, given_up = batch({**said, "template": None}, said)
+    waits, given_up = batch({**request, "template": None}, request)
     assert (waits["phase"], given_up["phase"]) == ("WAITING_FOR_RESOURCES", "RETRYABLE_FAILED")
-    told = batch({**said, "job": {**said["job"], "status": {}}, "now": "2026-01-01T00:00:01Z"})[0]
-    assert told["logs"] == [{"name": "l (all replicas)", "uri": "x/f1"}]
+    reply = batch({**request, "job": {**request["job"], "status": {}}, "now": "2026-01-01T00:00:01Z"})[0]
+    assert reply["logs"] == [{"name": "l (all replicas)", "uri": "x/f1"}]
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_error_files_are_read_in_each_form(form: object) -> None:
-    (told,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
-    assert str(told["message"]).startswith("worker-0 failed: ValueError: no data (user-error)")
+    (reply,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
+    assert str(reply["message"]).startswith("worker-0 failed: ValueError: no data (user-error)")
 
 
 def test_unreadable_error_file_still_counts_as_an_error_file() -> None:
-    (told,) = batch({"id": 1, "job": JOB, "error_files": ["!"]})
-    assert str(told["message"]).startswith("a replica failed: Error: an error file that cannot be read")
+    (reply,) = batch({"id": 1, "job": JOB, "error_files": ["!"]})
+    assert str(reply["message"]).startswith("a replica failed: Error: an error file that cannot be read")

@@ -16,7 +16,7 @@ TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         SECTION,
         {"k8s": SECTION},
@@ -26,13 +26,13 @@ TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
     ],
     ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, said: object) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, content: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
     assert input_files.read_settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         {"configuration": {"inline": {"tasks": {"task-plugins": {"enabled-plugins": ["pytorch"]}}}}},
         {"configuration": {"inline": None, "database": {}}, "serviceAccount": {}},
@@ -40,8 +40,8 @@ def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, said: o
     ],
     ids=["flyte-binary", "flyte-binary without more", "flyte-core"],
 )
-def test_chart_values_without_the_section_mean_default_settings(tmp_path: Path, said: object) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+def test_chart_values_without_the_section_mean_default_settings(tmp_path: Path, content: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
     assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
 
 
@@ -62,7 +62,7 @@ ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorag
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         {"task_resources": ADMINS},
         {"task_resources": ADMINS, "k8s": SECTION},
@@ -72,9 +72,9 @@ ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorag
     ],
     ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_flyte_task_resources_are_applied(tmp_path: Path, said: object) -> None:
+def test_flyte_task_resources_are_applied(tmp_path: Path, content: object) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump(said))
+    file.write_text(yaml.safe_dump(content))
     server = serve_settings.read_configuration(str(file), {}).platform
     for read in (input_files.read_settings(str(file)), server):
         resources = read.kfpytorch.task_resources
@@ -118,7 +118,7 @@ def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("- a", "is not a mapping; write Flyte's plugins.k8s section"),
         ("plugins: {k8s: x}", "is not a mapping; write Flyte's plugins.k8s section"),
@@ -129,11 +129,11 @@ def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 2", "has more than one document; write one"),
     ],
 )
-def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(InvalidInput) as refused:
         input_files.read_settings(str(tmp_path / "s.yaml"))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("kind: Pod", "contains a Pod"), ("7", "contains a value that is not an object"), ("{", "is not YAML")],
 )
-def test_invalid_pod_template_file_is_explained(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_pod_template_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InvalidInput) as refused:
         input_files.read_pod_templates([str(tmp_path / "p.yaml")])
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -90,7 +90,7 @@ def test_modules_in_the_working_directory_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("mistyped.py", "def train(:", "mistyped.py cannot be imported: SyntaxError: invalid syntax"),
         (
@@ -109,12 +109,12 @@ def test_modules_in_the_working_directory_can_be_imported() -> None:
         ("none.py", "x = 1", "none.py: contains no task"),
     ],
 )
-def test_unusable_task_file_is_explained(name: str, text: str, said: str) -> None:
-    assert said in refusal(file(name, text))
+def test_unusable_task_file_is_explained(name: str, text: str, message: str) -> None:
+    assert message in refusal(file(name, text))
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "message"),
     [
         ("training", "named.py: training is a workflow; name one of its tasks"),
         ("trian", "named.py: has no task trian; did you mean train?"),
@@ -122,8 +122,8 @@ def test_unusable_task_file_is_explained(name: str, text: str, said: str) -> Non
         (None, "named.py: no task is given. Name one of: named.map_train_"),
     ],
 )
-def test_unknown_task_name_is_explained(task: str | None, said: str) -> None:
-    assert refusal(file("named.py", TASKS), task).startswith(said)
+def test_unknown_task_name_is_explained(task: str | None, message: str) -> None:
+    assert refusal(file("named.py", TASKS), task).startswith(message)
 
 
 def test_image_without_a_tag_is_explained() -> None:

@@ -34,17 +34,17 @@ def test_missing_input_error_contains_the_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
+    ("pair", "message"),
     [
         ("epochs", "--input epochs: has no value; write --input epochs=VALUE"),
         ("epoch=3", "--input epoch: module.train has no such input; it has epochs"),
         ("x=3", "--input x: module.train has no such input; it has epochs"),
     ],
 )
-def test_invalid_input_option_is_explained(pair: str, said: str) -> None:
+def test_invalid_input_option_is_explained(pair: str, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         sample_attempt.parse_inputs([pair], a_template({}, id={"name": "module.train"}, interface=INTERFACE))
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 def test_interruptible_task_has_an_interruptible_attempt() -> None:

@@ -11,7 +11,7 @@ NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (-5, "0s"),
         (0.9, "0s"),
@@ -23,8 +23,8 @@ NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
         (172_800, "2d"),
     ],
 )
-def test_age_is_formatted_like_kubectl(seconds: float, said: str) -> None:
-    assert tables.format_age(NOW - timedelta(seconds=seconds), NOW) == said
+def test_age_is_formatted_like_kubectl(seconds: float, text: str) -> None:
+    assert tables.format_age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
 def test_unknown_value_is_shown_as_a_dash() -> None:

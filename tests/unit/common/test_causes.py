@@ -26,13 +26,13 @@ WATCHDOG = (
 )
 
 
-def failure(exception: str = "", message: str = "", **said: Any) -> Failure:
-    how = {"rank": 0, "replica": "worker-0", "exit_code": 1, "time_ns": 0, **said}
+def failure(exception: str = "", message: str = "", **fields: Any) -> Failure:
+    how = {"rank": 0, "replica": "worker-0", "exit_code": 1, "time_ns": 0, **fields}
     return Failure(exception=exception, message=message, **how)
 
 
-def raised_by_torch(exception: str, message: str, **said: Any) -> Failure:
-    return failure(exception, message, from_torch=True, **said)
+def raised_by_torch(exception: str, message: str, **fields: Any) -> Failure:
+    return failure(exception, message, from_torch=True, **fields)
 
 
 CONSEQUENCES = [
@@ -240,11 +240,13 @@ def loader(how: str) -> str:
 
 
 def lost(*, after: str = "") -> Failure:
-    said = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+    message = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
     chain = (
         f"RuntimeError: {after}\n\nThe above exception was the direct cause of the following exception:\n\n"
     )
-    return raised_by_torch("RuntimeError", said, traceback=f"{chain if after else ''}RuntimeError: {said}\n")
+    return raised_by_torch(
+        "RuntimeError", message, traceback=f"{chain if after else ''}RuntimeError: {message}\n"
+    )
 
 
 def spawned(name: str) -> Failure:

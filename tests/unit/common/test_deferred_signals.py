@@ -16,9 +16,9 @@ from kfpytorch_common.deferred_signals import defer_signals
 @pytest.fixture
 def count_signals() -> Iterator[list[int]]:
     """Yield the list of signals that the handler of this process received."""
-    seen: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda signum, _: seen.append(signum))
-    yield seen
+    received: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: received.append(signum))
+    yield received
     signal.signal(signal.SIGINT, before)
 
 

@@ -36,17 +36,17 @@ def test_child_gets_all_properties_of_its_spec(caller: ForkCaller, tmp_path: Pat
         path=[HERE, *client.build_import_path(), "/no/such/place"],
         argv=["script.py", "--option"],
     )
-    with (tmp_path / "input").open() as typed, outputs[0] as out, outputs[1] as error, outputs[2] as told:
+    with (tmp_path / "input").open() as typed, outputs[0] as out, outputs[1] as error, outputs[2] as report:
         number, _ = caller.client.start(
-            job, [typed.fileno(), out.fileno(), error.fileno(), told.fileno(), extra]
+            job, [typed.fileno(), out.fileno(), error.fileno(), report.fileno(), extra]
         )
         assert caller.client.wait_for_exits(8.0) == [(number, 0)]
         texts = [Path(file.name).read_text() for file in (out, error)]
-        said = json.loads(Path(told.name).read_text())
+        properties = json.loads(Path(report.name).read_text())
     os.close(extra)
     os.close(extra_end)
     assert texts == ["to standard output\n", "to standard error\n"]
-    assert said == {
+    assert properties == {
         "args": job.args,
         "env": {"GIVEN": "a value", "HOME": None},
         "getenv": "a value\n",
@@ -93,10 +93,10 @@ def test_unknown_target_breaks_only_its_child(caller: ForkCaller) -> None:
 
 def test_exit_codes_belong_to_the_right_children(caller: ForkCaller) -> None:
     codes = {caller.start("end", {"how": "code", "code": code}).number: code for code in (11, 12, 13)}
-    told: dict[int, int] = {}
-    while len(told) < len(codes):
-        told |= dict(caller.client.wait_for_exits(8.0))
-    assert told == codes
+    exits: dict[int, int] = {}
+    while len(exits) < len(codes):
+        exits |= dict(caller.client.wait_for_exits(8.0))
+    assert exits == codes
 
 
 def test_child_exits_like_an_interpreter(caller: ForkCaller) -> None:

@@ -129,5 +129,5 @@ def verdict(
     return judge(read_observed(observed), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def short(judged: Verdict) -> tuple[str, str, str | None]:
-    return judged.phase.value, judged.reason, judged.cause.value if judged.cause else None
+def short(result: Verdict) -> tuple[str, str, str | None]:
+    return result.phase.value, result.reason, result.cause.value if result.cause else None

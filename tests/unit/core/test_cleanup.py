@@ -46,8 +46,8 @@ from backend_plugin.core.verdict_annotation import ANNOTATION
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 
 
-def observe(said: Any, *pods: Any, **more: Any) -> Observed:
-    return read_observed({"job": said, "pods": list(pods), **more})
+def observe(manifest: Any, *pods: Any, **more: Any) -> Observed:
+    return read_observed({"job": manifest, "pods": list(pods), **more})
 
 
 def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
@@ -56,15 +56,15 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
     return verdict, plan_cleanup(observed, verdict, now)
 
 
-def with_patch(said: Any, patch: Manifest | None) -> Any:
+def with_patch(manifest: Any, patch: Manifest | None) -> Any:
     assert patch is not None
     metadata: Any = patch["metadata"]
     spec: Any = patch["spec"]
-    policy = {**said["spec"]["runPolicy"], **spec["runPolicy"]}
+    policy = {**manifest["spec"]["runPolicy"], **spec["runPolicy"]}
     return {
-        **said,
-        "metadata": {**said["metadata"], "annotations": metadata["annotations"]},
-        "spec": {**said["spec"], "runPolicy": policy},
+        **manifest,
+        "metadata": {**manifest["metadata"], "annotations": metadata["annotations"]},
+        "spec": {**manifest["spec"], "runPolicy": policy},
     }
 
 
@@ -113,10 +113,10 @@ def test_failure_verdict_is_kept_after_its_pods_are_deleted() -> None:
     [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))],
 )
 def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice) -> None:
-    said = job(RUNNING, SUCCEEDED, workers=2)
-    said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
+    manifest = job(RUNNING, SUCCEEDED, workers=2)
+    manifest["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
     pods = (running("worker-0"), build_ended_pod("worker-1", 0))
-    observed = observe(said, *pods, outputs=True)
+    observed = observe(manifest, *pods, outputs=True)
     verdict, todo = judged(observed)
     assert (verdict.phase, todo) == (Phase.SUCCEEDED, CleanupActions(pods=observed.pods[left]))
 
@@ -142,7 +142,7 @@ def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a
 
 
 @pytest.mark.parametrize(
-    ("said", "pods", "active"),
+    ("manifest", "pods", "active"),
     [
         (job(RUNNING, SUCCEEDED), [running("worker-0")], True),
         (job(RUNNING, FAILED), [pod("worker-0", "Pending")], True),
@@ -151,8 +151,10 @@ def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a
         (job(RUNNING), [running("worker-0")], False),
     ],
 )
-def test_finished_job_is_watched_until_no_pod_is_active(said: Any, pods: list[Any], *, active: bool) -> None:
-    observed = observe(said, *pods)
+def test_finished_job_is_watched_until_no_pod_is_active(
+    manifest: Any, pods: list[Any], *, active: bool
+) -> None:
+    observed = observe(manifest, *pods)
     assert observed.job is not None
     assert has_active_pods(observed.job, observed.pods) is active
 
@@ -195,20 +197,20 @@ def test_terminal_verdict_is_reported_after_the_task_outputs_are_read() -> None:
 
 def test_verdict_expires_when_a_timeout_would_change_it() -> None:
     running_job = observe(job(RUNNING), running("master-0"), running("worker-0"))
-    told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
-    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
-    told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=104))
-    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
-    told, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
+    result, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
+    assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
+    result, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=104))
+    assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
+    result, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
     assert until == BEGAN + timedelta(seconds=704)
 
 
 @pytest.mark.parametrize(
-    ("said", "over"),
+    ("manifest", "over"),
     [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
 )
-def test_finished_or_absent_job_needs_no_more_cleanup(said: Any, *, over: bool) -> None:
-    assert is_finished(observe(said)) is over
+def test_finished_or_absent_job_needs_no_more_cleanup(manifest: Any, *, over: bool) -> None:
+    assert is_finished(observe(manifest)) is over
 
 
 def test_job_that_failed_before_its_start_is_deleted_after_a_delay() -> None:
@@ -223,9 +225,9 @@ def test_job_cancelled_by_a_user_fails_permanently() -> None:
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
     todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
-    told = judged(observe(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
-    assert (told.phase, told.reason) == (Phase.FAILED, "Cancelled")
-    assert told.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
+    result = judged(observe(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
+    assert (result.phase, result.reason) == (Phase.FAILED, "Cancelled")
+    assert result.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     assert plan_cancellation(observe(with_patch(living, todo.patch)), "", now) == NONE
     assert plan_cancellation(observe(job(RUNNING, SUCCEEDED)), "", now) == NONE
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
@@ -246,12 +248,12 @@ def test_active_job_gets_a_deleted_pod_group_again() -> None:
 
 def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
-    for said, left in (
+    for manifest, left in (
         (job(started=None), is_missing_companions),
         (job(SUCCEEDED), find_leftover_companions),
     ):
-        said["metadata"]["annotations"] = {companions.ANNOTATION: written}
-        known = observe(said, pod_groups=[{"kind": "PodGroup"}])
+        manifest["metadata"]["annotations"] = {companions.ANNOTATION: written}
+        known = observe(manifest, pod_groups=[{"kind": "PodGroup"}])
         theirs = structs.replace(known.pod_groups[0], foreign=True)
         assert not left(structs.replace(known, pod_groups=(theirs,)))
 
@@ -298,22 +300,22 @@ def test_pod_group_of_a_finished_job_is_deleted() -> None:
 
 def placeholder() -> Any:
     """Return a placeholder pod as YuniKorn creates it."""
-    said = running("worker-0")
-    return {**said, "metadata": {**said["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
+    manifest = running("worker-0")
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
 
 
-def with_other_owner(said: Any) -> Any:
-    return {**said, "metadata": {**said["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
+def with_other_owner(manifest: Any) -> Any:
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
 
 
 def ended_by_order() -> Any:
     """Return a job after `kfpytorch cancel`, before the operator has reacted."""
-    said = job(RUNNING)
-    return {**said, "metadata": {**said["metadata"], "annotations": {ANNOTATION: "said"}}}
+    manifest = job(RUNNING)
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": {ANNOTATION: "said"}}}
 
 
 @pytest.mark.parametrize(
-    ("undisturbed", "what", "said", "workers"),
+    ("undisturbed", "what", "manifest", "workers"),
     [
         (True, "all run", job(RUNNING), [running("worker-0")]),
         (False, "a replica is missing", job(RUNNING), []),
@@ -351,9 +353,9 @@ def ended_by_order() -> Any:
     ],
 )
 def test_running_job_without_disturbance_is_recognized(
-    undisturbed: bool, what: str, said: Any, workers: list[Any]
+    undisturbed: bool, what: str, manifest: Any, workers: list[Any]
 ) -> None:
-    assert is_running_undisturbed(observe(said, running("master-0"), *workers)) is undisturbed, what
+    assert is_running_undisturbed(observe(manifest, running("master-0"), *workers)) is undisturbed, what
 
 
 WAITING = pod("worker-1", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})
@@ -384,7 +386,7 @@ def test_running_job_is_checked_again_by_its_changed_pods_only(
     assert is_running_undisturbed(before)
     assert before.job is not None
     pods = dict(enumerate(before.pods)) | {
-        at: None if said is None else observe(None, said).pods[0] for at, said in new.items()
+        at: None if manifest is None else observe(None, manifest).pods[0] for at, manifest in new.items()
     }
     after = [each for each in pods.values() if each is not None]
     assert is_still_undisturbed(before.job, before.pods, after) is undisturbed, what
@@ -443,14 +445,14 @@ def test_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "each"),
+    ("manifest", "each"),
     [
         (job(RUNNING, cleanPodPolicy="All"), running("worker-0")),
         (job(RUNNING), pod("worker-0", "Pending")),
     ],
     ids=["all", "pending"],
 )
-def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(said: Any, each: Any) -> None:
-    patched = cancelled(said, each)
+def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(manifest: Any, each: Any) -> None:
+    patched = cancelled(manifest, each)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
     assert judged(observe(patched, each))[1] == NONE

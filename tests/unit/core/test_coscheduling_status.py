@@ -29,9 +29,9 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("message", "said"), TEXTS.items())
-def test_coscheduling_message_is_parsed_into_plain_text(message, said):
-    assert parse_scheduler_message(message).text == said
+@pytest.mark.parametrize(("message", "text"), TEXTS.items())
+def test_coscheduling_message_is_parsed_into_plain_text(message, text):
+    assert parse_scheduler_message(message).text == text
 
 
 @pytest.mark.parametrize(
@@ -48,44 +48,44 @@ def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, num
     message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
     pods = build_waiting_members(message)
     pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
-    told = verdict(gang(RUNNING), *pods)
-    assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
+    result = verdict(gang(RUNNING), *pods)
+    assert result.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 
 def test_outdated_member_message_does_not_hide_the_gang_message():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
     early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
     _, *others = build_waiting_members(gap)
-    told = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
-    assert told == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
+    result = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
+    assert result == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
 
 
 def test_finished_member_holds_no_resources():
     message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    told = verdict(
+    result = verdict(
         gang(RUNNING),
         running("master-0"),
         build_ended_pod("worker-0", 0),
         *build_waiting_members(message)[2:],
     )
-    assert told.message.startswith(
+    assert result.message.startswith(
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 2 held, 4 free ("
     )
 
 
 @pytest.mark.parametrize(
-    ("now", "phase", "told"),
+    ("now", "phase", "warned"),
     [
         (20, "", False),
         (300, "", True),
         (300, "Scheduling", False),
     ],
 )
-def test_pod_group_without_a_controller_has_a_warning(now, phase, told):
+def test_pod_group_without_a_controller_has_a_warning(now, phase, warned):
     waits = build_waiting_members("podGroup ns/j failed recently")
-    said = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
-    assert ("does scheduler-plugins-controller run?" in said.message) is told
-    assert ("notes" in said.info) is told
+    result = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
+    assert ("does scheduler-plugins-controller run?" in result.message) is warned
+    assert ("notes" in result.info) is warned
 
 
 def test_free_amount_has_the_time_of_its_report():
@@ -105,7 +105,7 @@ def test_replicas_with_equal_numbers_share_one_line_if_one_event_has_a_time():
     first, *others = build_waiting_members(gap)
     _, *rejected = build_waiting_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
     assert len(rejected) == len(others)
-    told = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
-    assert [line for line in told.message.splitlines() if line.startswith("waiting for")] == [
+    result = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
+    assert [line for line in result.message.splitlines() if line.startswith("waiting for")] == [
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     ]

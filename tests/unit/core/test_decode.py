@@ -15,13 +15,13 @@ from backend_plugin.core.job import (
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 
 
-def workers(replicas: int, **said: Any) -> ReplicaGroup:
-    return ReplicaGroup(role=ReplicaRole.WORKER, replicas=replicas, **{"restart_policy": "Never", **said})
+def workers(replicas: int, **fields: Any) -> ReplicaGroup:
+    return ReplicaGroup(role=ReplicaRole.WORKER, replicas=replicas, **{"restart_policy": "Never", **fields})
 
 
-def refusals(custom: dict[str, Any], **said: Any) -> list[str]:
+def refusals(custom: dict[str, Any], **fields: Any) -> list[str]:
     with pytest.raises(InvalidTask) as caught:
-        decoded(custom, **said)
+        decoded(custom, **fields)
     return [f"{problem.field}={problem.value}" for problem in caught.value.problems]
 
 
@@ -110,7 +110,7 @@ TWO = {"workerReplicas": {"replicas": 2}}
 
 
 @pytest.mark.parametrize(
-    ("custom", "said", "expected"),
+    ("custom", "fields", "expected"),
     [
         ({}, {}, ["custom={}"]),
         ({"runPolicy": {}}, {}, ['custom={"runPolicy": {}}']),
@@ -231,6 +231,6 @@ TWO = {"workerReplicas": {"replicas": 2}}
     ],
 )
 def test_invalid_task_template_is_rejected(
-    custom: dict[str, Any], said: dict[str, Any], expected: list[str]
+    custom: dict[str, Any], fields: dict[str, Any], expected: list[str]
 ) -> None:
-    assert refusals(custom, **said) == expected
+    assert refusals(custom, **fields) == expected

@@ -21,9 +21,9 @@ PLACE = "project-development"
 
 
 def select(apis: Any = None, custom: Any = ONE, down: Any = (), **ours: Any) -> DialectSelection:
-    said = settings.read({"kfpytorch": {key.replace("_", "-"): value for key, value in ours.items()}})
+    platform = settings.read({"kfpytorch": {key.replace("_", "-"): value for key, value in ours.items()}})
     found = NOTHING if apis is None else Capabilities(apis=apis, unavailable_operators=down)
-    return select_dialect(said.kfpytorch, decoded(custom), found)
+    return select_dialect(platform.kfpytorch, decoded(custom), found)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob
 
 
 def test_plan_reports_problems_of_the_selection_and_of_the_task() -> None:
-    said = settings.read({"kfpytorch": {"dialect": "trainjob"}})
+    platform = settings.read({"kfpytorch": {"dialect": "trainjob"}})
     template = a_template({**ONE, "workerReplicas": {"replicas": -1}})
     with pytest.raises(InvalidTask) as caught:
-        plan(template, a_run(), said, (), Capabilities(apis=OPERATOR))
+        plan(template, a_run(), platform, (), Capabilities(apis=OPERATOR))
     assert [each.field for each in caught.value.problems][-2:] == ["kfpytorch.dialect"] * 2
     assert len(caught.value.problems) == 3
 
 
 def test_one_dialect_can_be_set_for_all_jobs() -> None:
-    said = settings.read(
+    platform = settings.read(
         {
             "kfpytorch": {
                 "dialect": "pytorchjob",
@@ -172,8 +172,8 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
             }
         }
     )
-    assert said.kfpytorch.selects_dialect
-    changed = with_dialect(said, DIALECTS["TrainJob"]).kfpytorch
+    assert platform.kfpytorch.selects_dialect
+    changed = with_dialect(platform, DIALECTS["TrainJob"]).kfpytorch
     assert changed.dialect == "trainjob"
     assert (changed.dialect_by_domain, changed.dialect_by_namespace, changed.dialect_by_project) == (
         {},
@@ -181,7 +181,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
         {},
     )
     assert changed.selects_dialect
-    assert not with_dialect(said, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
+    assert not with_dialect(platform, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ def read(error: ContainerError) -> str:
 
 
 def test_long_message_keeps_its_start_and_its_end() -> None:
-    said = read(ContainerError(message="a" * 150_000 + "b" * 150_000))
-    assert (len(said), said[0], said[-1]) == (200_005, "a", "b")
+    message = read(ContainerError(message="a" * 150_000 + "b" * 150_000))
+    assert (len(message), message[0], message[-1]) == (200_005, "a", "b")
 
 
 def test_out_of_range_timestamp_is_ignored() -> None:

@@ -46,5 +46,5 @@ def test_message_of_a_foreign_job_is_that_of_its_condition() -> None:
 
 def test_rejection_contains_the_command_that_deletes_the_job() -> None:
     manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
-    said = foreign_jobs.format_refusal(foreign_jobs.read_job(DIALECTS["TrainJob"], manifest))
-    assert said.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")
+    refusal = foreign_jobs.format_refusal(foreign_jobs.read_job(DIALECTS["TrainJob"], manifest))
+    assert refusal.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")

@@ -62,10 +62,10 @@ def test_exit_code_with_too_many_digits_is_rejected() -> None:
 
 
 def test_very_long_message_is_parsed_from_its_start() -> None:
-    said = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
-    seen = read_observed({"job": job(started=None), "pods": [unplaced("master-0", said)]})
-    assert [len(pod.scheduled.message) for pod in seen.pods if pod.scheduled] == [4_000]
-    assert "3 lack cpu" in judge(seen, JudgingContext(), BEGAN).message
+    message = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
+    observed = read_observed({"job": job(started=None), "pods": [unplaced("master-0", message)]})
+    assert [len(pod.scheduled.message) for pod in observed.pods if pod.scheduled] == [4_000]
+    assert "3 lack cpu" in judge(observed, JudgingContext(), BEGAN).message
 
 
 def test_error_file_summary_keeps_its_failure_and_its_cause() -> None:

@@ -34,18 +34,18 @@ def workload(message: str = "couldn't assign flavors") -> Any:
     return group("kueue.x-k8s.io", held, evicted, kind="Workload", spec={"queueName": "team"})
 
 
-def decide(said: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
-    observed = read_observed({"job": said, "pods": list(pods), **more})
+def decide(manifest: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
+    observed = read_observed({"job": manifest, "pods": list(pods), **more})
     return decide_job_event(observed, JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def way(said: Any, *pods: Any, **more: Any) -> JobEventReason | None:
-    found = decide(said, *pods, **more)
+def way(manifest: Any, *pods: Any, **more: Any) -> JobEventReason | None:
+    found = decide(manifest, *pods, **more)
     return found.way if found is not None else None
 
 
-def event(said: Any, *pods: Any, **more: Any) -> Any:
-    found = decide(said, *pods, **more)
+def event(manifest: Any, *pods: Any, **more: Any) -> Any:
+    found = decide(manifest, *pods, **more)
     return found.event if found is not None else None
 
 
@@ -55,12 +55,12 @@ def build_event(reason: str, seconds: float, **more: Any) -> Any:
 
 
 def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason() -> None:
-    said = gang(STOPPED, SUSPENDED, started=None)
-    seen = {"job": said, "pods": [], "pod_groups": [workload()]}
+    manifest = gang(STOPPED, SUSPENDED, started=None)
+    objects = {"job": manifest, "pods": [], "pod_groups": [workload()]}
     sentence = judge(
-        read_observed(seen), JudgingContext(), BEGAN + timedelta(seconds=200)
+        read_observed(objects), JudgingContext(), BEGAN + timedelta(seconds=200)
     ).message.splitlines()[0]
-    written = event(said, pod_groups=[workload()])
+    written = event(manifest, pod_groups=[workload()])
     name = written["metadata"].pop("name")
     assert written == {
         "apiVersion": "v1",
@@ -84,7 +84,7 @@ def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason() -> No
     }
     assert sentence.startswith("queue team: admitted before and evicted (Preempted); ")
     # Another server derives the same event name later and for another message. The next wait has a new name.
-    assert name == event(said, pod_groups=[workload("other")], now=240)["metadata"]["name"]
+    assert name == event(manifest, pod_groups=[workload("other")], now=240)["metadata"]["name"]
     again = gang(STOPPED, condition("Suspended", since=190), started=None)
     assert name != event(again, pod_groups=[workload()])["metadata"]["name"]
     assert name.startswith("j.")
@@ -105,7 +105,7 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
 
 
 @pytest.mark.parametrize(
-    ("said", "pods", "more", "expected"),
+    ("manifest", "pods", "more", "expected"),
     [
         (job(RUNNING), ALL, {}, JobEventReason.RUNS),
         (job(RUNNING), LOST, {}, JobEventReason.WAITS),
@@ -139,26 +139,26 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
     ],
 )
 def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(
-    said: Any, pods: Any, more: Any, expected: JobEventReason | None
+    manifest: Any, pods: Any, more: Any, expected: JobEventReason | None
 ) -> None:
-    assert way(said, *pods, **more) is expected
+    assert way(manifest, *pods, **more) is expected
 
 
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 
 
 def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones() -> None:
-    said = job(RUNNING, workers=3)
-    said["spec"]["elasticPolicy"] = ELASTIC
+    manifest = job(RUNNING, workers=3)
+    manifest["spec"]["elasticPolicy"] = ELASTIC
     never = unplaced("worker-2", NO_ROOM)
-    assert way(said, *ALL, never) is JobEventReason.RUNS
+    assert way(manifest, *ALL, never) is JobEventReason.RUNS
     lost = anew(unplaced("worker-1", NO_ROOM))
-    assert way(said, *ALL, lost, never) is JobEventReason.WAITS
+    assert way(manifest, *ALL, lost, never) is JobEventReason.WAITS
     # The reason for one pod does not apply to another pod, which has no condition.
     silent = anew(pod("worker-1", "Pending", node=""))
-    assert way(said, *ALL, silent, never, now=170) is None
-    assert way(said, *ALL, anew(pod("worker-1", "Pending")), never) is None
-    assert way(said, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
+    assert way(manifest, *ALL, silent, never, now=170) is None
+    assert way(manifest, *ALL, anew(pod("worker-1", "Pending")), never) is None
+    assert way(manifest, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
 
 
 WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed", 161)
@@ -215,7 +215,7 @@ def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "pods", "events", "likely"),
+    ("manifest", "pods", "events", "likely"),
     [
         (job(RUNNING), ALL, [], False),
         (job(started=1), LOST, [], False),
@@ -225,17 +225,19 @@ def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
         (job(RUNNING, SUCCEEDED), LOST, [], False),
     ],
 )
-def test_job_that_cannot_need_an_event_is_recognized(said: Any, pods: Any, events: Any, likely: bool) -> None:
-    observed = read_observed({"job": said, "pods": pods, "events": events})
+def test_job_that_cannot_need_an_event_is_recognized(
+    manifest: Any, pods: Any, events: Any, likely: bool
+) -> None:
+    observed = read_observed({"job": manifest, "pods": pods, "events": events})
     assert observed.job is not None
     assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely
 
 
 @pytest.mark.parametrize("without", [{"uid": ""}, {"deletionTimestamp": at(190)}])
 def test_deleted_or_retired_job_needs_no_event(without: Any) -> None:
-    said = job(RUNNING)
-    said["metadata"].update(without)
-    observed = read_observed({"job": said, "pods": LOST})
+    manifest = job(RUNNING)
+    manifest["metadata"].update(without)
+    observed = read_observed({"job": manifest, "pods": LOST})
     assert observed.job is not None
     assert not job_events.can_need_event(observed.job, observed.pods, observed.events)
 

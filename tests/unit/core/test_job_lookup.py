@@ -57,15 +57,15 @@ def test_job_is_found_by_its_name_prefix_or_execution(word: str, meant: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("f7", "f7 matches ns/f7-n0-0-e, ns/f7-n1-0-f; write more of the name"),
         ("by-hand", "by-hand matches ns/by-hand, other/by-hand; write more of the name"),
         ("f", "ns/f1-n0-0-a, ns/f1-n0-1-b, ns/f12-n0-0-c, ns/f7-n0-0-e, ns/f7-n1-0-f;"),
     ],
 )
-def test_ambiguous_job_name_is_rejected(word: str, said: str) -> None:
-    with pytest.raises(job_lookup.AmbiguousJob, match=re.escape(said)):
+def test_ambiguous_job_name_is_rejected(word: str, message: str) -> None:
+    with pytest.raises(job_lookup.AmbiguousJob, match=re.escape(message)):
         job_lookup.find_job(word, JOBS)
 
 
@@ -75,7 +75,7 @@ def test_ambiguous_job_error_lists_a_limited_number_of_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "jobs", "said"),
+    ("word", "jobs", "message"),
     [
         ("by-hend", JOBS, "there is no job by-hend; did you mean by-hand?"),
         ("long-exacuti", JOBS, "there is no job long-exacuti; did you mean long-executi-0-d?"),
@@ -86,8 +86,8 @@ def test_ambiguous_job_error_lists_a_limited_number_of_jobs() -> None:
         ("zzz", [], "there is no job zzz, and no other job"),
     ],
 )
-def test_unknown_job_error_lists_the_most_similar_jobs(word: str, jobs: list[Named], said: str) -> None:
-    with pytest.raises(job_lookup.JobNotFound, match=f"^{re.escape(said)}"):
+def test_unknown_job_error_lists_the_most_similar_jobs(word: str, jobs: list[Named], message: str) -> None:
+    with pytest.raises(job_lookup.JobNotFound, match=f"^{re.escape(message)}"):
         job_lookup.find_job(word, jobs)
 
 
@@ -100,14 +100,14 @@ def test_job_suggestions_compare_only_the_latest_jobs() -> None:
 
 
 def test_very_long_name_is_neither_compared_nor_repeated_in_the_error() -> None:
-    with pytest.raises(job_lookup.JobNotFound) as told:
+    with pytest.raises(job_lookup.JobNotFound) as raised:
         job_lookup.find_job("by-hand" * 100_000, JOBS)
-    assert len(str(told.value)) < 300
+    assert len(str(raised.value)) < 300
 
 
-def a_job(masters: int, workers: int, **said: object) -> Job:
+def a_job(masters: int, workers: int, **fields: object) -> Job:
     groups = (ReplicaSpec(role="master", replicas=masters), ReplicaSpec(role="worker", replicas=workers))
-    return Job(name="j", groups=tuple(group for group in groups if group.replicas), **said)  # type: ignore[arg-type]
+    return Job(name="j", groups=tuple(group for group in groups if group.replicas), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

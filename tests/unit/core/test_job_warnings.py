@@ -15,16 +15,16 @@ SILENCE = "no scheduler has reported anything about its pods: "
 def test_scheduler_that_does_not_run_is_named_after_a_delay():
     job = gang(schedulerName="yunikron")
     assert "notes" not in verdict(job, *members(), now=30).info
-    told = verdict(job, *members(), now=90)
-    assert told.phase.value == "WAITING_FOR_RESOURCES"
-    said = f"{SILENCE}is there a scheduler called yunikron, and does it run?"
-    assert told.info["notes"] == [said]
-    assert said in told.message.splitlines()
+    result = verdict(job, *members(), now=90)
+    assert result.phase.value == "WAITING_FOR_RESOURCES"
+    note = f"{SILENCE}is there a scheduler called yunikron, and does it run?"
+    assert result.info["notes"] == [note]
+    assert note in result.message.splitlines()
 
 
 def test_warning_without_a_scheduler_name_refers_to_the_pods():
-    told = verdict(gang(), *members(), now=90)
-    assert told.info["notes"] == [
+    result = verdict(gang(), *members(), now=90)
+    assert result.info["notes"] == [
         f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
     ]
 
@@ -69,13 +69,13 @@ def test_reports_of_other_components_do_not_suppress_the_scheduler_warning(more)
 
 
 def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
-    seen = read_observed(
+    observed = read_observed(
         {"job": gang(started=None), "pod_groups": [group("scheduling.x-k8s.io", phase="Pending")]}
     )
-    stranger = structs.replace(seen.pod_groups[0], foreign=True)
-    told = judge(structs.replace(seen, pod_groups=(stranger,)), JudgingContext(), BEGAN)
-    assert "waits" not in told.info
-    assert told.info["notes"] == [
+    stranger = structs.replace(observed.pod_groups[0], foreign=True)
+    result = judge(structs.replace(observed, pod_groups=(stranger,)), JudgingContext(), BEGAN)
+    assert "waits" not in result.info
+    assert result.info["notes"] == [
         "a PodGroup j existed before the job and does not belong to it, so the job can have no group; "
         "delete the existing one, or start another attempt"
     ]
@@ -93,7 +93,7 @@ def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
     ],
 )
 def test_pending_rendezvous_host_of_placed_workers_has_a_warning(elastic, pods, warned):
-    said = job()
-    said["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
-    notes = verdict(said, *pods).info.get("notes", [])
+    manifest = job()
+    manifest["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
+    notes = verdict(manifest, *pods).info.get("notes", [])
     assert any("hosts the rendezvous" in note for note in notes) is warned

@@ -12,7 +12,7 @@ from backend_plugin.core.settings.judging import JudgingSettings
 API = "scheduling.run.ai"
 
 
-def limited(reason="OverLimit", message="over its limit", **said):
+def limited(reason="OverLimit", message="over its limit", **fields):
     details = {
         "name": "research",
         "podGroupRequestedResources": {
@@ -23,7 +23,7 @@ def limited(reason="OverLimit", message="over its limit", **said):
         },
         "queueAllocatedResources": {"nvidia.com/gpu": "6"},
         "queueResourceLimits": {"example.com/nic": "8", "cpu": "-1", "memory": "?", "nvidia.com/gpu": "12"},
-        **said,
+        **fields,
     }
     why = {"reason": reason, "message": message, "details": {"queueDetails": details}}
     return group(API, schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}])
@@ -40,8 +40,8 @@ BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
 
 
 def test_request_above_the_queue_limit_is_reported_as_unsatisfiable():
-    told = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
-    assert told.message.splitlines()[:2] == [
+    result = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
+    assert result.message.splitlines()[:2] == [
         "queue research: it requests 10 nvidia.com/gpu, and the limit of its queue is 8"
         " (0 of 5 replicas ready)",
         "it requests more than it can ever get: request less, or use another queue",
@@ -60,17 +60,17 @@ def test_request_above_the_queue_limit_is_reported_as_unsatisfiable():
 @pytest.mark.parametrize("turned", [False, True])
 def test_scheduling_reason_with_numbers_is_preferred(turned):
     bare = limited("", "no nodes", podGroupRequestedResources={})
-    for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it requests")):
+    for numbers, start in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it requests")):
         other = limited("NonPreemptibleOverQuota")
-        several = [bare, other, numbers] if said.startswith("queue") else [bare, numbers]
+        several = [bare, other, numbers] if start.startswith("queue") else [bare, numbers]
         reasons = [each["status"]["schedulingConditions"][0] for each in several]
         one = group(API, schedulingConditions=reasons[::-1] if turned else reasons)
-        assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(said)
+        assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(start)
 
 
 def test_message_about_missing_pods_is_read_from_an_event():
-    said = "Job is not ready. Waiting for 4 pods for SubGroup worker, currently 2 exist, 0 are gated."
-    ready = event(said, kind="PodGroup", name="pg-j-u", reason="NotReady")
+    message = "Job is not ready. Waiting for 4 pods for SubGroup worker, currently 2 exist, 0 are gated."
+    ready = event(message, kind="PodGroup", name="pg-j-u", reason="NotReady")
     assert waiting_line(job=gang(started=None), events=[ready]) == (
         "2 of the 4 pods of worker exist (0 of 5 replicas ready)"
     )

@@ -23,9 +23,9 @@ SUSPENDED = condition("Suspended")
 SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
 
 
-def workload(message, *more, reason="Pending", **said):
+def workload(message, *more, reason="Pending", **fields):
     held = condition("QuotaReserved", "False", reason=reason, message=message)
-    return group("kueue.x-k8s.io", held, *more, kind="Workload", spec={"queueName": "team"}, **said)
+    return group("kueue.x-k8s.io", held, *more, kind="Workload", spec={"queueName": "team"}, **fields)
 
 
 TEXTS = {
@@ -73,36 +73,38 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("message", "said"), TEXTS.items())
-def test_kueue_message_is_parsed_into_plain_text(message, said):
-    told = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
-    assert told == f"{said} (suspended by a queue or a user)"
+@pytest.mark.parametrize(("message", "text"), TEXTS.items())
+def test_kueue_message_is_parsed_into_plain_text(message, text):
+    line = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert line == f"{text} (suspended by a queue or a user)"
 
 
 def test_preempted_job_is_running_for_flyte_and_its_message_has_the_pending_reason():
     evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
     full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
     job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
-    told = verdict(job, pod_groups=[workload(full, evicted)])
-    assert told.phase.value == "RUNNING"
-    assert first_line(told) == (
+    result = verdict(job, pod_groups=[workload(full, evicted)])
+    assert result.phase.value == "RUNNING"
+    assert first_line(result) == (
         "admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
         " (suspended by a queue or a user)"
     )
-    assert told.info["details"] == [f"{full}; Preempted to accommodate a workload"]
+    assert result.info["details"] == [f"{full}; Preempted to accommodate a workload"]
 
 
 @pytest.mark.parametrize(
-    ("ahead", "said"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
+    ("ahead", "position"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
 )
-def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, said):
+def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, position):
     silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
-    seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
-    assert seen.pod_groups[0].priority == 3
-    placed = structs.replace(seen.pod_groups[0], ahead=ahead)
-    told, until = judge_with_expiry(structs.replace(seen, pod_groups=(placed,)), JudgingContext(), BEGAN)
+    observed = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
+    assert observed.pod_groups[0].priority == 3
+    placed = structs.replace(observed.pod_groups[0], ahead=ahead)
+    result, until = judge_with_expiry(
+        structs.replace(observed, pod_groups=(placed,)), JudgingContext(), BEGAN
+    )
     held = "suspended by a queue or a user"
-    assert first_line(told) == (f"{said} ({held})" if said else held)
+    assert first_line(result) == (f"{position} ({held})" if position else held)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
 
@@ -110,8 +112,8 @@ def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, said):
 def test_readmitted_workload_is_not_reported_as_evicted():
     admitted = [condition("QuotaReserved"), condition("Admitted"), condition("Evicted", "False")]
     group_of = group("kueue.x-k8s.io", *admitted, kind="Workload", spec={"queueName": "team"})
-    told = verdict(gang(started=None), pod_groups=[group_of])
-    assert "waits" not in told.info
+    result = verdict(gang(started=None), pod_groups=[group_of])
+    assert "waits" not in result.info
 
 
 CHECKS = [
@@ -128,8 +130,8 @@ def test_workload_with_reserved_quota_waits_for_admission_checks(more):
     reserved = [condition("QuotaReserved"), *more]
     of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
     job = gang(SUSPENDED, started=None)
-    told = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
-    assert told == (
+    line = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
+    assert line == (
         "queue team: its quota is reserved, and it waits for a check: nodes: ETA: 10 min; other: Pending"
         " (suspended by a queue or a user)"
     )
@@ -176,18 +178,18 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
     ],
 )
 def test_remedy_depends_on_whether_waiting_helps(message, cause, hint):
-    told = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
-    assert (told.phase.value, told.cause and told.cause.value) == ("WAITING_FOR_RESOURCES", cause)
-    assert told.message.splitlines()[1] == hint
+    result = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert (result.phase.value, result.cause and result.cause.value) == ("WAITING_FOR_RESOURCES", cause)
+    assert result.message.splitlines()[1] == hint
 
 
 @pytest.mark.parametrize("reason", ["ClusterQueueStopped", "LocalQueueStopped", "Preempted"])
 def test_job_evicted_by_a_stopped_queue_reports_the_stopped_queue(reason):
     evicted = condition("Evicted", reason=reason, message="The ClusterQueue is stopped")
     job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
-    told = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
-    assert told.phase.value == "RUNNING"
-    assert (told.message.splitlines()[1] == STOPPED) == (reason != "Preempted")
+    result = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
+    assert result.phase.value == "RUNNING"
+    assert (result.message.splitlines()[1] == STOPPED) == (reason != "Preempted")
 
 
 FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
@@ -225,7 +227,7 @@ INACTIVE_SPEC = {"queueName": "team", "active": False}
 
 
 @pytest.mark.parametrize(
-    ("evicted", "said", "gone"),
+    ("evicted", "reason", "gone"),
     [
         ([], "its Workload was deactivated", False),
         (
@@ -236,12 +238,12 @@ INACTIVE_SPEC = {"queueName": "team", "active": False}
         ([condition("Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", message=LIMIT)], LIMIT, True),
     ],
 )
-def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, said, gone):
+def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, reason, gone):
     out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
     job = gang(SUSPENDED, started=None)
-    told = verdict(job, pod_groups=[out])
-    assert told.message.splitlines() == [
-        f"queue team: {said} (suspended by a queue or a user)",
+    result = verdict(job, pod_groups=[out])
+    assert result.message.splitlines() == [
+        f"queue team: {reason} (suspended by a queue or a user)",
         "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt has to be started",
     ]
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
@@ -249,14 +251,14 @@ def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, sai
 
 def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
     out = {**workload(FULL), "spec": INACTIVE_SPEC}
-    seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
-    assert [registry.has_queue_position(each) for each in seen.pod_groups] == [False, True]
+    observed = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
+    assert [registry.has_queue_position(each) for each in observed.pod_groups] == [False, True]
     over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
     assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info
 
 
 @pytest.mark.parametrize(
-    ("said", "pods", "told"),
+    ("fields", "pods", "warned"),
     [
         ({"queue": "team"}, [], True),
         ({"queue": "team"}, [*members()[:4], running("worker-3")], True),
@@ -270,8 +272,8 @@ def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
         ),
     ],
 )
-def test_job_with_only_kueue_has_a_warning_about_a_partial_start(said, pods, told):
-    waiting = verdict(gang(**said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
-    assert (IN_PART in waiting.message) is told
-    ran = verdict(gang(RUNNING, **said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+def test_job_with_only_kueue_has_a_warning_about_a_partial_start(fields, pods, warned):
+    waiting = verdict(gang(**fields), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+    assert (IN_PART in waiting.message) is warned
+    ran = verdict(gang(RUNNING, **fields), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
     assert IN_PART not in ran.message

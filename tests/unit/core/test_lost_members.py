@@ -28,10 +28,10 @@ RESTARTING = condition("Restarting", message="")
 
 @pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
 def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
-    told = verdict(job, *LEFT, events=[refused(150)])
-    assert (told.phase.value, told.cause and told.cause.value) == ("RUNNING", "quota-exceeded")
-    assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
-    assert told.message.splitlines()[1].startswith("the namespace's ResourceQuota")
+    result = verdict(job, *LEFT, events=[refused(150)])
+    assert (result.phase.value, result.cause and result.cause.value) == ("RUNNING", "quota-exceeded")
+    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"
+    assert result.message.splitlines()[1].startswith("the namespace's ResourceQuota")
 
 
 def build_pod(name, seconds, deleted=None):
@@ -60,11 +60,11 @@ def build_pod(name, seconds, deleted=None):
     ],
 )
 def test_past_creation_failure_is_not_reported(pods, refusal):
-    told = verdict(gang(RUNNING), *pods, events=[refusal])
-    assert "waits" not in told.info
-    assert told.phase.value == "RUNNING"
+    result = verdict(gang(RUNNING), *pods, events=[refusal])
+    assert "waits" not in result.info
+    assert result.phase.value == "RUNNING"
 
 
 def test_replica_that_is_being_deleted_counts_as_lost():
-    told = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
-    assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
+    result = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
+    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"

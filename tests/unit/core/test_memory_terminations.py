@@ -60,12 +60,12 @@ LAST_WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "reason", "words", "told", "hint"), LAST_WORDS.values(), ids=LAST_WORDS)
-def test_termination_message_of_a_container_determines_the_cause(code, reason, words, told, hint):
+@pytest.mark.parametrize(("code", "reason", "words", "expected", "hint"), LAST_WORDS.values(), ids=LAST_WORDS)
+def test_termination_message_of_a_container_determines_the_cause(code, reason, words, expected, hint):
     answer = verdict(job(FAILED), build_ended_pod("worker-0", code, reason, container_message=words))
-    assert short(answer) == told
-    said = [line for line in answer.message.splitlines()[1:] if line != ALONE and not line.startswith("  ")]
-    assert said == ([hint] if hint else [])
+    assert short(answer) == expected
+    hints = [line for line in answer.message.splitlines()[1:] if line != ALONE and not line.startswith("  ")]
+    assert hints == ([hint] if hint else [])
 
 
 def test_exit_code_setting_takes_precedence_over_the_termination_message():

@@ -22,7 +22,7 @@ RUNS = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("fields", "name"),
     [
         ({}, "f1-n0-0-4fc1931eedf1"),
         ({"output_prefix": f"{PREFIX}/"}, "f1-n0-0-4fc1931eedf1"),
@@ -36,8 +36,8 @@ RUNS = st.builds(
         ),
     ],
 )
-def test_job_name_is_the_same_in_every_release(said: dict[str, Any], name: str) -> None:
-    assert names.job_name(a_run(**said)) == name
+def test_job_name_is_the_same_in_every_release(fields: dict[str, Any], name: str) -> None:
+    assert names.job_name(a_run(**fields)) == name
 
 
 @given(RUNS)

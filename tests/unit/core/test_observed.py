@@ -33,10 +33,10 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize(("said", "meant"), TIMES.items())
-def test_timestamps_are_parsed(said, meant):
-    assert parse_time(said) == meant
-    assert get_time({"at": said}, "at") == meant
+@pytest.mark.parametrize(("text", "meant"), TIMES.items())
+def test_timestamps_are_parsed(text, meant):
+    assert parse_time(text) == meant
+    assert get_time({"at": text}, "at") == meant
 
 
 def test_nanoseconds_of_a_timestamp_are_parsed():
@@ -45,8 +45,8 @@ def test_nanoseconds_of_a_timestamp_are_parsed():
 
 
 def test_timestamps_of_all_time_zones_sort_as_text():
-    said = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
-    assert sorted([said[2], said[0], said[1]], key=format_sortable_time) == said
+    times = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
+    assert sorted([times[2], times[0], times[1]], key=format_sortable_time) == times
     assert format_sortable_time("x") == "x"
 
 
@@ -62,9 +62,9 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "meant"), NUMBERS)
-def test_integers_are_read_from_any_value(said, meant):
-    assert get_int({"n": said}, "n") == meant
+@pytest.mark.parametrize(("value", "meant"), NUMBERS)
+def test_integers_are_read_from_any_value(value, meant):
+    assert get_int({"n": value}, "n") == meant
 
 
 def test_text_map_keeps_only_text_values():
@@ -84,8 +84,8 @@ def test_reader_accepts_any_value_in_each_field(read, odd):
 
 
 def test_empty_or_malformed_objects_are_read_as_absent():
-    seen = read_observed({"job": {}, "pods": 1, "events": None, "outputs": "yes"})
-    assert (seen.job, seen.pods, seen.events, seen.outputs) == (None, (), (), None)
+    observed = read_observed({"job": {}, "pods": 1, "events": None, "outputs": "yes"})
+    assert (observed.job, observed.pods, observed.events, observed.outputs) == (None, (), (), None)
 
 
 def test_pod_deletion_time_is_before_the_grace_period():

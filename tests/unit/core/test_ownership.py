@@ -17,22 +17,22 @@ OWNER = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflo
 PREFIX = "s3://b/f1/n0/0"
 
 
-def ours(said: Any, *, execution: str = "f1", prefix: str = PREFIX, **metadata: Any) -> Any:
+def ours(manifest: Any, *, execution: str = "f1", prefix: str = PREFIX, **metadata: Any) -> Any:
     annotations = {
         "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
         "kfpytorch.flyte.org/output-prefix": prefix,
         **metadata.pop("annotations", {}),
     }
-    return {**said, "metadata": {**said["metadata"], "annotations": annotations, **metadata}}
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations, **metadata}}
 
 
-def execution_in_question(said: Any, after: timedelta = 3 * HOUR) -> str | None:
-    run = ownership.find_orphan_candidate(read_job(said), BEGAN + after, HOUR)
+def execution_in_question(manifest: Any, after: timedelta = 3 * HOUR) -> str | None:
+    run = ownership.find_orphan_candidate(read_job(manifest), BEGAN + after, HOUR)
     return None if run is None else run.execution
 
 
 @pytest.mark.parametrize(
-    "said",
+    "manifest",
     [
         ours(job(RUNNING)),
         ours(job(started=None)),
@@ -42,12 +42,12 @@ def execution_in_question(said: Any, after: timedelta = 3 * HOUR) -> str | None:
     ],
     ids=["it runs", "it has not begun", "it expires, but only after its end", "it is left", "it failed"],
 )
-def test_job_without_an_owner_is_an_orphan_candidate(said: Any) -> None:
-    assert execution_in_question(said) == "f1"
+def test_job_without_an_owner_is_an_orphan_candidate(manifest: Any) -> None:
+    assert execution_in_question(manifest) == "f1"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "manifest",
     [
         ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]),
         ours(job(RUNNING), ownerReferences=[{"kind": "SomebodyElse", "uid": "u1"}]),
@@ -71,8 +71,8 @@ def test_job_without_an_owner_is_an_orphan_candidate(said: Any) -> None:
         "it is not ours",
     ],
 )
-def test_job_that_cannot_be_an_orphan_is_no_candidate(said: Any) -> None:
-    assert execution_in_question(said) is None
+def test_job_that_cannot_be_an_orphan_is_no_candidate(manifest: Any) -> None:
+    assert execution_in_question(manifest) is None
 
 
 def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -> None:
@@ -84,11 +84,11 @@ def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -
 
 @pytest.mark.parametrize("owner", [OWNER, None], ids=["its owner is found", "its execution is elsewhere"])
 def test_job_with_an_ownership_patch_is_no_orphan_candidate(owner: OwnerReference | None) -> None:
-    said = ours(job(RUNNING))
-    patched: Any = merge_patch(said, ownership.build_ownership_patch(owner))
+    manifest = ours(job(RUNNING))
+    patched: Any = merge_patch(manifest, ownership.build_ownership_patch(owner))
     assert execution_in_question(patched) is None
     owners = patched["metadata"].pop("ownerReferences", [])
     assert [each["uid"] for each in owners] == ([] if owner is None else ["u1"])
     marks = patched["metadata"]["annotations"]
     assert marks.pop(ownership.WORKFLOW, "") == ("other-cluster" if owner is None else "")
-    assert patched == said
+    assert patched == manifest

@@ -21,8 +21,8 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
 def test_replicas_with_the_same_pending_reason_share_a_line():
     message = "0/1 nodes are available: 1 Insufficient cpu."
     workers = [unplaced(f"worker-{index}", message) for index in range(11)]
-    told = verdict(job(workers=11), *workers, unplaced("master-0", ""))
-    assert told.message.splitlines()[:2] == [
+    result = verdict(job(workers=11), *workers, unplaced("master-0", ""))
+    assert result.message.splitlines()[:2] == [
         "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu"
         " (0 of 12 replicas ready)",
         "master-0 waiting for a node: no node has been found",
@@ -34,8 +34,8 @@ def test_replicas_with_the_same_pending_reason_share_a_line():
 )
 def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
     message = f"0/1 nodes are available: {reason}. preemption: 0/1 nodes are available."
-    told = verdict(job(), unplaced("master-0", message))
-    assert "kubectl describe persistentvolumeclaims" in told.message
+    result = verdict(job(), unplaced("master-0", message))
+    assert "kubectl describe persistentvolumeclaims" in result.message
 
 
 def test_restarting_container_is_in_the_details_of_a_running_job():
@@ -44,18 +44,18 @@ def test_restarting_container_is_in_the_details_of_a_running_job():
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
     }
-    told = verdict(job(RUNNING), running("master-0"), pod("worker-0", container=crashed))
-    assert [line.partition(":")[0] for line in told.info["waits"]] == [
+    result = verdict(job(RUNNING), running("master-0"), pod("worker-0", container=crashed))
+    assert [line.partition(":")[0] for line in result.info["waits"]] == [
         "worker-0 restarting, CrashLoopBackOff"
     ]
-    assert (told.phase.value, told.info["ready"], told.info["replicas"]) == ("RUNNING", 2, 2)
+    assert (result.phase.value, result.info["ready"], result.info["replicas"]) == ("RUNNING", 2, 2)
 
 
 def test_pending_reason_of_members_precedes_that_of_their_pod_group():
     members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
-    told = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
-    assert short(told) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
-    assert told.message.splitlines()[1].startswith("PodGroup g: ")
+    result = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
+    assert short(result) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
+    assert result.message.splitlines()[1].startswith("PodGroup g: ")
 
 
 def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
@@ -63,22 +63,22 @@ def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
     assert "waits" not in verdict(job(started=None), pod_groups=[scheduled]).info
 
 
-@pytest.mark.parametrize(("name", "said"), [("init-pytorch", None), ("download", "user-error")])
-def test_repeatedly_failing_init_container_has_a_pending_reason(name, said):
+@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", None), ("download", "user-error")])
+def test_repeatedly_failing_init_container_has_a_pending_reason(name, cause):
     crashing = {
         "name": name,
         "restartCount": 3,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
     }
-    told = verdict(
+    result = verdict(
         job(RUNNING), running("master-0"), pod("worker-0", "Pending", initContainerStatuses=[crashing])
     )
-    assert (told.phase.value, told.cause and told.cause.value) == ("INITIALIZING", said)
-    assert told.message.startswith(f"worker-0 starting, CrashLoopBackOff: init container {name}: back-off")
+    assert (result.phase.value, result.cause and result.cause.value) == ("INITIALIZING", cause)
+    assert result.message.startswith(f"worker-0 starting, CrashLoopBackOff: init container {name}: back-off")
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"),
+    ("ended", "expected"),
     [
         ({"exitCode": 137, "reason": "OOMKilled"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "oom-host")),
         ({"exitCode": 2, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "user-error")),
@@ -86,20 +86,20 @@ def test_repeatedly_failing_init_container_has_a_pending_reason(name, said):
         ({"exitCode": 17, "reason": "Error"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "node-lost")),
     ],
 )
-def test_crash_loop_has_the_cause_of_its_last_termination(ended, told):
+def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
     state = {"waiting": {"reason": "CrashLoopBackOff"}}
     init = {"name": "copy", "restartCount": 9, "state": state, "lastState": {"terminated": ended}}
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
     rules = JudgingContext(judging=JudgingSettings(exit_codes={17: Cause.NODE_LOST}))
-    assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == told
+    assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == expected
 
 
 def test_pod_group_with_all_members_placed_is_no_pending_reason():
     late = group(condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable"))
     members = [waiting(name, "ContainerCreating") for name in ("master-0", "worker-0")]
-    told = verdict(job(), *members, pod_groups=[late])
-    assert (told.phase.value, told.cause) == ("INITIALIZING", None)
-    assert told.message.splitlines() == [
+    result = verdict(job(), *members, pod_groups=[late])
+    assert (result.phase.value, result.cause) == ("INITIALIZING", None)
+    assert result.message.splitlines() == [
         "master-0, worker-0 starting, ContainerCreating: placed; the image, the volumes and the network are"
         " being prepared (0 of 2 replicas ready)"
     ]

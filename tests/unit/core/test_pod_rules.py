@@ -160,13 +160,13 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("manifest", "said"), REFUSED)
-def test_invalid_pod_is_rejected(manifest: Any, said: str) -> None:
-    assert refusal(admit_pod, manifest) == (422, "Invalid", said)
+@pytest.mark.parametrize(("manifest", "message"), REFUSED)
+def test_invalid_pod_is_rejected(manifest: Any, message: str) -> None:
+    assert refusal(admit_pod, manifest) == (422, "Invalid", message)
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "message"),
     [
         ({"labels": {"a b": "c"}}, "metadata.labels: Invalid value"),
         ({"labels": {"a": "b c"}}, "metadata.labels: Invalid value"),
@@ -182,9 +182,13 @@ def test_invalid_pod_is_rejected(manifest: Any, said: str) -> None:
         ({"namespace": "A"}, "metadata.namespace: Invalid value"),
     ],
 )
-def test_invalid_pod_metadata_is_rejected(metadata: Any, said: str) -> None:
+def test_invalid_pod_metadata_is_rejected(metadata: Any, message: str) -> None:
     pod = a_pod()
-    assert refusal(admit_pod, {**pod, "metadata": {**pod["metadata"], **metadata}}) == (422, "Invalid", said)
+    assert refusal(admit_pod, {**pod, "metadata": {**pod["metadata"], **metadata}}) == (
+        422,
+        "Invalid",
+        message,
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ def a_service(*ports: Any, name: str = "service") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("service", "said"),
+    ("service", "message"),
     [
         (a_service(name="a" * 64), "metadata.name: Invalid value"),
         (
@@ -224,8 +228,8 @@ def a_service(*ports: Any, name: str = "service") -> dict[str, Any]:
         ),
     ],
 )
-def test_invalid_service_is_rejected(service: Any, said: str) -> None:
-    assert refusal(admit_service, service) == (422, "Invalid", said)
+def test_invalid_service_is_rejected(service: Any, message: str) -> None:
+    assert refusal(admit_service, service) == (422, "Invalid", message)
 
 
 def test_type_error_names_both_types() -> None:

@@ -17,8 +17,8 @@ BEYOND = (
 NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
 
 
-def rules(deadlines=None, **said):
-    judging = settings.read({"kfpytorch": {"timeouts": said}}).judging
+def rules(deadlines=None, **timeouts):
+    judging = settings.read({"kfpytorch": {"timeouts": timeouts}}).judging
     return JudgingContext(judging=judging, deadlines=deadlines or Deadlines())
 
 
@@ -48,8 +48,8 @@ def test_queue_timeout_depends_on_the_cause_of_the_wait(message, now, phase):
 
 @pytest.mark.parametrize(("now", "phase"), [(100, "WAITING_FOR_RESOURCES"), (130, "RETRYABLE_FAILED")])
 def test_node_wait_has_the_timeout_of_its_cause(now, phase):
-    told = verdict(gang(), *build_waiting_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
-    assert told.phase.value == phase
+    result = verdict(gang(), *build_waiting_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
+    assert result.phase.value == phase
 
 
 def test_cause_without_its_own_timeout_has_the_default_timeout():
@@ -60,8 +60,8 @@ def test_cause_without_its_own_timeout_has_the_default_timeout():
 
 def test_missing_queue_has_its_own_timeout():
     judged = rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}})
-    told = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
-    assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "invalid-config")
+    result = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
+    assert (result.phase.value, result.cause and result.cause.value) == ("FAILED", "invalid-config")
 
 
 def test_timeout_of_the_author_takes_precedence():

@@ -19,9 +19,9 @@ def test_single_problem_is_formatted_in_one_line() -> None:
 
 
 def test_many_problems_have_a_line_each_and_the_rest_is_counted() -> None:
-    told = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
-    assert told[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
-    assert (len(told), told[-1]) == (9, "and 2 more problems")
+    lines = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
+    assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
+    assert (len(lines), lines[-1]) == (9, "and 2 more problems")
 
 
 def test_rejection_is_a_permanent_failure() -> None:

@@ -140,12 +140,12 @@ FIRST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "more", "told", "line"), FIRST.values(), ids=FIRST)
-def test_root_cause_is_the_first_of_many_terminations(job, pods, more, told, line):
+@pytest.mark.parametrize(("job", "pods", "more", "expected", "line"), FIRST.values(), ids=FIRST)
+def test_root_cause_is_the_first_of_many_terminations(job, pods, more, expected, line):
     for order in (1, -1):
         mixed = {key: list(values[::order]) for key, values in more.items()}
         answer = verdict(job, *pods[::order], **mixed, now=150)
-        assert short(answer) == told
+        assert short(answer) == expected
         assert answer.message.startswith(line)
 
 
@@ -165,9 +165,9 @@ GONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("pods", "more", "told"), GONE.values(), ids=GONE)
-def test_deleted_job_is_judged_by_its_pods(pods, more, told):
-    assert short(verdict(None, *pods, **more)) == told
+@pytest.mark.parametrize(("pods", "more", "expected"), GONE.values(), ids=GONE)
+def test_deleted_job_is_judged_by_its_pods(pods, more, expected):
+    assert short(verdict(None, *pods, **more)) == expected
 
 
 LEAVING = {

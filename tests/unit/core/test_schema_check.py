@@ -26,9 +26,9 @@ WRITTEN: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "said", "written"), WRITTEN)
-def test_value_is_normalized_like_kubernetes_does(kind: str, said: Any, written: Any) -> None:
-    assert schema_check.convert_value(said, kind, "x") == (written, [])
+@pytest.mark.parametrize(("kind", "value", "written"), WRITTEN)
+def test_value_is_normalized_like_kubernetes_does(kind: str, value: Any, written: Any) -> None:
+    assert schema_check.convert_value(value, kind, "x") == (written, [])
 
 
 WRONG: list[tuple[str, Any, list[str]]] = [
@@ -66,9 +66,9 @@ WRONG: list[tuple[str, Any, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "said", "problems"), WRONG)
-def test_value_of_the_wrong_type_is_reported(kind: str, said: Any, problems: list[str]) -> None:
-    found, wrong = schema_check.convert_value(said, kind, "x")
+@pytest.mark.parametrize(("kind", "value", "problems"), WRONG)
+def test_value_of_the_wrong_type_is_reported(kind: str, value: Any, problems: list[str]) -> None:
+    found, wrong = schema_check.convert_value(value, kind, "x")
     assert (found, [f"{each.field}: {each.value} {each.message}; {each.remedy}" for each in wrong]) == (
         None,
         problems,

@@ -102,8 +102,8 @@ def test_long_value_is_truncated_in_the_problem() -> None:
 
 
 def test_pod_part_of_a_setting_is_normalized_like_kubernetes_does() -> None:
-    said = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
-    assert settings.read(said).default_pod_security_context == {"runAsUser": 0}
+    platform = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
+    assert settings.read(platform).default_pod_security_context == {"runAsUser": 0}
 
 
 def test_settings_of_other_flyte_plugins_are_ignored() -> None:
@@ -111,8 +111,8 @@ def test_settings_of_other_flyte_plugins_are_ignored() -> None:
 
 
 def test_task_resources_of_the_platform_are_read() -> None:
-    said = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
-    read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": said}})
+    resources = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
+    read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": resources}})
     assert read.kfpytorch == PluginSettings(
         task_resources=TaskResources(
             defaults={"cpu": parse("2")}, limits={"amd.com/gpu": parse("8"), "memory": parse("1Ti")}

@@ -12,9 +12,13 @@ from kfpytorch_common.causes import Cause
 GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 
 
-def wait(*lacks, **said):
+def wait(*lacks, **fields):
     return PendingReason(
-        stage=PendingStage.HELD, cause=Cause.QUEUE, reason="Pending", shortages=lacks, **{"text": "m", **said}
+        stage=PendingStage.HELD,
+        cause=Cause.QUEUE,
+        reason="Pending",
+        shortages=lacks,
+        **{"text": "m", **fields},
     )
 
 

@@ -31,9 +31,9 @@ def test_task_annotation_is_equal_after_encoding_and_decoding(
     assert read(annotations, "ns") == TaskAnnotation(run=run, deadlines=deadlines, task_config=config)
 
 
-@pytest.mark.parametrize("said", ["", "{", "[]", '{"attempt": "x"}', "\ud800"])
-def test_unreadable_task_annotation_is_ignored(said: str) -> None:
-    assert read({ANNOTATION: said}, "ns") is None
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"attempt": "x"}', "\ud800"])
+def test_unreadable_task_annotation_is_ignored(text: str) -> None:
+    assert read({ANNOTATION: text}, "ns") is None
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:

@@ -42,9 +42,9 @@ def test_error_file_counts_unless_a_later_incarnation_succeeded(pods, phase):
 
 
 def test_error_file_of_a_running_worker_counts_after_a_delay():
-    told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
-    assert short(told) == ("FAILED", "ValueError", "user-error")
-    assert "the job has succeeded, but a replica wrote this error and did not recover" in told.message
+    result = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
+    assert short(result) == ("FAILED", "ValueError", "user-error")
+    assert "the job has succeeded, but a replica wrote this error and did not recover" in result.message
 
 
 def test_error_file_without_a_worker_counts_unless_all_replicas_succeeded_later():
@@ -69,10 +69,10 @@ def test_replica_with_the_lowest_index_is_the_cause_of_simultaneous_terminations
 
 
 def test_a_failed_installation_is_the_cause_and_has_no_other_attempt():
-    said = "kfpytorch: packages cannot be installed: no match for x"
-    told = verdict(job(FAILED), build_ended_pod("worker-0", 78, container_message=said))
-    assert (told.phase.value, told.cause) == ("FAILED", Cause.INVALID_CONFIG)
-    assert told.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
+    message = "kfpytorch: packages cannot be installed: no match for x"
+    result = verdict(job(FAILED), build_ended_pod("worker-0", 78, container_message=message))
+    assert (result.phase.value, result.cause) == ("FAILED", Cause.INVALID_CONFIG)
+    assert result.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in download\n    read()'
@@ -91,15 +91,15 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in
     ids=["long exception", "short exception", "no exception"],
 )
 def test_end_of_the_output_contains_the_line_of_the_exception(output, shown):
-    told = verdict(job(FAILED), build_ended_pod("worker-0", 1, container_message=output))
-    lines = [line.removeprefix("  ") for line in told.message.splitlines() if line.startswith("  ")]
+    result = verdict(job(FAILED), build_ended_pod("worker-0", 1, container_message=output))
+    lines = [line.removeprefix("  ") for line in result.message.splitlines() if line.startswith("  ")]
     assert "|".join(lines) == shown
 
 
 def test_error_is_the_cause_despite_an_earlier_sigterm():
     stopped = build_ended_pod("worker-0", 143, finished=1)
-    told = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
-    assert short(told) == ("FAILED", "ValueError", "user-error")
+    result = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
+    assert short(result) == ("FAILED", "ValueError", "user-error")
 
 
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
@@ -110,44 +110,44 @@ def test_failed_sidecar_container_is_named():
         {"name": name, "state": {"terminated": {"exitCode": code}}}
         for name, code in (("pytorch", 0), ("side", 2))
     ]
-    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
-    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
+    result = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
+    assert result.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
 
 
 def test_error_location_skips_our_frames_also_outside_an_installed_package():
     ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
-    told = verdict(
+    result = verdict(
         job(FAILED),
         build_ended_pod("worker-0", 1),
         error_files=[error_file(exception=f"{ours}\nReplicaFailed: {REPORT}")],
     )
-    assert "local_run.py" not in told.message.splitlines()[0]
+    assert "local_run.py" not in result.message.splitlines()[0]
 
 
 def test_report_of_a_killed_rank_is_an_unexplained_termination():
-    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
-    told = verdict(
+    report = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
+    result = verdict(
         job(FAILED),
         build_ended_pod("worker-0", 1),
-        error_files=[error_file(exception=f"ReplicaFailed: {said}")],
+        error_files=[error_file(exception=f"ReplicaFailed: {report}")],
     )
-    assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
+    assert short(result) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
 
 
 def test_report_of_a_rank_that_exited_without_exception_has_its_exit_code():
-    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
-    seen = (job(FAILED), build_ended_pod("worker-0", 1))
-    told = verdict(*seen, error_files=[error_file(exception=f"ReplicaFailed: {said}")])
-    assert told.message.startswith("rank 1 (worker-0) failed: exit code 3")
-    assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
+    report = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
+    objects = (job(FAILED), build_ended_pod("worker-0", 1))
+    result = verdict(*objects, error_files=[error_file(exception=f"ReplicaFailed: {report}")])
+    assert result.message.startswith("rank 1 (worker-0) failed: exit code 3")
+    assert (result.phase.value, result.cause) == ("FAILED", Cause.USER_ERROR)
 
 
 def test_message_is_limited_in_length_and_printable():
-    told = verdict(
+    result = verdict(
         job(FAILED), error_files=[error_file(exception="ValueError: " + "\x1b[31mx\ud800" * 3_000)]
     )
-    assert len(told.message) <= 1_000
-    assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
+    assert len(result.message) <= 1_000
+    assert result.message.encode().startswith(b"worker-0 failed: ValueError: ")
 
 
 def test_pod_status_may_arrive_after_the_job_status():
@@ -170,8 +170,8 @@ def test_failed_job_does_not_wait_for_the_status_of_deleted_pods(pods):
 @pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "system-error"), ("copy", "user-error")])
 def test_failed_init_container_is_named(name, cause):
     statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
-    told = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
-    assert told.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
+    result = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
+    assert result.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
 
 
 def test_foreign_pod_of_the_same_name_is_ignored():
@@ -196,9 +196,9 @@ ODD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "said", "line"), ODD.values(), ids=ODD)
-def test_uninformative_terminations_have_a_message(job, pods, said, line):
-    events = [{"reason": "ExitedWithCode", "message": each} for each in said] + [{"reason": "Other"}]
+@pytest.mark.parametrize(("job", "pods", "messages", "line"), ODD.values(), ids=ODD)
+def test_uninformative_terminations_have_a_message(job, pods, messages, line):
+    events = [{"reason": "ExitedWithCode", "message": each} for each in messages] + [{"reason": "Other"}]
     assert verdict(job, *pods, events=events).message.splitlines()[0] == line
 
 
@@ -216,19 +216,19 @@ def test_error_file_without_time_counts_unless_container_restarted():
     )
 
 
-def judge_error_file(said, trace=""):
-    parts = (textwrap.indent(part, "    ") for part in (trace, said))
+def judge_error_file(message, trace=""):
+    parts = (textwrap.indent(part, "    ") for part in (trace, message))
     text = "Trace:\n\n{}\nMessage:\n\n{}".format(*parts)
     return verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(message=text)])
 
 
 def test_first_line_of_a_report_contains_the_code_location():
-    said = (
+    report = (
         "✗ train.main failed on rank 13 (node 1) after 3.1 s (user-error): ValueError at train.py:7 in main\n"
         "  ValueError: no label\n  in shard 7\n  caused by KeyError: 'cat', at data.py:3 in read\n"
         "    ❱ raise ValueError\n    train.py:3 in f\n  others rank 1 waited in barrier at train.py:9 in main"
     )
-    assert judge_error_file(f"ReplicaFailed: {said}").message.splitlines() == [
+    assert judge_error_file(f"ReplicaFailed: {report}").message.splitlines() == [
         "rank 13 (worker-0) failed: ValueError: no label, at train.py:7 in main (user-error)",
         "  in shard 7",
         "  caused by KeyError: 'cat', at data.py:3 in read",
@@ -261,21 +261,21 @@ def test_library_frame_is_not_reported_as_the_code_location():
 
 
 def test_report_of_one_line_is_an_error():
-    told = judge_error_file(
+    result = judge_error_file(
         "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
     )
-    assert short(told) == ("FAILED", "Error", "user-error")
+    assert short(result) == ("FAILED", "Error", "user-error")
 
 
 def test_data_loader_error_is_attributed_to_the_dataset():
     inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
     cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
-    said = (
+    message = (
         "ValueError: Caught ValueError in DataLoader worker process 1.\n"
         f"Original {cause}{inner}ValueError: image 3\nis broken"
     )
-    trace = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train") + said
-    assert judge_error_file(said, trace).message.splitlines() == [
+    trace = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train") + message
+    assert judge_error_file(message, trace).message.splitlines() == [
         "worker-0 failed: ValueError: image 3, at /root/data.py:9 in __getitem__ (user-error)",
         "  is broken (in DataLoader worker process 1)",
         "  caused by KeyError: 'cat', at /root/data.py:3 in read",
@@ -294,14 +294,14 @@ LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed 
     ],
 )
 def test_replica_that_exited_before_its_lost_peer_failed_is_named(workers, expected):
-    seen = [build_ended_pod("worker-0", 0, finished=88), build_ended_pod("master-0", 1, finished=92)]
+    pods = [build_ended_pod("worker-0", 0, finished=88), build_ended_pod("master-0", 1, finished=92)]
     if workers > 1:
-        seen.append(running("worker-1"))
-    told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
-    assert short(told) == expected
-    assert "worker-0" in told.message.splitlines()[0]
+        pods.append(running("worker-1"))
+    result = verdict(job(FAILED, workers=workers), *pods, error_files=[error_file("j-master-0", LOST)])
+    assert short(result) == expected
+    assert "worker-0" in result.message.splitlines()[0]
     # The message of the collective that failed follows.
-    assert workers > 1 or told.message.splitlines()[1] == f"  {LOST}"
+    assert workers > 1 or result.message.splitlines()[1] == f"  {LOST}"
 
 
 @pytest.mark.parametrize(
@@ -314,11 +314,11 @@ def test_replica_that_exited_before_its_lost_peer_failed_is_named(workers, expec
     ids=["after it", "told to end", "it runs"],
 )
 def test_peer_that_did_not_exit_earlier_is_not_named(peer):
-    told = verdict(
+    result = verdict(
         job(FAILED),
         peer,
         build_ended_pod("master-0", 1, finished=92),
         error_files=[error_file("j-master-0", LOST)],
     )
-    assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "system-error")
-    assert "worker-0" not in told.message.splitlines()[0]
+    assert short(result) == ("RETRYABLE_FAILED", "RuntimeError", "system-error")
+    assert "worker-0" not in result.message.splitlines()[0]

@@ -39,9 +39,12 @@ def going(made):
     return {**made, "metadata": {**made["metadata"], "deletionTimestamp": at(98)}}
 
 
-def decided(said: str):
+def decided(annotation: str):
     made = job(FAILED)
-    return {**made, "metadata": {**made["metadata"], "annotations": {verdict_annotation.ANNOTATION: said}}}
+    return {
+        **made,
+        "metadata": {**made["metadata"], "annotations": {verdict_annotation.ANNOTATION: annotation}},
+    }
 
 
 KEPT = verdict_annotation.encode(build_failure(Cause.SYSTEM_ERROR, "Failed", "m"), BEGAN)
@@ -100,7 +103,7 @@ NEWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("worker", "event", "told"), NEWS.values(), ids=NEWS)
-def test_exit_event_of_the_operator_counts_if_the_pod_appears_to_run(worker, event, told):
+@pytest.mark.parametrize(("worker", "event", "expected"), NEWS.values(), ids=NEWS)
+def test_exit_event_of_the_operator_counts_if_the_pod_appears_to_run(worker, event, expected):
     assert worker["metadata"]["labels"][LABEL + "job-name"] == "j"
-    assert short(verdict(job(FAILED), running("master-0"), worker, events=[event], now=106)) == told
+    assert short(verdict(job(FAILED), running("master-0"), worker, events=[event], now=106)) == expected

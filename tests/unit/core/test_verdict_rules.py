@@ -98,17 +98,19 @@ def test_exit_code_setting_determines_the_cause():
 
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
 def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
-    said = (
+    report = (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
         f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
         f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
     )
-    seen = (job(FAILED), build_ended_pod("worker-0", 1))
+    objects = (job(FAILED), build_ended_pod("worker-0", 1))
     found = verdict(
-        *seen, error_files=[error_file(exception=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
+        *objects,
+        error_files=[error_file(exception=report)],
+        rules=rules(exit_codes={means: Cause.INVALID_CONFIG}),
     )
     assert short(found)[2] == "invalid-config"
-    assert short(verdict(*seen, error_files=[error_file(exception=said)]))[2] != "invalid-config"
+    assert short(verdict(*objects, error_files=[error_file(exception=report)]))[2] != "invalid-config"
 
 
 def elastic(*conditions, least: int) -> dict:
@@ -134,7 +136,7 @@ def test_elastic_job_does_not_time_out_for_an_optional_replica(job, pods, phase)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (90, "90 s"),
@@ -145,5 +147,5 @@ def test_elastic_job_does_not_time_out_for_an_optional_replica(job, pods, phase)
         (3_661, "3661 s"),
     ],
 )
-def test_duration_is_formatted_for_users(seconds, said):
-    assert messages.format_duration(timedelta(seconds=seconds)) == said
+def test_duration_is_formatted_for_users(seconds, text):
+    assert messages.format_duration(timedelta(seconds=seconds)) == text

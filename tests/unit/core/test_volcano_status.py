@@ -9,7 +9,7 @@ PENDING = group(API, phase="Pending")
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "text"),
     [
         (
             "queue resource quota insufficient: insufficient nvidia.com/gpu",
@@ -22,10 +22,10 @@ PENDING = group(API, phase="Pending")
         ("something else", "queue team: the group is not admitted yet"),
     ],
 )
-def test_reason_for_a_pending_pod_group_is_read_from_its_events(message, said):
-    told = event(message, name="j", kind="PodGroup", reason="Unschedulable")
-    line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[told])
-    assert line == f"{said} (0 of 5 replicas ready)"
+def test_reason_for_a_pending_pod_group_is_read_from_its_events(message, text):
+    reported = event(message, name="j", kind="PodGroup", reason="Unschedulable")
+    line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[reported])
+    assert line == f"{text} (0 of 5 replicas ready)"
 
 
 def test_events_before_the_admission_of_a_pod_group_are_ignored():
@@ -35,16 +35,16 @@ def test_events_before_the_admission_of_a_pod_group_are_ignored():
         kind="PodGroup",
         reason="Unschedulable",
     )
-    told = verdict(gang(started=None), pod_groups=[group(API, phase="Inqueue")], events=[full])
-    assert "waits" not in told.info
+    result = verdict(gang(started=None), pod_groups=[group(API, phase="Inqueue")], events=[full])
+    assert "waits" not in result.info
 
 
 @pytest.mark.parametrize(("placed_at", "waits"), [(4, False), (3, False), (2, True)])
 def test_condition_before_the_placement_of_the_gang_is_ignored(placed_at, waits):
-    said = condition("Unschedulable", since=3, reason="NotEnoughResources", message="x")
+    unplaced = condition("Unschedulable", since=3, reason="NotEnoughResources", message="x")
     placed = condition("Scheduled", since=placed_at)
-    told = verdict(gang(started=None), pod_groups=[group(API, said, placed, phase="Running")])
-    assert ("waits" in told.info) is waits
+    result = verdict(gang(started=None), pod_groups=[group(API, unplaced, placed, phase="Running")])
+    assert ("waits" in result.info) is waits
 
 
 @pytest.mark.parametrize(("queue", "asked"), [("team", "; is there a queue team, and is it open?"), ("", "")])
@@ -54,9 +54,9 @@ def test_missing_pod_group_of_the_operator_has_a_warning(queue, asked):
     early, late = verdict(job, now=30), verdict(job, now=90)
     assert early.phase.value == "QUEUED"
     assert late.phase.value == "WAITING_FOR_RESOURCES"
-    said = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
-    assert late.message.splitlines()[1:] == [said]
+    warning = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
+    assert late.message.splitlines()[1:] == [warning]
     there = verdict(job, now=90, pod_groups=[PENDING])
-    assert said not in there.message
+    assert warning not in there.message
     suspended = gang(condition("Suspended"), started=None, byOperator=True)
     assert "notes" not in verdict(suspended, now=90).info

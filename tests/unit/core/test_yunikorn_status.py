@@ -43,26 +43,26 @@ def test_queue_shortage_is_read_from_an_event():
         event("y", name="tg-j-worker-y"),
         event(FULL.replace("root.team", "root.other"), name="tg-j-worker-of-another"),
     ]
-    told = verdict(gang(), *members(), *PLACED, *waiting, events=events)
-    assert (told.phase.value, first_line(told)) == (
+    result = verdict(gang(), *members(), *PLACED, *waiting, events=events)
+    assert (result.phase.value, first_line(result)) == (
         "WAITING_FOR_RESOURCES",
         "waiting for 4 nvidia.com/gpu (10 requested, 6 held) and 8 cpu (20 requested, 12 held) in queue root.team (0 of 5 replicas ready)",
     )
-    assert told.cause is Cause.QUEUE
+    assert result.cause is Cause.QUEUE
 
 
 def test_devices_that_are_all_held_are_not_reported_as_missing():
     job = gang()
-    said = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
-    del said["roles"][1]["requests"]["nvidia.com/gpu"]
-    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
+    gang_request = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
+    del gang_request["roles"][1]["requests"]["nvidia.com/gpu"]
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(gang_request)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
     assert line.startswith(
         "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"
     )
-    for role in said["roles"]:
+    for role in gang_request["roles"]:
         role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
-    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(gang_request)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
     assert line.startswith("waiting for 1 of 4 places: ")
 
@@ -74,13 +74,13 @@ def test_gang_with_all_placeholders_placed_is_not_queued_again():
 
 
 def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
-    told = [event("bound", name="tg-j-worker-x")]
-    assert verdict(gang(), *members(), events=told, now=2).phase.value == "WAITING_FOR_RESOURCES"
+    events = [event("bound", name="tg-j-worker-x")]
+    assert verdict(gang(), *members(), events=events, now=2).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "reason"),
     [
         (
             "Task t is skipped from scheduling because the queue quota has been exceed",
@@ -92,21 +92,21 @@ def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
         ),
     ],
 )
-def test_pod_outside_a_gang_has_its_own_pending_reason(message, said):
+def test_pod_outside_a_gang_has_its_own_pending_reason(message, reason):
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
-    told = verdict(gang(workers=0), lonely)
-    assert first_line(told) == f"master-0 {said} (0 of 1 replicas ready)"
+    result = verdict(gang(workers=0), lonely)
+    assert first_line(result) == f"master-0 {reason} (0 of 1 replicas ready)"
 
 
 def test_exhausted_user_quota_is_reported():
     message = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
-    told = verdict(gang(workers=0), lonely)
-    assert first_line(told) == (
+    result = verdict(gang(workers=0), lonely)
+    assert first_line(result) == (
         "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster"
         " (0 of 1 replicas ready)"
     )
-    assert told.cause is Cause.QUEUE
+    assert result.cause is Cause.QUEUE
 
 
 ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
@@ -137,13 +137,13 @@ def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
     pods, events = waiting(cause)
     judging = settings.read({"kfpytorch": {"timeouts": PATIENT}}).judging
     job = gang(workers=4 if len(pods) > 1 else 0)
-    told = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
-    assert (told.phase.value, told.cause and told.cause.value) == (phase, cause)
-    assert get_remedy(Cause(cause)) in told.message.splitlines()
+    result = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
+    assert (result.phase.value, result.cause and result.cause.value) == (phase, cause)
+    assert get_remedy(Cause(cause)) in result.message.splitlines()
 
 
 @pytest.mark.parametrize(
-    ("times", "said"),
+    ("times", "reason"),
     [
         (
             {"lastTimestamp": at(60)},
@@ -161,14 +161,14 @@ def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
         ),
     ],
 )
-def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, said):
+def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, reason):
     again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
     again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
     told_of = event(ONE, name="j-worker-0", **times)
     others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
-    told = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
-    assert (told.phase.value, first_line(told)) == ("RUNNING", f"{said} (1 of 2 replicas ready)")
-    assert told.cause is (Cause.QUEUE if "in queue" in said else Cause.UNSCHEDULABLE)
+    result = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
+    assert (result.phase.value, first_line(result)) == ("RUNNING", f"{reason} (1 of 2 replicas ready)")
+    assert result.cause is (Cause.QUEUE if "in queue" in reason else Cause.UNSCHEDULABLE)
 
 
 def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
@@ -179,8 +179,8 @@ def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
         "containerStatuses": [{"name": "pause", "image": "p", "state": state}],
     }
     events = [event(ONE, name="tg-j-worker-x", reason="Informational")]
-    told = verdict(gang(), *members(), *PLACED, stuck, events=events, now=100)
-    assert first_line(told) == "image p: denied (0 of 5 replicas ready)"
+    result = verdict(gang(), *members(), *PLACED, stuck, events=events, now=100)
+    assert first_line(result) == "image p: denied (0 of 5 replicas ready)"
 
 
 REJECTED = "queue root.small cannot fit application j: task group request map[nvidia.com/gpu:10] larger than max queue allocation map[nvidia.com/gpu:8]"
@@ -196,11 +196,11 @@ def test_rejected_application_is_reported_despite_later_members():
         message=" queue root.small cannot fit application j",
     )
     late = members()[1:]
-    told = verdict(
+    result = verdict(
         gang(), rejected, *late, events=[event(FAILED, reason="ApplicationFailed", type="Warning")]
     )
-    assert (told.phase.value, told.reason) == ("FAILED", "ApplicationRejected")
-    assert first_line(told) == f"its scheduler has rejected it: {REJECTED}"
+    assert (result.phase.value, result.reason) == ("FAILED", "ApplicationRejected")
+    assert first_line(result) == f"its scheduler has rejected it: {REJECTED}"
     cut = verdict(gang(), rejected, *late)
     # The event with the full message has not arrived.
     assert cut.phase.value == "WAITING_FOR_RESOURCES"
@@ -210,7 +210,7 @@ def test_rejected_application_is_reported_despite_later_members():
 
 
 @pytest.mark.parametrize(
-    ("action", "message", "said"),
+    ("action", "message", "warning"),
     [
         (
             "GangSchedulingFailed",
@@ -234,13 +234,15 @@ def test_rejected_application_is_reported_despite_later_members():
         ),
     ],
 )
-def test_abandoned_gang_scheduling_has_a_warning(action, message, said):
+def test_abandoned_gang_scheduling_has_a_warning(action, message, warning):
     job = gang(condition("Running"), workers=0)
-    told = verdict(job, running("master-0"), events=[event(message, reason="GangScheduling", action=action)])
-    assert told.phase.value == "RUNNING"
-    (note,) = told.info["notes"]
-    assert note.startswith(said)
+    result = verdict(
+        job, running("master-0"), events=[event(message, reason="GangScheduling", action=action)]
+    )
+    assert result.phase.value == "RUNNING"
+    (note,) = result.info["notes"]
+    assert note.startswith(warning)
     assert note.endswith(f"({message})")
-    assert told.message.splitlines()[1:] == [note]
+    assert result.message.splitlines()[1:] == [note]
     wordless = verdict(job, running("master-0"), events=[event("", reason=action)])
     assert ("notes" in wordless.info) is (action != "X")

@@ -58,12 +58,12 @@ def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **status: Any
     }
 
 
-def first_line(judged: Verdict) -> str:
-    return judged.message.partition("\n")[0]
+def first_line(result: Verdict) -> str:
+    return result.message.partition("\n")[0]
 
 
 def waiting_line(*pods: Manifest, job: Manifest | None = None, **observed: Any) -> str:
     """Return the first line of the message about a waiting gang."""
-    judged = verdict(job or gang(), *pods, **observed)
-    assert judged.phase.value == "WAITING_FOR_RESOURCES", judged
-    return first_line(judged)
+    result = verdict(job or gang(), *pods, **observed)
+    assert result.phase.value == "WAITING_FOR_RESOURCES", result
+    return first_line(result)

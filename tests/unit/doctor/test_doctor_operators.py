@@ -149,7 +149,8 @@ def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() 
         "running": Facts(namespace="n", task=TRAIN_JOB, objects={Subject.JOBS: jobs}),
     }
     found = {
-        name: [each.sentence.split(",")[0] for each in check.judge(said)] for name, said in facts.items()
+        name: [each.sentence.split(",")[0] for each in check.judge(observed)]
+        for name, observed in facts.items()
     }
     assert found == {
         "none": ["no Deployment runs Kubeflow Trainer", "no Deployment runs JobSet"],
@@ -182,8 +183,8 @@ def test_kueue_version_that_drops_train_job_selectors_is_reported(tag, label, di
 
 def test_pods_on_a_named_runtime_have_the_parts_that_the_job_sets() -> None:
     placement = {"nodeSelector": {"pool": "a"}}
-    said = {"master": placement, "worker": placement, "trainJob": {"runtime": "torch-distributed"}}
-    planned = plan(a_template({**REPLICAS, "kfpytorch": said}), a_run(), read({}))
+    extension = {"master": placement, "worker": placement, "trainJob": {"runtime": "torch-distributed"}}
+    planned = plan(a_template({**REPLICAS, "kfpytorch": extension}), a_run(), read({}))
     assert planned.prerequisites == ()
     (role,) = role_pods.build_role_pods(planned)
     (trainer,) = role.pod["spec"]["containers"]

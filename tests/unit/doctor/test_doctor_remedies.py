@@ -89,22 +89,22 @@ def positional(words: Sequence[str]) -> list[str]:
     return found
 
 
-def has_type(said: Sequence[str]) -> bool:
+def has_type(arguments: Sequence[str]) -> bool:
     """True if the words are resource types and at most one name."""
-    types, _, name = said[0].partition("/")
-    names = [*([name] if name else []), *said[1:]]
+    types, _, name = arguments[0].partition("/")
+    names = [*([name] if name else []), *arguments[1:]]
     return set(types.split(",")) <= TYPES and len(names) <= 1 and all(map(NAME.fullmatch, names))
 
 
-def is_labelling(said: Sequence[str]) -> bool:
-    target = [each for each in said if "=" not in each]
-    pairs = [each for each in said if "=" in each]
+def is_labelling(arguments: Sequence[str]) -> bool:
+    target = [each for each in arguments if "=" not in each]
+    pairs = [each for each in arguments if "=" in each]
     return has_type(target) and bool(pairs) and all(map(LABEL.fullmatch, pairs))
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], object]] = {
-    "version": lambda said: not said,
-    "apply": lambda said: not said,
+    "version": lambda arguments: not arguments,
+    "apply": lambda arguments: not arguments,
     "get": has_type,
     "describe": has_type,
     "delete": has_type,
@@ -112,10 +112,10 @@ VERBS: Mapping[str, Callable[[Sequence[str]], object]] = {
     "logs": has_type,
     "patch": has_type,
     "label": is_labelling,
-    "uncordon": lambda said: said and all(map(NAME.fullmatch, said)),
-    "drain": lambda said: len(said) == 1 and NAME.fullmatch(said[0]),
-    "rollout": lambda said: said[0] == "restart" and has_type(said[1:]),
-    "create": lambda said: said[0] in CREATED and NAME.fullmatch(said[-1]),
+    "uncordon": lambda arguments: arguments and all(map(NAME.fullmatch, arguments)),
+    "drain": lambda arguments: len(arguments) == 1 and NAME.fullmatch(arguments[0]),
+    "rollout": lambda arguments: arguments[0] == "restart" and has_type(arguments[1:]),
+    "create": lambda arguments: arguments[0] in CREATED and NAME.fullmatch(arguments[-1]),
 }
 
 
@@ -125,8 +125,8 @@ def manifests(text: str) -> Sequence[Mapping[str, Any]]:
 
 
 def check_kubectl(words: Sequence[str]) -> None:
-    verb, *said = positional(words)
-    assert VERBS[verb](said), words
+    verb, *arguments = positional(words)
+    assert VERBS[verb](arguments), words
     if "-p" in words:
         assert isinstance(json.loads(words[words.index("-p") + 1]), dict)
 
@@ -224,18 +224,18 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
             subject = SUBJECTS[each["apiVersion"], each["kind"]]
             facts = facts if subject is None else with_object(facts, subject, each)
         return facts
-    verb, *said = positional(rest)
+    verb, *arguments = positional(rest)
     if verb == "create":
         return with_object(
-            facts, PLURALS[said[0]], {"metadata": {"name": said[-1], "namespace": facts.namespace}}
+            facts, PLURALS[arguments[0]], {"metadata": {"name": arguments[-1], "namespace": facts.namespace}}
         )
     if verb == "uncordon":
         return alter(facts, Subject.NODES, {"spec": {"unschedulable": None}})
     if verb == "patch":
-        return alter(facts, PLURALS[said[0]], json.loads(rest[rest.index("-p") + 1]))
+        return alter(facts, PLURALS[arguments[0]], json.loads(rest[rest.index("-p") + 1]))
     if verb == "label":
-        pairs = dict(each.split("=", 1) for each in said if "=" in each)
-        subject = PLURALS.get(said[0], Subject.DEPLOYMENTS)
+        pairs = dict(each.split("=", 1) for each in arguments if "=" in each)
+        subject = PLURALS.get(arguments[0], Subject.DEPLOYMENTS)
         return alter(facts, subject, {"metadata": {"labels": pairs}})
     return facts
 

@@ -69,9 +69,9 @@ def test_unreachable_api_server_is_the_only_finding() -> None:
 
 
 def test_server_message_with_a_semicolon_is_quoted_whole() -> None:
-    said = "503 ServiceUnavailable: the apiserver is down; see its log"
-    (found,) = run_checks.list_findings(Facts(namespace="n", unreachable=said))
-    assert found.sentence == f"the API server cannot be reached: {said}"
+    message = "503 ServiceUnavailable: the apiserver is down; see its log"
+    (found,) = run_checks.list_findings(Facts(namespace="n", unreachable=message))
+    assert found.sentence == f"the API server cannot be reached: {message}"
     assert found.remedy.startswith("kubectl version  # ")
 
 
@@ -89,8 +89,8 @@ def test_number_of_executed_checks_is_reported(tmp_path: Path) -> None:
     count = len(CHECKS)
     last = f"1 of {count} checks made: 1 error"
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
-    said = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
-    assert said["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
+    report = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
+    assert report["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
 
 
 def test_check_ids_are_unique_and_plain() -> None:

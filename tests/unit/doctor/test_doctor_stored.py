@@ -55,7 +55,7 @@ def test_added_field_is_no_change(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "change"),
     [
         ({"tolerations": []}, "spec.tolerations[0] is None instead of {'key': 'x'}"),
         ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', which the job does not set"),
@@ -69,9 +69,9 @@ def test_added_field_is_no_change(spec: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_change_is_reported_with_its_path(spec: dict[str, Any], said: str) -> None:
+def test_change_is_reported_with_its_path(spec: dict[str, Any], change: str) -> None:
     (sentence,) = list_sentences(stored(**spec))
-    assert sentence == f"the cluster changes the worker pod before it is stored: {said}"
+    assert sentence == f"the cluster changes the worker pod before it is stored: {change}"
 
 
 def test_many_changes_are_summarized() -> None:

@@ -44,10 +44,12 @@ def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def run_check(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Violation]:
+def run_check(pod: dict[str, Any], *objects: dict[str, Any]) -> Sequence[Violation]:
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
     role = RolePods(name="worker", count=1, needed=1, pod=pod)
-    return [*check.judge(Facts(namespace="n", objects={Subject.NODES: seen}, task=PlannedTask(roles=[role])))]
+    return [
+        *check.judge(Facts(namespace="n", objects={Subject.NODES: objects}, task=PlannedTask(roles=[role])))
+    ]
 
 
 def tolerations(remedy: str) -> list[dict[str, str]]:

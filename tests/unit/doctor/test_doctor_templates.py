@@ -29,12 +29,12 @@ def a_deployment(image: str, *args: str) -> dict[str, Any]:
 
 
 def run_check(
-    check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any
+    check: str, template: dict[str, Any], *deployments: dict[str, Any], **fields: Any
 ) -> list[Violation]:
-    seen = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
-    platform = settings.read(said.pop("platform", {}))
+    objects = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
+    platform = settings.read(fields.pop("platform", {}))
     facts = Facts(
-        namespace="n", settings=platform, **{**said, "objects": {**seen, **said.get("objects", {})}}
+        namespace="n", settings=platform, **{**fields, "objects": {**objects, **fields.get("objects", {})}}
     )
     return list(CHECKS[check].judge(facts))
 
@@ -50,22 +50,22 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
         ([{**SAYS, "name": "primary"}], False),
         ([SAYS, {"name": "default", "image": "a:1"}], False),
         # The minimum that the API server requires and stores.
-        ([{key: said for key, said in SAYS.items() if key != "env"}], False),
+        ([{key: violations for key, violations in SAYS.items() if key != "env"}], False),
     ],
 )
 def test_template_container_that_applies_to_no_task_is_found(
     containers: list[dict[str, Any]], is_found: bool
 ) -> None:
-    said = run_check("template-containers", a_template(spec={"containers": containers}))
-    assert bool(said) is is_found
+    violations = run_check("template-containers", a_template(spec={"containers": containers}))
+    assert bool(violations) is is_found
 
 
 def test_template_sidecar_is_a_note_about_containers_of_the_same_name() -> None:
     spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
-    (said,) = run_check("template-containers", a_template(spec=spec))
-    assert said.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
+    (violation,) = run_check("template-containers", a_template(spec=spec))
+    assert violation.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
     # The remedy must not rename the container, because its args would then apply to other containers.
-    assert "kubectl" not in said.remedy
+    assert "kubectl" not in violation.remedy
     assert CHECKS["template-containers"].level is Severity.NOTE
 
 
@@ -74,7 +74,7 @@ OURS = {"default-pod-template-name": "gone"}
 
 
 @pytest.mark.parametrize(
-    ("seen", "platform", "ids"),
+    ("objects", "platform", "ids"),
     [
         ({}, {}, []),
         (FLYTES, {}, ["flyte-template-missing"]),
@@ -84,18 +84,18 @@ OURS = {"default-pod-template-name": "gone"}
 )
 @pytest.mark.parametrize("is_made", [False, True])
 def test_missing_template_named_in_settings_is_found(
-    seen: dict[Subject, Any], platform: dict[str, Any], ids: list[str], is_made: bool
+    objects: dict[Subject, Any], platform: dict[str, Any], ids: list[str], is_made: bool
 ) -> None:
     made = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
-    facts = Facts(namespace="n", settings=settings.read(platform), objects={**seen, **made})
+    facts = Facts(namespace="n", settings=settings.read(platform), objects={**objects, **made})
     checks = [check for check in job.CHECKS if check.id in ("template-missing", "flyte-template-missing")]
-    told = [check.id for check in checks for _ in check.judge(facts)]
-    assert told == ([] if is_made else ids)
+    found = [check.id for check in checks for _ in check.judge(facts)]
+    assert found == ([] if is_made else ids)
     assert [check.level for check in checks] == [Severity.ERROR, Severity.WARNING]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "fields"),
     [
         ("kai-template", {}),
         ("platform", {"platform": {"default-pod-template-name": "platform"}}),
@@ -110,10 +110,10 @@ def test_missing_template_named_in_settings_is_found(
         ),
     ],
 )
-def test_only_templates_that_are_in_use_are_checked(name: str, said: dict[str, Any]) -> None:
+def test_only_templates_that_are_in_use_are_checked(name: str, fields: dict[str, Any]) -> None:
     wrong = {"containers": [SAYS]}
-    assert run_check("template-containers", a_template(name, spec=wrong), **said)
-    assert not run_check("template-containers", a_template("anothers", spec=wrong), **said)
+    assert run_check("template-containers", a_template(name, spec=wrong), **fields)
+    assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
 
 
 COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
@@ -122,19 +122,19 @@ OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=schedule
 
 
 def test_scheduler_that_no_deployment_serves_is_found() -> None:
-    (said,) = run_check("template-scheduler", a_template(**COSCHEDULING))
-    assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in said.sentence
+    (violation,) = run_check("template-scheduler", a_template(**COSCHEDULING))
+    assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in violation.sentence
     assert not run_check("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
     assert not run_check("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
     assert not run_check("template-gang", a_template(**COSCHEDULING))
 
 
-def gang(**said: Any) -> dict[str, Any]:
-    return {"platform": {"kfpytorch": {"gang": said}}}
+def gang(**options: Any) -> dict[str, Any]:
+    return {"platform": {"kfpytorch": {"gang": options}}}
 
 
 @pytest.mark.parametrize(
-    ("template", "deployments", "said", "is_found"),
+    ("template", "deployments", "fields", "is_found"),
     [
         (COSCHEDULING, [SCHEDULER], {}, True),
         (COSCHEDULING, [SCHEDULER], gang(scheduler="kueue", queue="q"), True),
@@ -167,9 +167,9 @@ def gang(**said: Any) -> dict[str, Any]:
     ],
 )
 def test_scheduler_name_without_a_gang_is_found(
-    template: dict[str, Any], deployments: list[dict[str, Any]], said: dict[str, Any], is_found: bool
+    template: dict[str, Any], deployments: list[dict[str, Any]], fields: dict[str, Any], is_found: bool
 ) -> None:
-    assert bool(run_check("template-gang", a_template(**template), *deployments, **said)) is is_found
+    assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ def test_scheduler_name_without_a_gang_is_found(
 def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
     metadata: dict[str, Any], why: str
 ) -> None:
-    (said,) = run_check("template-placeholder", a_template(metadata=metadata))
-    assert why in said.sentence
+    (violation,) = run_check("template-placeholder", a_template(metadata=metadata))
+    assert why in violation.sentence
     (part,) = metadata
     gone = {"template": {"metadata": {part: dict.fromkeys(metadata[part])}}}
     patch = "kubectl patch podtemplate gang-scheduling-template -n n --type=merge -p"
-    assert said.remedy.startswith(f"{patch} '{json.dumps(gone)}'  # ")
+    assert violation.remedy.startswith(f"{patch} '{json.dumps(gone)}'  # ")
 
 
 @pytest.mark.parametrize(

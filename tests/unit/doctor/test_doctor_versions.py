@@ -73,13 +73,13 @@ def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
 
 
 def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
-    seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
-    (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", objects=seen))
-    assert "the image of deployment/d -n n is flyte-binary:latest" in said.sentence
+    objects = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
+    (violation,) = FLYTE["flyte-version"].judge(Facts(namespace="n", objects=objects))
+    assert "the image of deployment/d -n n is flyte-binary:latest" in violation.sentence
 
 
 @pytest.mark.parametrize(
-    ("image", "ids", "told"),
+    ("image", "ids", "line"),
     [
         ("flyte-binary-release:v1.16.7", [], "n/d 1.16.7"),
         ("flytepropeller:v2.0.0", [], "n/d 2.0.0"),
@@ -88,15 +88,15 @@ def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
         ("flyteconnector:v1.0.0", [], "none found"),
     ],
 )
-def test_flyte_version_is_compared_with_the_required_version(image: str, ids: list[str], told: str) -> None:
+def test_flyte_version_is_compared_with_the_required_version(image: str, ids: list[str], line: str) -> None:
     facts = Facts(namespace="n", objects={Subject.DEPLOYMENTS: [runs(image)]})
     judged = ("flyte-outdated", "flyte-version")
     assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
-    assert summary.build_lines(facts)["flyte"] == told
+    assert summary.build_lines(facts)["flyte"] == line
 
 
 @pytest.mark.parametrize(
-    ("seen", "unseen", "is_found"),
+    ("objects", "unseen", "is_found"),
     [
         ({}, {}, False),
         ({Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}, {}, True),
@@ -104,7 +104,7 @@ def test_flyte_version_is_compared_with_the_required_version(image: str, ids: li
     ],
 )
 def test_missing_webhook_is_reported_only_if_the_operator_may_exist(
-    seen: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
+    objects: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
 ) -> None:
-    facts = Facts(namespace="n", objects=seen, unseen=unseen, invalid_reply=DryRunReply(stored={}))
+    facts = Facts(namespace="n", objects=objects, unseen=unseen, invalid_reply=DryRunReply(stored={}))
     assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

@@ -26,8 +26,10 @@ def test_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
     for job in jobs(name):
         job["spec"]["runPolicy"].pop("suspend", None)
         stored = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
-        seen = JobSnapshot(job=stored, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
-        actions = reconcile(seen).actions
+        snapshot = JobSnapshot(
+            job=stored, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc)
+        )
+        actions = reconcile(snapshot).actions
         pods = [admit_pod(action.manifest) for action in actions if isinstance(action, CreatePod)]
         services = [admit_service(action.manifest) for action in actions if isinstance(action, CreateService)]
         assert (

@@ -53,8 +53,8 @@ SEEN = JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)
 def test_action_event_has_the_reason_and_message_of_the_operator(
     action: Action, done: Any, refused: Any
 ) -> None:
-    told, refusal = build_action_event(SEEN, action), build_action_event(SEEN, action, "no")
-    assert (told["type"], told["reason"], told["message"]) == ("Normal", *done)
+    event, refusal = build_action_event(SEEN, action), build_action_event(SEEN, action, "no")
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", *done)
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", *refused)
 
 

@@ -59,13 +59,13 @@ def test_recreations_before_a_failed_action_are_recorded() -> None:
     worker = {"replicas": 3, "restartPolicy": "OnFailure"}
     job = a_job(worker=worker, status=status)
     step = run_controller(job, *pods)
-    seen = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
+    snapshot = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
     assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
-    assert with_recreations(seen, step, step.actions[:2]) == {
+    assert with_recreations(snapshot, step, step.actions[:2]) == {
         **job,
         "status": {**status, "replicaStatuses": {"Worker": {"restarts": 4 + 1 + 2}}},
     }
-    assert with_recreations(seen, step, step.actions[:0]) is job
+    assert with_recreations(snapshot, step, step.actions[:0]) is job
 
 
 @pytest.mark.parametrize(

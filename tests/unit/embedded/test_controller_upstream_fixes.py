@@ -95,8 +95,10 @@ def test_job_has_one_terminal_condition() -> None:
 def test_failed_job_has_no_success_event() -> None:
     job = a_job(master={}, worker={"restartPolicy": "ExitCode"}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exit=1)]
-    told = [{event["reason"] for event in run_controller(job, *pods, upstream=mode).events} for mode in MODES]
-    assert ["PyTorchJobSucceeded" in reasons for reasons in told] == [False, True]
+    recorded = [
+        {event["reason"] for event in run_controller(job, *pods, upstream=mode).events} for mode in MODES
+    ]
+    assert ["PyTorchJobSucceeded" in reasons for reasons in recorded] == [False, True]
 
 
 def test_surplus_pods_are_not_created() -> None:
@@ -145,7 +147,7 @@ def test_unchanged_condition_is_not_written_again() -> None:
 def test_role_order_of_the_operator_determines_the_terminal_condition() -> None:
     job = a_job(master={}, worker={}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed")]
-    seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=NOW)
+    snapshot = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=NOW)
     orders = (("Master", "Worker"), ("Worker", "Master"))
-    ends = [conditions(reconcile(seen, upstream=True, order=order))[-1] for order in orders]
+    ends = [conditions(reconcile(snapshot, upstream=True, order=order))[-1] for order in orders]
     assert ends == ["Succeeded=True", "Failed=True"]

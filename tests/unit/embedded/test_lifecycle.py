@@ -196,6 +196,6 @@ def test_terminating_pod_starts_no_container_and_clears_waiting_states():
     assert due(of, 100.0) == []
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])
-def test_durations_are_formatted_like_go(seconds, said):
-    assert lifecycle.format_duration(seconds) == said
+@pytest.mark.parametrize(("seconds", "text"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])
+def test_durations_are_formatted_like_go(seconds, text):
+    assert lifecycle.format_duration(seconds) == text

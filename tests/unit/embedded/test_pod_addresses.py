@@ -39,7 +39,7 @@ def test_replica_names_are_replaced_by_addresses(text, rewritten):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"env": {"PET_RDZV_ENDPOINT": "j-worker-0:29400"}},
         {"env": {"MASTER_PORT": "29400"}},
@@ -47,13 +47,13 @@ def test_replica_names_are_replaced_by_addresses(text, rewritten):
         {"ports": [{"name": "pytorchjob-port", "containerPort": 29400}]},
     ],
 )
-def test_rendezvous_port_is_replaced_by_the_port_of_the_job(said):
-    found = only(container("j-worker-0:29400", "j-worker-0:8080", **said))
+def test_rendezvous_port_is_replaced_by_the_port_of_the_job(fields):
+    found = only(container("j-worker-0:29400", "j-worker-0:8080", **fields))
     assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
 
 
 @pytest.mark.parametrize(
-    ("said", "here"),
+    ("arguments", "here"),
     [
         (["--rdzv-endpoint=j-worker-0:29500"], ["--rdzv-endpoint=127.0.0.1:40001"]),
         (["--rdzv_endpoint", "$(MASTER_ADDR):29500"], ["--rdzv_endpoint", "127.0.0.1:40001"]),
@@ -71,8 +71,8 @@ def test_rendezvous_port_is_replaced_by_the_port_of_the_job(said):
         (["train", "--master-port"], ["train", "--master-port"]),
     ],
 )
-def test_port_passed_only_to_torchrun_is_replaced_by_the_port_of_the_job(said, here):
-    assert only(container(*said, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
+def test_port_passed_only_to_torchrun_is_replaced_by_the_port_of_the_job(arguments, here):
+    assert only(container(*arguments, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
 
 
 def test_endpoint_longer_than_a_host_name_is_not_rewritten():
@@ -102,16 +102,16 @@ def test_job_without_an_assigned_port_keeps_its_own_port():
 
 
 def test_operator_variables_are_rewritten():
-    said = {
+    variables = {
         "MASTER_PORT": "23456",
         "PET_MASTER_PORT": "23456",
         "MASTER_ADDR": "j-master-0",
         "PET_MASTER_ADDR": "j-master-0",
         "URL": "tcp://$(MASTER_ADDR):$(MASTER_PORT)",
     }
-    found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=said))
+    found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=variables))
     # Port 1234 is not declared, so it is kept in the argument.
-    assert {name: found["env"][name] for name in said} == {
+    assert {name: found["env"][name] for name in variables} == {
         "MASTER_PORT": "40001",
         "PET_MASTER_PORT": "40001",
         "MASTER_ADDR": "127.0.0.1",
@@ -122,7 +122,7 @@ def test_operator_variables_are_rewritten():
 
 
 @pytest.mark.parametrize(
-    ("name", "endpoint", "said", "conf"),
+    ("name", "endpoint", "options", "conf"),
     [
         ("j-worker-0", "j-worker-0:29400", None, "is_host=1"),
         ("j-worker-1", "j-worker-0:29400", None, "is_host=0"),
@@ -134,8 +134,8 @@ def test_operator_variables_are_rewritten():
         ("j-worker-0", None, None, None),
     ],
 )
-def test_one_replica_hosts_the_rendezvous(name, endpoint, said, conf):
-    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": said}
+def test_one_replica_hosts_the_rendezvous(name, endpoint, options, conf):
+    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": options}
     found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
     assert found.get("PET_RDZV_CONF") == conf
     assert found.get("PET_LOCAL_ADDR") == (None if conf is None else "127.0.0.1")

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from backend_plugin.embedded.pod_env import expand_references
 
 
-def build_env(*args, **said):
-    found = only(container(*args or ("true",), **said))
+def build_env(*args, **fields):
+    found = only(container(*args or ("true",), **fields))
     return found["env"], found["argv"]
 
 
-def blocked(**said):
-    return only(container("true", **said))["blocked"]
+def blocked(**fields):
+    return only(container("true", **fields))["blocked"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("fields", "message"),
     [
         ({"envFrom": [{"configMapRef": {"name": "c"}}]}, 'configmap "c" not found'),
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, 'secret "s" not found'),
@@ -140,8 +140,8 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
         ({"resources": {"limits": {"memory": "much"}}}, '"much" is not a quantity'),
     ],
 )
-def test_missing_reference_blocks_a_container_with_the_message_of_the_kubelet(said, message):
-    assert blocked(**said) == [[0, "CreateContainerConfigError", message]]
+def test_missing_reference_blocks_a_container_with_the_message_of_the_kubelet(fields, message):
+    assert blocked(**fields) == [[0, "CreateContainerConfigError", message]]
 
 
 def test_optional_references_may_be_missing():

@@ -42,7 +42,7 @@ def test_server_environment_is_inherited_only_by_pattern():
 
 
 def test_manifest_variables_take_precedence_except_search_paths():
-    said = {
+    variables = {
         "HOME": "/root",
         "TMPDIR": "/scratch",
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -50,8 +50,8 @@ def test_manifest_variables_take_precedence_except_search_paths():
         "PYTHONPATH": "/x",
         "KFPYTORCH_POD": "another",
     }
-    env = only(container("true", env=said))["env"]
-    assert {name: env[name] for name in said} == {
+    env = only(container("true", env=variables))["env"]
+    assert {name: env[name] for name in variables} == {
         "HOME": "/root",
         "TMPDIR": "/scratch",
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -107,10 +107,10 @@ def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
     assert "argv" not in gate
 
 
-@pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
-def test_launch_file_is_json_with_the_defaults_of_the_kubelet(said, grace):
+@pytest.mark.parametrize(("fields", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
+def test_launch_file_is_json_with_the_defaults_of_the_kubelet(fields, grace):
     options = KubeletOptions(back_off=RestartBackoff(first=1, most=2, forget=3))
-    made = build_launch(replica(containers=[container("true")], **said), PLACE, options, MACHINE)
+    made = build_launch(replica(containers=[container("true")], **fields), PLACE, options, MACHINE)
     assert json.loads(json.dumps(made)) == made
     assert (made["grace"], made["deadline"], made["back_off"]) == (grace, None, [1, 2, 3])
     assert made["pod"] == "j-worker-1_a(u)"

@@ -18,16 +18,16 @@ WELL = TerminatedState(exit_code=0, reason="Completed", started=NOW - 9, finishe
 BADLY = TerminatedState(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
 
 
-def app(**said):
-    return ContainerState(kind="app", **said)
+def app(**fields):
+    return ContainerState(kind="app", **fields)
 
 
-def init(**said):
-    return ContainerState(kind="init", **said)
+def init(**fields):
+    return ContainerState(kind="init", **fields)
 
 
-def sidecar(**said):
-    return ContainerState(kind="sidecar", **said)
+def sidecar(**fields):
+    return ContainerState(kind="sidecar", **fields)
 
 
 def state(final=False, reason="", **containers):
@@ -42,9 +42,10 @@ def build_pod_status(of, before=None):
     return build_status(pod, of, before or {}, NOW)
 
 
-def conditions(said):
+def conditions(status):
     return {
-        each["type"]: (each["status"], each.get("reason"), each.get("message")) for each in said["conditions"]
+        each["type"]: (each["status"], each.get("reason"), each.get("message"))
+        for each in status["conditions"]
     }
 
 
@@ -90,9 +91,9 @@ def test_pod_phase_is_computed_from_container_states(of, expected):
     ],
 )
 def test_container_states_are_reported(of, now, last):
-    (said,) = build_pod_status(state(a=of))["containerStatuses"]
-    assert (said["state"], said["lastState"]) == (now, last)
-    assert not said["ready"]
+    (status,) = build_pod_status(state(a=of))["containerStatuses"]
+    assert (status["state"], status["lastState"]) == (now, last)
+    assert not status["ready"]
 
 
 def test_start_time_of_a_container_that_never_ran_is_the_epoch():
@@ -101,22 +102,22 @@ def test_start_time_of_a_container_that_never_ran_is_the_epoch():
 
 
 def test_conditions_list_the_incomplete_containers():
-    said = build_pod_status(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
+    status = build_pod_status(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
     unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
-    assert conditions(said) == {
+    assert conditions(status) == {
         "Initialized": ("False", "ContainersNotInitialized", "containers with incomplete status: [two]"),
         "ContainersReady": unready,
         "Ready": unready,
     }
-    first, second = said["initContainerStatuses"]
+    first, second = status["initContainerStatuses"]
     assert (first["ready"], second["ready"]) == (True, False)
-    assert said["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
 @pytest.mark.parametrize(("end", "reason"), [(WELL, "PodCompleted"), (BADLY, "PodFailed")])
 def test_finished_pod_is_not_ready(end, reason):
-    said = conditions(build_pod_status(state(final=True, a=app(ended=end))))
-    assert said["Ready"] == said["ContainersReady"] == ("False", reason, None)
+    found = conditions(build_pod_status(state(final=True, a=app(ended=end))))
+    assert found["Ready"] == found["ContainersReady"] == ("False", reason, None)
 
 
 def test_condition_keeps_its_time_until_it_changes():
@@ -135,18 +136,18 @@ def test_condition_keeps_its_time_until_it_changes():
 
 
 def test_pod_status_contains_the_reason_of_the_termination():
-    said = build_pod_status(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
-    assert said["reason"] == "DeadlineExceeded"
+    status = build_pod_status(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
+    assert status["reason"] == "DeadlineExceeded"
 
 
 def test_containers_of_a_lost_pod_have_an_unknown_termination():
     of = state(
         i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
     )
-    said = build_pod_status(build_lost_state(replica(), of, NOW))
-    assert (said["phase"], said["reason"]) == ("Failed", "NodeLost")
-    assert said["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
-    a, b, c = (each["state"] for each in said["containerStatuses"])
+    status = build_pod_status(build_lost_state(replica(), of, NOW))
+    assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+    assert status["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
+    a, b, c = (each["state"] for each in status["containerStatuses"])
     assert a == {
         "terminated": {
             "exitCode": 137,

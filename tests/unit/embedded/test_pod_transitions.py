@@ -19,8 +19,8 @@ def types(manifest):
 
 
 def test_bound_pod_has_its_node_and_the_scheduled_condition():
-    seen = read_pod(bound())
-    assert (seen.node, seen.scheduled.true, seen.scheduled.since) == ("node-1", True, BEGAN)
+    parsed = read_pod(bound())
+    assert (parsed.node, parsed.scheduled.true, parsed.scheduled.since) == ("node-1", True, BEGAN)
     assert "annotations" not in bound()["metadata"]
 
 
@@ -34,18 +34,18 @@ def test_unschedulable_pod_can_be_bound_later():
 
 def test_kubelet_status_keeps_conditions_of_other_components():
     evicted = pod_transitions.mark_evicted(bound(), BEGAN)
-    told = pod_transitions.merge_status(evicted, {"phase": "Running", "conditions": [READY]})
-    assert sorted(types(told)) == ["DisruptionTarget", "PodScheduled", "Ready"]
+    merged = pod_transitions.merge_status(evicted, {"phase": "Running", "conditions": [READY]})
+    assert sorted(types(merged)) == ["DisruptionTarget", "PodScheduled", "Ready"]
     unready = {**READY, "status": "False"}
-    later = pod_transitions.merge_status(told, {"phase": "Failed", "conditions": [unready]})
+    later = pod_transitions.merge_status(merged, {"phase": "Failed", "conditions": [unready]})
     assert read_pod(later).phase == "Failed"
     assert sorted(types(later)) == ["DisruptionTarget", "PodScheduled", "Ready"]
     assert read_pod(later).disrupted.reason == "EvictionByEvictionAPI"
 
 
-@pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 5}, 5)])
-def test_deletion_uses_the_grace_period_of_the_pod(said, grace):
-    ending = pod_transitions.mark_terminating({**pod(), "spec": said}, BEGAN)
+@pytest.mark.parametrize(("spec", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 5}, 5)])
+def test_deletion_uses_the_grace_period_of_the_pod(spec, grace):
+    ending = pod_transitions.mark_terminating({**pod(), "spec": spec}, BEGAN)
     assert ending["metadata"]["deletionGracePeriodSeconds"] == grace
     assert read_pod(ending).deleted == BEGAN
 

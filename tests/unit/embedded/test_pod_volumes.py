@@ -10,8 +10,8 @@ AT = {"name": "data", "mountPath": "/data"}
 HERE = "/pods/u/volumes/data"
 
 
-def mounted(*args, mounts=(AT,), **said):
-    one = container(*args or ("true",), volumeMounts=list(mounts), **said)
+def mounted(*args, mounts=(AT,), **fields):
+    one = container(*args or ("true",), volumeMounts=list(mounts), **fields)
     return only(one, replica(volumes=[DATA]))
 
 

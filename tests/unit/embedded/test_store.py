@@ -113,20 +113,20 @@ def test_objects_are_restored_in_creation_order(state):
 
 
 def test_watchers_receive_changes_in_order_including_those_of_other_watchers(store):
-    told = []
+    changes = []
 
     def finishes(change):
         if change.old is None and change.new is not None:
             store.update({**change.new, "status": {"phase": "Running"}})
 
     store.watch(finishes)
-    unwatch = store.watch(told.append)
+    unwatch = store.watch(changes.append)
     first = store.create(pod())
     second = store.get(POD)
     store.remove(get_uid(first))
     unwatch()
     store.create(pod())
-    assert told == [
+    assert changes == [
         ObjectChange(key=POD, old=None, new=first),
         ObjectChange(key=POD, old=first, new=second),
         ObjectChange(key=POD, old=second, new=None),
@@ -199,14 +199,14 @@ def test_full_disk_error_does_not_suggest_to_discard_the_state(state):
 
 
 def test_watchers_receive_a_transaction_after_it_is_written(store):
-    told = []
-    store.watch(lambda change: told.append(change.key.name))
+    names = []
+    store.watch(lambda change: names.append(change.key.name))
     with store.transaction():
         first = store.create(pod("one"))
         store.create(pod("two"))
         store.remove(get_uid(first))
-        assert told == []
-    assert (told, [each["metadata"]["name"] for each in store.list_objects("Pod")]) == (
+        assert names == []
+    assert (names, [each["metadata"]["name"] for each in store.list_objects("Pod")]) == (
         ["one", "two", "one"],
         ["two"],
     )
@@ -214,8 +214,8 @@ def test_watchers_receive_a_transaction_after_it_is_written(store):
 
 def test_transaction_that_cannot_be_written_has_no_effect(store, state):
     kept = [store.create(pod("one")), store.create(pod("two"))]
-    told = []
-    store.watch(told.append)
+    changes = []
+    store.watch(changes.append)
 
     def change():
         with store.transaction():
@@ -227,7 +227,7 @@ def test_transaction_that_cannot_be_written_has_no_effect(store, state):
     with pytest.raises(ClusterUnavailable):
         change()
     store._execute("PRAGMA query_only = 0")
-    assert (store.list_objects("Pod"), list(store.list_owners()), told) == (kept, [], [])
+    assert (store.list_objects("Pod"), list(store.list_owners()), changes) == (kept, [], [])
     store.close()
     again = Store.open(state, Clock())
     assert again.list_objects("Pod") == kept

@@ -38,7 +38,7 @@ def test_missing_path_option_means_no_templates():
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "path"),
     [
         ("t.yaml", "a: [", "t.yaml: while parsing"),
         ("t.yaml", "- a", "t.yaml: contains list instead of an object"),
@@ -46,12 +46,12 @@ def test_missing_path_option_means_no_templates():
         ("t.json", b"\xff", "t.json: unacceptable character"),
     ],
 )
-def test_unreadable_template_file_is_named(tmp_path, name, content, said):
+def test_unreadable_template_file_is_named(tmp_path, name, content, path):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(pod_templates.UnreadableTemplates) as refusal:
         pod_templates.read_templates(tmp_path)
-    assert str(refusal.value).startswith(str(tmp_path / said))
+    assert str(refusal.value).startswith(str(tmp_path / path))
 
 
 def test_missing_template_path_is_named(tmp_path):

@@ -16,8 +16,8 @@ FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 
 
 def reconcile(job: Any, runtime: Any) -> ReconcileResult:
-    seen = JobSnapshot(job=job, pods=(), services=(), now=NOW, prerequisite=runtime)
-    return OPERATORS["TrainJob"].reconcile(seen)
+    snapshot = JobSnapshot(job=job, pods=(), services=(), now=NOW, prerequisite=runtime)
+    return OPERATORS["TrainJob"].reconcile(snapshot)
 
 
 @pytest.mark.parametrize(

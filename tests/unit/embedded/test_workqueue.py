@@ -17,11 +17,11 @@ class Looking:
 
     def __init__(self, *answers):
         self.answers = list(answers)
-        self.seen = []
+        self.keys = []
         self.done = asyncio.Event()
 
     def __call__(self, key):
-        self.seen.append(key)
+        self.keys.append(key)
         answer = self.answers.pop(0) if self.answers else None
         if not self.answers:
             self.done.set()
@@ -44,22 +44,22 @@ async def test_key_that_is_added_twice_is_processed_once():
     for key in (ONE, TWO, ONE):
         work.add(key)
     await settled()
-    result = looking.seen
+    result = looking.keys
     assert result == [ONE, TWO]
 
 
 async def test_key_that_is_added_during_its_processing_is_processed_again():
-    seen = []
+    keys = []
 
     def add_again(key):
-        seen.append(key)
-        if len(seen) < 3:
+        keys.append(key)
+        if len(keys) < 3:
             work.add(key)
 
     work = WorkQueue(add_again, RetryBackoff(), system_clock)
     work.add(ONE)
     await settled()
-    assert seen == [ONE, ONE, ONE]
+    assert keys == [ONE, ONE, ONE]
 
 
 async def test_failed_key_is_retried_until_it_succeeds():
@@ -67,7 +67,7 @@ async def test_failed_key_is_retried_until_it_succeeds():
     looking.work().add(ONE)
     await looking.done.wait()
     await asyncio.sleep(0.05)
-    result = looking.seen
+    result = looking.keys
     assert result == [ONE, ONE, ONE]
 
 
@@ -75,7 +75,7 @@ async def test_key_is_processed_again_when_it_is_due():
     looking = Looking(system_clock() + timedelta(seconds=0.01), None)
     looking.work().add(ONE)
     await looking.done.wait()
-    result = looking.seen
+    result = looking.keys
     assert result == [ONE, ONE]
 
 
@@ -88,7 +88,7 @@ async def test_closed_queue_processes_nothing():
     work.close()
     work.add(ONE)
     await asyncio.sleep(0.05)
-    result = looking.seen
+    result = looking.keys
     assert result == [ONE, TWO]
 
 
@@ -100,7 +100,7 @@ async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_ot
     work.add(ONE)
     work.add(TWO)
     await looking.done.wait()
-    result = looking.seen, [type(each["exception"]) for each in reported]
+    result = looking.keys, [type(each["exception"]) for each in reported]
     assert result == ([ONE, TWO, ONE], [ZeroDivisionError])
 
 

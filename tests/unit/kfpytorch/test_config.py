@@ -27,9 +27,9 @@ from flytekitplugins.kfpytorch.retries import RestartSettings
 CONFIGS = (Elastic, Master, PyTorch, RunPolicy, Worker)
 
 
-def refusal(config: Any, **said: Any) -> tuple[str, ...]:
+def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        config(**said).check()  # A part of a config raises only when it is checked.
+        config(**arguments).check()  # A part of a config raises only when it is checked.
     return caught.value.problems
 
 
@@ -187,9 +187,9 @@ def test_workers_are_counted_like_upstream_does() -> None:
 # Invalid values.
 
 
-def list_places(config: Any, **said: Any) -> list[str]:
+def list_places(config: Any, **arguments: Any) -> list[str]:
     """Return the fields and values of the problems."""
-    return [problem.partition(": ")[0] for problem in refusal(config, **said)]
+    return [problem.partition(": ")[0] for problem in refusal(config, **arguments)]
 
 
 COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
@@ -216,7 +216,7 @@ def test_invalid_count_is_rejected(config: Any, field: str, value: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("config", "said", "place"),
+    ("config", "arguments", "place"),
     [
         (Elastic, {"nnodes": "4:1"}, "nnodes='4:1'"),
         (Elastic, {"nnodes": "a"}, "nnodes='a'"),
@@ -255,12 +255,12 @@ def test_invalid_count_is_rejected(config: Any, field: str, value: object) -> No
         (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5'"),
     ],
 )
-def test_invalid_value_is_reported_with_its_field(config: Any, said: dict[str, Any], place: str) -> None:
-    assert list_places(config, **said) == [place]
+def test_invalid_value_is_reported_with_its_field(config: Any, arguments: dict[str, Any], place: str) -> None:
+    assert list_places(config, **arguments) == [place]
 
 
 @pytest.mark.parametrize(
-    ("config", "said", "place"),
+    ("config", "arguments", "place"),
     [
         (Worker, {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")}, "requests.cpu='2'"),
         (Worker, {"resources": Resources(mem=("2Gi", "1G"))}, "resources.mem='2Gi'"),
@@ -290,8 +290,8 @@ def test_invalid_value_is_reported_with_its_field(config: Any, said: dict[str, A
         (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
-def test_conflicting_fields_are_rejected(config: Any, said: dict[str, Any], place: str) -> None:
-    assert list_places(config, **said) == [place]
+def test_conflicting_fields_are_rejected(config: Any, arguments: dict[str, Any], place: str) -> None:
+    assert list_places(config, **arguments) == [place]
 
 
 @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ SAID = st.sampled_from(CONFIGS).flatmap(
 
 @given(SAID)
 def test_config_is_rejected_or_unchanged_by_its_check(wanted: tuple[Any, dict[str, Any]]) -> None:
-    config, said = wanted
+    config, arguments = wanted
     try:
-        constructed = config(**said)
+        constructed = config(**arguments)
         before = copy.deepcopy(constructed)
         constructed.check()
     except ConfigError as refused:
@@ -377,4 +377,4 @@ def test_config_is_rejected_or_unchanged_by_its_check(wanted: tuple[Any, dict[st
     else:
         named = set()
         assert constructed == before
-    assert named <= set(said)
+    assert named <= set(arguments)

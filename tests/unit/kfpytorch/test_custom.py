@@ -113,5 +113,5 @@ def test_ineffective_setting_is_named(config: PyTorch | Elastic, expected: list[
 
 
 def test_retries_of_each_role_are_encoded_for_a_train_job() -> None:
-    said = encode_pytorch(PyTorch(Master(num_retries=3), Worker(replicas=1)))
-    assert said["kfpytorch"] == {"version": 1, "master": {"numRetries": 3}}
+    encoded = encode_pytorch(PyTorch(Master(num_retries=3), Worker(replicas=1)))
+    assert encoded["kfpytorch"] == {"version": 1, "master": {"numRetries": 3}}

@@ -90,18 +90,18 @@ def test_extension_is_equal_after_encoding_and_decoding(
     if train_job is not None:
         train_job = replace(train_job, success_policy=SuccessPolicy(succeeded_indexes="0-1"))
     config = PyTorch(Master(**master), Worker(replicas=1, **worker), gang=gang, train_job=train_job)
-    said = {"master": master or None, "worker": worker or None, "gang": gang, "train_job": train_job}
+    parts = {"master": master or None, "worker": worker or None, "gang": gang, "train_job": train_job}
     assert decode(travelled(encode(config))) == {
-        key: value for key, value in said.items() if value is not None
+        key: value for key, value in parts.items() if value is not None
     }
 
 
 @given(GANGS, TRAIN_JOBS)
 def test_elastic_config_has_the_same_extension(gang: Gang | None, train_job: TrainJob | None) -> None:
     config = Elastic(nnodes=2, gang=gang, train_job=train_job)
-    said = {"gang": gang, "train_job": train_job}
+    parts = {"gang": gang, "train_job": train_job}
     assert decode(travelled(encode(config))) == {
-        key: value for key, value in said.items() if value is not None
+        key: value for key, value in parts.items() if value is not None
     }
 
 

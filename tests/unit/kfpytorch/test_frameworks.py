@@ -10,15 +10,15 @@ from flytekitplugins.kfpytorch.config import ConfigError
 JAX = TrainJob(framework="jax")
 
 
-def find_problems(**said: Any) -> dict[str, str]:
+def find_problems(**fields: Any) -> dict[str, str]:
     """Return the remedies for an invalid config by field and value."""
     with pytest.raises(ConfigError) as caught:
-        Elastic(**{"nnodes": 2, "train_job": JAX, **said})
+        Elastic(**{"nnodes": 2, "train_job": JAX, **fields})
     return dict(problem.rsplit(": ", 1) for problem in caught.value.problems)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"start_method": "fork"},
         {"monitor_interval": 1},
@@ -29,10 +29,10 @@ def find_problems(**said: Any) -> dict[str, str]:
         {"nnodes": 1},
     ],
 )
-def test_torch_launcher_setting_is_rejected_for_jax(said: dict[str, Any]) -> None:
-    ((field, value),) = said.items()
-    assert [*find_problems(**said)] == [f"{field}={value!r}"]
-    assert Elastic(**{"nnodes": 2, **said}, train_job=TrainJob()).train_job == TrainJob(framework="torch")
+def test_torch_launcher_setting_is_rejected_for_jax(fields: dict[str, Any]) -> None:
+    ((field, value),) = fields.items()
+    assert [*find_problems(**fields)] == [f"{field}={value!r}"]
+    assert Elastic(**{"nnodes": 2, **fields}, train_job=TrainJob()).train_job == TrainJob(framework="torch")
 
 
 @pytest.mark.parametrize("nodes", ["1", 1])
@@ -54,7 +54,7 @@ def test_unknown_framework_is_rejected(framework: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said", "options", "field"),
+    ("config", "fields", "options", "field"),
     [
         (Elastic, {"nnodes": "1"}, {}, "nnodes='1'"),
         (PyTorch, {"worker": Worker(replicas=0)}, {}, "worker.replicas=0"),
@@ -62,8 +62,8 @@ def test_unknown_framework_is_rejected(framework: Any) -> None:
     ],
 )
 def test_mpi_job_with_one_node_or_a_named_runtime_is_rejected(
-    config: Any, said: dict[str, Any], options: dict[str, Any], field: str
+    config: Any, fields: dict[str, Any], options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        config(**said, train_job=TrainJob(framework="mpi", **options))
+        config(**fields, train_job=TrainJob(framework="mpi", **options))
     assert [problem.rsplit(": ", 1)[0] for problem in caught.value.problems] == [field]

@@ -64,12 +64,12 @@ def test_retries_of_roles_set_restart_policies_and_a_backoff_limit(
 def test_each_replica_may_restart_as_often_as_its_role_permits(
     master: int, worker: int, replicas: int
 ) -> None:
-    told = PyTorch(Master(num_retries=master), Worker(replicas=replicas, num_retries=worker)).restarts()
-    assert (told.master is NEVER, told.worker is NEVER) == (master == 0, worker == 0)
+    restarts = PyTorch(Master(num_retries=master), Worker(replicas=replicas, num_retries=worker)).restarts()
+    assert (restarts.master is NEVER, restarts.worker is NEVER) == (master == 0, worker == 0)
     permitted = master + replicas * worker
-    assert not operator_fails_job({FAILURE: permitted}, told.backoff_limit)
-    if told.backoff_limit is not None:
-        assert operator_fails_job({FAILURE: permitted + 1}, told.backoff_limit)
+    assert not operator_fails_job({FAILURE: permitted}, restarts.backoff_limit)
+    if restarts.backoff_limit is not None:
+        assert operator_fails_job({FAILURE: permitted + 1}, restarts.backoff_limit)
 
 
 def test_backoff_limit_of_a_run_policy_is_kept() -> None:

@@ -12,12 +12,12 @@ from backend_plugin.kube.permissions import Permissions, PolicyRule
 
 def answered(code, body=b"", **headers):
     return api_errors.parse_error_response(
-        code, {key.replace("_", "-"): said for key, said in headers.items()}, body
+        code, {key.replace("_", "-"): value for key, value in headers.items()}, body
     )
 
 
-def status(**said):
-    return json.dumps({"kind": "Status", **said}).encode()
+def status(**fields):
+    return json.dumps({"kind": "Status", **fields}).encode()
 
 
 def test_only_a_kubernetes_status_means_that_an_object_is_not_found():
@@ -33,7 +33,7 @@ def test_retry_delay_is_read_from_header_or_status():
 
 
 def test_protobuf_status_equals_json_status():
-    said = {
+    fields = {
         "reason": "Invalid",
         "message": "no: Grüße",
         "code": 422,
@@ -44,7 +44,7 @@ def test_protobuf_status_equals_json_status():
             "causes": [{"reason": "r", "field": "metadata.uid", "message": "m"}],
         },
     }
-    for answer in answered(422, status(**said)), answered(422, wrapped("Status", said)):
+    for answer in answered(422, status(**fields)), answered(422, wrapped("Status", fields)):
         assert (answer.code, answer.reason, answer.message) == (422, "Invalid", "no: Grüße")
         assert (answer.fields, answer.retry_after, answer.genuine) == ({"metadata.uid"}, 3, True)
     gone = answered(404, wrapped("Status", {"reason": "NotFound", "details": {"kind": "pods", "name": "n"}}))
@@ -74,10 +74,10 @@ def test_missing_permission_is_logged_once_until_it_is_granted(caplog):
     caplog.set_level("INFO")
     permissions = Permissions()
     rule = PolicyRule(resource=JOBS["PyTorchJob"], verbs=("list", "watch"), namespace="ns")
-    said = "refused; add to a Role in namespace ns: "
-    said += "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
+    message = "refused; add to a Role in namespace ns: "
+    message += "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
     for _ in range(2):
-        assert permissions.record_missing(rule, "refused") == said
+        assert permissions.record_missing(rule, "refused") == message
     permissions.record_granted(rule)
     permissions.record_granted(rule)
     permissions.record_missing(rule, "refused")

@@ -34,8 +34,8 @@ def test_clock_difference_of_a_second_is_ignored() -> None:
         assert clock.get_current_time() == OURS
 
 
-@pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 12:10:00 -0000"])
-def test_invalid_date_header_is_ignored(said: str) -> None:
+@pytest.mark.parametrize("header", ["", "yesterday", "Thu, 01 Jan 2026 12:10:00 -0000"])
+def test_invalid_date_header_is_ignored(header: str) -> None:
     clock = Clock(lambda: OURS)
-    clock.update(said)
+    clock.update(header)
     assert clock.get_current_time() == OURS

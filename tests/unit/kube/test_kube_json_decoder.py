@@ -130,8 +130,10 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-def a_list(**said):
-    return json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **said}).encode()
+def a_list(**fields):
+    return json.dumps(
+        {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **fields}
+    ).encode()
 
 
 def parsed(record, manifest):

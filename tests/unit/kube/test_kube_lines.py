@@ -11,19 +11,19 @@ from backend_plugin.kube.lines import LineSplitter
     st.binary(max_size=5),
     st.data(),
 )
-def test_lines_do_not_depend_on_the_split_of_the_stream(said, rest, data):
+def test_lines_do_not_depend_on_the_split_of_the_stream(expected, rest, data):
     rest = rest.replace(b"\n", b"")
-    stream = b"".join(line + b"\n" for line in said) + rest
+    stream = b"".join(line + b"\n" for line in expected) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     lines, found = LineSplitter(100), []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += [*lines.feed(stream[begin:end])]
-    assert (found, lines.remainder) == (said, rest)
+    assert (found, lines.remainder) == (expected, rest)
 
 
 def test_line_that_is_too_long_is_cut_and_the_next_is_whole():
     lines = LineSplitter(4)
-    told = [
+    found = [
         (line, lines.cut) for piece in (b"abc", b"defg", b"h\nabcd\nx", b"\n") for line in lines.feed(piece)
     ]
-    assert told == [(b"abcd", 4), (b"abcd", 0), (b"x", 0)]
+    assert found == [(b"abcd", 4), (b"abcd", 0), (b"x", 0)]

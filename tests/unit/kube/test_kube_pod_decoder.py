@@ -120,8 +120,8 @@ VERSION = {"resourceVersion": "7"}
 
 def in_json(manifest):
     """Return the object as an API server sends it in JSON, with replacement characters for invalid UTF-8."""
-    said = json.dumps(manifest, ensure_ascii=False)
-    return json.loads("".join("\N{REPLACEMENT CHARACTER}" if "\udc80" <= c <= "\udcff" else c for c in said))
+    text = json.dumps(manifest, ensure_ascii=False)
+    return json.loads("".join("\N{REPLACEMENT CHARACTER}" if "\udc80" <= c <= "\udcff" else c for c in text))
 
 
 def decode_list(manifest):
@@ -160,8 +160,8 @@ def created(at):
     pod = pods_pb2.Pod(metadata=pods_pb2.ObjectMeta(name=b"p", creation_timestamp=at))
     items = pods_pb2.PodList(metadata={"resource_version": b"7"}, items=[pod]).SerializeToString()
     # The list is the last field of its envelope. It is empty, so the last byte is its length.
-    (seen,) = PARSER.decode_page(wrapped("PodList", {})[:-1] + varint(len(items)) + items).items
-    return seen.record.created
+    (item,) = PARSER.decode_page(wrapped("PodList", {})[:-1] + varint(len(items)) + items).items
+    return item.record.created
 
 
 def test_list_has_its_version_and_continue_token():
@@ -226,8 +226,8 @@ def test_unknown_fields_of_a_watch_event_are_ignored(how):
     # A later API may add fields before, between or after the known ones.
     more = field(9, BYTES, b"k8s\0")
     object_at = 2 + len(how)
-    for said in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
-        assert PARSER.decode_event(said) == PARSER.decode_event(plain)
+    for changed in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
+        assert PARSER.decode_event(changed) == PARSER.decode_event(plain)
     # The last value of a repeated field applies.
     assert PARSER.decode_event(plain + field(1, BYTES, b"DELETED")) == ("DELETED", decode_list(manifest))
 
@@ -265,12 +265,12 @@ def broken():
     ]
 
 
-@pytest.mark.parametrize("said", broken())
-def test_body_that_is_no_pod_is_malformed(said):
-    event = field(1, BYTES, b"ADDED") + field(2, BYTES, field(1, BYTES, said))
+@pytest.mark.parametrize("payload", broken())
+def test_body_that_is_no_pod_is_malformed(payload):
+    event = field(1, BYTES, b"ADDED") + field(2, BYTES, field(1, BYTES, payload))
     for parse, body in (
-        (PARSER.decode_page, said),
-        (PARSER.decode_event, said),
+        (PARSER.decode_page, payload),
+        (PARSER.decode_event, payload),
         (PARSER.decode_event, event),
     ):
         with pytest.raises(MalformedResponse):

@@ -11,16 +11,16 @@ class RecordingSink:
     """A sink that records its calls."""
 
     def __init__(self):
-        self.said = []
+        self.calls = []
 
     def replace_records(self, kind, records):
-        self.said.append(["all", *(record.name for _, record in records)])
+        self.calls.append(["all", *(record.name for _, record in records)])
 
     def put_record(self, namespace, record):
-        self.said.append(["put", record.name])
+        self.calls.append(["put", record.name])
 
     def drop_record(self, kind, name):
-        self.said.append(["drop", name])
+        self.calls.append(["drop", name])
 
 
 def a_pod(name, version="1"):
@@ -33,65 +33,65 @@ def an_event(name, second, version):
 
 
 def gathered(record, parts):
-    told = RecordingSink()
-    gathering = MergedKind(told, record)
-    return told, gathering, [gathering.add_part() for _ in range(parts)]
+    sink = RecordingSink()
+    gathering = MergedKind(sink, record)
+    return sink, gathering, [gathering.add_part() for _ in range(parts)]
 
 
 def test_single_part_is_forwarded_immediately_and_keeps_nothing():
-    told, gathering, (part,) = gathered(Pod, 1)
+    sink, gathering, (part,) = gathered(Pod, 1)
     part.replace_records([a_pod("a")])
     part.apply_change(a_pod("b", "2"))
     part.apply_deletion(a_pod("a", "3"))
     gone = ObjectName(namespace="ns", name="a", uid="uid-a")
-    assert told.said == [["all", "a"], ["put", "b"], ["drop", gone]]
+    assert sink.calls == [["all", "a"], ["put", "b"], ["drop", gone]]
     assert gathering.complete.is_set()
     assert part.kept == {}
 
 
 def test_list_of_one_part_keeps_objects_of_the_other():
-    told, _, (one, other) = gathered(Pod, 2)
+    sink, _, (one, other) = gathered(Pod, 2)
     one.replace_records([a_pod("a")])
     one.apply_change(a_pod("b", "2"))
     one.apply_deletion(a_pod("a", "3"))
-    assert told.said == []
+    assert sink.calls == []
     other.replace_records([a_pod("c")])
     one.replace_records([a_pod("d")])
-    assert told.said == [["all", "b", "c"], ["all", "d", "c"]]
+    assert sink.calls == [["all", "b", "c"], ["all", "d", "c"]]
 
 
 def test_unavailable_part_neither_delays_others_nor_removes_objects():
-    told, _, (one, other) = gathered(Pod, 2)
+    sink, _, (one, other) = gathered(Pod, 2)
     one.replace_records([a_pod("a")])
     other.mark_unavailable(permitted=True)
-    assert told.said == [["all", "a"]]
+    assert sink.calls == [["all", "a"]]
     one.mark_unavailable(permitted=False)
-    assert told.said == [["all", "a"]]
+    assert sink.calls == [["all", "a"]]
 
 
 def test_forbidden_job_watches_do_not_mean_an_empty_list():
-    told, gathering, (one, other) = gathered(Job, 2)
+    sink, gathering, (one, other) = gathered(Job, 2)
     one.mark_unavailable(permitted=False)
     other.mark_unavailable(permitted=False)
     assert not gathering.complete.is_set()
     other.mark_unavailable(permitted=True)
     one.replace_records([])
-    assert told.said == [["all"]]
+    assert sink.calls == [["all"]]
 
 
 def test_events_arrive_in_order_and_only_once():
-    told, _, (one, other) = gathered(Event, 2)
+    sink, _, (one, other) = gathered(Event, 2)
     one.replace_records([an_event("late", 9, "3"), an_event("early", 1, "4")])
     other.replace_records([an_event("between", 5, "1")])
     one.replace_records([an_event("early", 1, "4"), an_event("newest", 8, "7"), an_event("new", 7, "6")])
     one.apply_deletion(an_event("early", 1, "8"))
-    assert told.said == [["all", "early", "between", "late"], ["put", "new"], ["put", "newest"]]
+    assert sink.calls == [["all", "early", "between", "late"], ["put", "new"], ["put", "newest"]]
 
 
 def test_foreign_objects_are_not_forwarded():
-    told, _, (part,) = gathered(Event, 1)
+    sink, _, (part,) = gathered(Event, 1)
     stranger = WatchedObject("ns", "", "u", "1", None)
     part.replace_records([stranger])
     part.apply_change(stranger)
     part.apply_deletion(stranger)
-    assert told.said == [["all"]]
+    assert sink.calls == [["all"]]

@@ -42,9 +42,9 @@ def test_freed_memory_is_returned_unless_the_environment_configures_the_allocato
     variables: tuple[str, ...], limited: bool
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, *variables]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert told[0] == str(limited)
-    assert (int(told[1]) < 16 * 2**20) is limited
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert output[0] == str(limited)
+    assert (int(output[1]) < 16 * 2**20) is limited
 
 
 def test_each_allocator_variable_has_a_parameter() -> None:

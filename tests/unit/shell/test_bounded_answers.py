@@ -78,24 +78,24 @@ class Looks:
     """A cluster without gang capabilities."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.namespaces: list[str] = []
 
     async def fetch_capabilities(
         self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
     ) -> Capabilities:
-        self.seen.append(namespace)
+        self.namespaces.append(namespace)
         return Capabilities()
 
 
 async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
-    looks = Looks()
-    found = CapabilitiesCache(looks, GangSettings(), ("kept",))
+    source = Looks()
+    found = CapabilitiesCache(source, GangSettings(), ("kept",))
     for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
         await found.get_capabilities(namespace)
-    looks.seen.clear()
+    source.namespaces.clear()
     for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
         await found.get_capabilities(namespace)
-    result = looks.seen
+    result = source.namespaces
     assert result == ["n0"]
 
 

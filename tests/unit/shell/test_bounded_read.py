@@ -19,14 +19,14 @@ def test_file_is_read_completely_also_through_a_symlink(tmp_path: Path) -> None:
 def test_oversized_or_irregular_file_is_rejected_without_reading(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     os.mkfifo(tmp_path / "pipe")
-    for path, said in (
+    for path, message in (
         (tmp_path / "file", "is larger than the limit of 4 bytes"),
         (Path("/dev/zero"), "is not a regular file"),
         (tmp_path / "pipe", "is not a regular file"),
         (tmp_path, "Is a directory"),
         (tmp_path / "none", "No such file or directory"),
     ):
-        with pytest.raises(OSError, match=re.escape(said)):
+        with pytest.raises(OSError, match=re.escape(message)):
             bounded_read.read_file(path, 4)
 
 

@@ -248,9 +248,11 @@ def test_short_equal_parts_of_jobs_are_shared(config: str, held_once: bool) -> N
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
-        said = task_annotation.encode(run, Deadlines(active_seconds=7), {"primary_container_name": config})
+        annotation = task_annotation.encode(
+            run, Deadlines(active_seconds=7), {"primary_container_name": config}
+        )
         sent = json.dumps(
-            {"metadata": {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: said}}}
+            {"metadata": {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: annotation}}}
         )
         cache.put_record("ns", read_job(json.loads(sent)))
     one, other = (get_entry(cache, name) for name in ("j0", "j1"))
@@ -296,11 +298,11 @@ def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Attempt:
 
 
 def job_of(run: Attempt, uid: str = "1") -> Job:
-    said = {
+    annotations = {
         task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {}),
         names.OUTPUT_PREFIX: run.output_prefix,
     }
-    return Job(name=f"j{run.attempt}", uid=uid, annotations=said)
+    return Job(name=f"j{run.attempt}", uid=uid, annotations=annotations)
 
 
 def list_names(cache: Cache, run: Attempt) -> list[str]:

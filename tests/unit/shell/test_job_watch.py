@@ -9,7 +9,7 @@ MANY = 200
 
 async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> None:
     happened: list[str] = []
-    told: list[int] = []
+    received: list[int] = []
 
     def encode(number: int) -> int:
         happened.append("told")
@@ -17,7 +17,7 @@ async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> Non
 
     async def watcher(turn: asyncio.Lock) -> None:
         async for part in iter_batches(turn, range(MANY), encode):
-            told.extend(part)
+            received.extend(part)
 
     async def calls() -> None:
         while True:
@@ -28,6 +28,6 @@ async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> Non
     calling = asyncio.create_task(calls())
     await asyncio.gather(*(watcher(turn) for _ in range(8)))
     calling.cancel()
-    assert sorted(told) == sorted([*range(MANY)] * 8)
+    assert sorted(received) == sorted([*range(MANY)] * 8)
     shares = [len(part.split()) for part in " ".join(happened).split("call")]
     assert max(shares) <= 20

@@ -32,13 +32,13 @@ class Held(MemoryFileSystem):  # type: ignore[misc]
     inside = 0
     go_on = threading.Event()
 
-    def __init__(self, *args: Any, **said: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         """Sleep, so that another thread could create a second client."""
         type(self).built += 1
         time.sleep(0.05)
-        super().__init__(*args, **said)
+        super().__init__(*args, **options)
 
-    def ls(self, path: str, *args: Any, **said: Any) -> list[Any]:
+    def ls(self, path: str, *args: Any, **options: Any) -> list[Any]:
         """Return an empty list once `go_on` is set."""
         type(self).inside += 1
         self.go_on.wait(20)
@@ -66,8 +66,10 @@ async def wait_until(true: Any) -> None:
 
 def test_reads_of_many_stores_use_a_limited_number_of_threads(build_held_store: type[Held]) -> None:
     async def run() -> tuple[int, int, list[TaskOutputs]]:
-        looks = outcomes(all_at_once=3, at_once=2)
-        asked = [asyncio.ensure_future(looks.read_outputs(f"held://bucket-{index}/x")) for index in range(30)]
+        collector = outcomes(all_at_once=3, at_once=2)
+        asked = [
+            asyncio.ensure_future(collector.read_outputs(f"held://bucket-{index}/x")) for index in range(30)
+        ]
         await wait_until(lambda: build_held_store.inside == 3)
         threads = sum(each.name == "outcome" for each in threading.enumerate())
         build_held_store.go_on.set()
@@ -78,14 +80,14 @@ def test_reads_of_many_stores_use_a_limited_number_of_threads(build_held_store: 
 
 def test_store_without_a_running_read_is_forgotten(build_held_store: type[Held]) -> None:
     async def run() -> int:
-        looks = outcomes(turn_seconds=0.05, at_once=1)
-        first = asyncio.ensure_future(looks.read_outputs("held://a/x"))
+        collector = outcomes(turn_seconds=0.05, at_once=1)
+        first = asyncio.ensure_future(collector.read_outputs("held://a/x"))
         await wait_until(lambda: build_held_store.inside == 1)
         with pytest.raises(StoreUnavailable):
-            await looks.read_outputs("held://a/x")
+            await collector.read_outputs("held://a/x")
         build_held_store.go_on.set()
         await first
-        return len(looks._turns)
+        return len(collector._turns)
 
     assert asyncio.run(run()) == 0
 
@@ -95,22 +97,22 @@ def test_wait_for_a_store_client_is_part_of_the_read_timeout(
 ) -> None:
     building = threading.Event()
 
-    def build(self: Any, *args: Any, **said: Any) -> None:
+    def build(self: Any, *args: Any, **options: Any) -> None:
         building.set()
         build_held_store.go_on.wait(20)
-        MemoryFileSystem.__init__(self, *args, **said)
+        MemoryFileSystem.__init__(self, *args, **options)
 
     # The client of a store is from a third-party package, so a patch is acceptable here.
     monkeypatch.setattr(Held, "__init__", build)
 
     async def run() -> list[str]:
-        looks = outcomes(seconds=0.1)
-        asked = [asyncio.ensure_future(looks.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
-        said = await asyncio.gather(*asked, return_exceptions=True)
+        collector = outcomes(seconds=0.1)
+        asked = [asyncio.ensure_future(collector.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
+        results = await asyncio.gather(*asked, return_exceptions=True)
         # The thread of the second read has ended, although the first one still creates the client.
         await wait_until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
         build_held_store.go_on.set()
-        return [type(each).__name__ for each in said]
+        return [type(each).__name__ for each in results]
 
     assert asyncio.run(run()) == ["StoreUnavailable"] * 2
 

@@ -199,10 +199,10 @@ class OddError(MemoryFileSystem):
     protocol = "odd"
     answer: Any = None
 
-    def ls(self, path: str, detail: bool = True, **said: Any) -> Any:
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         return type(self).answer()
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **said: Any) -> bytes:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         raise _ERRORS[path.rpartition("-")[2]](path)
 
 
@@ -252,11 +252,11 @@ def test_store_exception_is_reported_with_a_remedy(odd: type[OddError], error: E
         raise error
 
     odd.answer = fail
-    with pytest.raises(StoreUnavailable) as told:
+    with pytest.raises(StoreUnavailable) as raised:
         read_outputs("odd://a/b")
-    assert str(told.value).startswith(f"odd://a cannot be read: {type(error).__name__}")
-    assert len(str(told.value)) < 600
-    assert told.value.__cause__ is error
+    assert str(raised.value).startswith(f"odd://a cannot be read: {type(error).__name__}")
+    assert len(str(raised.value)) < 600
+    assert raised.value.__cause__ is error
 
 
 def listing(*names: str) -> Any:

@@ -14,9 +14,9 @@ API = "kueue.x-k8s.io"
 RESERVED = Condition(type="QuotaReserved", true=True)
 
 
-def workload(uid: str, second: int = 0, *conditions: Condition, **said: object) -> PodGroup:
+def workload(uid: str, second: int = 0, *conditions: Condition, **fields: object) -> PodGroup:
     created = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
-    more = {"queue": "team", **said}
+    more = {"queue": "team", **fields}
     return PodGroup(
         kind="Workload", api=API, name=uid, uid=uid, created=created, conditions=conditions, **more
     )  # type: ignore[arg-type]

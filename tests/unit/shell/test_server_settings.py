@@ -136,8 +136,12 @@ def test_flag_takes_precedence_over_variable_and_variable_over_file() -> None:
         },
     )
     in_force = load(section, environ, port="3")
-    said = in_force.settings
-    assert (said.port, said.max_concurrent_rpcs, said.drain_timeout) == (3, 2, timedelta(seconds=1))
+    settings = in_force.settings
+    assert (settings.port, settings.max_concurrent_rpcs, settings.drain_timeout) == (
+        3,
+        2,
+        timedelta(seconds=1),
+    )
     assert in_force.sources == {
         "port": "--port",
         "max-concurrent-rpcs": "KFPYTORCH_MAX_CONCURRENT_RPCS",
@@ -147,16 +151,16 @@ def test_flag_takes_precedence_over_variable_and_variable_over_file() -> None:
 
 def test_tls_settings_may_come_from_several_sources() -> None:
     section = {"tls": {"certificate": "/c", "client-names": ["a", "b"]}}
-    said = load(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
-    assert said.settings.tls == Tls(
+    loaded = load(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
+    assert loaded.settings.tls == Tls(
         certificate=Path("/c"), key=Path("/k"), client_ca=Path("/a"), client_names=("a", "b")
     )
 
 
 def test_list_may_be_given_by_repeated_flags() -> None:
-    said = load(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
-    assert said.settings.output_prefixes == ("s3://a", "gs://b")
-    assert said.settings.embedded == EmbeddedSettings(images={"a": "/x", "b": "/y=z"})
+    loaded = load(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
+    assert loaded.settings.output_prefixes == ("s3://a", "gs://b")
+    assert loaded.settings.embedded == EmbeddedSettings(images={"a": "/x", "b": "/y=z"})
 
 
 def test_path_may_be_relative_or_start_with_the_home_directory(
@@ -229,9 +233,9 @@ def test_embedded_cluster_rejects_non_loopback_hosts(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])
 def test_kubernetes_cluster_is_served_at_any_host(host: str) -> None:
-    said = {"cluster": "kubernetes", "kubernetes": {"kubeconfig": "~/k", "context": "prod"}}
-    assert load({**said, "host": host}).settings.host == host
-    settings = load(said).settings
+    section = {"cluster": "kubernetes", "kubernetes": {"kubeconfig": "~/k", "context": "prod"}}
+    assert load({**section, "host": host}).settings.host == host
+    settings = load(section).settings
     assert (settings.host, settings.metrics_host) == ("0.0.0.0", "0.0.0.0")
     assert (settings.kubernetes.kubeconfig, settings.kubernetes.context) == ("~/k", "prod")
     assert "file:///" not in settings.output_prefixes

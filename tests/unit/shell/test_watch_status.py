@@ -3,17 +3,17 @@ from backend_plugin.shell.watch_status import WatchState, WatchStatus
 
 def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
     clock = [100.0]
-    sight = WatchStatus(lambda: clock[0])
+    status = WatchStatus(lambda: clock[0])
     for kind, namespace in (("pods", "a"), ("pods", "b"), ("workloads", ""), ("jobs", "")):
-        sight.set_state(kind, namespace, WatchState.SYNCING)
+        status.set_state(kind, namespace, WatchState.SYNCING)
     clock[0] = 107.0
-    assert sight.ages() == {("pods",): 7.0, ("workloads",): 7.0, ("jobs",): 7.0}
-    sight.receive("pods", "a")
-    sight.receive("jobs", "")
-    sight.set_state("pods", "a", WatchState.SYNCED)
-    sight.set_state("workloads", "", WatchState.NOT_SERVED)
-    sight.set_state("jobs", "", WatchState.STALE)
+    assert status.ages() == {("pods",): 7.0, ("workloads",): 7.0, ("jobs",): 7.0}
+    status.receive("pods", "a")
+    status.receive("jobs", "")
+    status.set_state("pods", "a", WatchState.SYNCED)
+    status.set_state("workloads", "", WatchState.NOT_SERVED)
+    status.set_state("jobs", "", WatchState.STALE)
     clock[0] = 110.0
-    assert sight.ages() == {("pods",): 10.0, ("jobs",): 3.0}
-    sight.set_state("jobs", "", WatchState.FORBIDDEN)
-    assert sight.ages() == {("pods",): 10.0}
+    assert status.ages() == {("pods",): 10.0, ("jobs",): 3.0}
+    status.set_state("jobs", "", WatchState.FORBIDDEN)
+    assert status.ages() == {("pods",): 10.0}

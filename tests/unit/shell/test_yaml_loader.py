@@ -47,9 +47,9 @@ def test_unlimited_nesting_is_rejected(text: bytes) -> None:
 
 
 def test_long_string_and_wide_list_do_not_count_as_nesting() -> None:
-    said = "x" * 2_000
-    assert yaml_loader.load_documents(f"a: '{said}'\nb: {[[]] * 1_000}".encode()) == [
-        {"a": said, "b": [[]] * 1_000}
+    text = "x" * 2_000
+    assert yaml_loader.load_documents(f"a: '{text}'\nb: {[[]] * 1_000}".encode()) == [
+        {"a": text, "b": [[]] * 1_000}
     ]
 
 

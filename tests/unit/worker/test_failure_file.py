@@ -43,8 +43,8 @@ outer()
 """
 
 
-def recorded(directory: Path, error: BaseException, **said: Any) -> Failure:
-    how = {"replica": "worker-0", "recoverable": False, **said}
+def recorded(directory: Path, error: BaseException, **fields: Any) -> Failure:
+    how = {"replica": "worker-0", "recoverable": False, **fields}
     failure_file.write_failure(
         directory, error, failure_file.read_identity(how["replica"]), recoverable=how["recoverable"]
     )
@@ -71,13 +71,13 @@ def test_failure_file_contains_all_fields(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("LOCAL_RANK", "1")
     error = raised(ValueError("no such\ncolumn"))
     [frame] = traceback.extract_tb(error.__traceback__)
-    said = recorded(tmp_path, error, replica="node 1", recoverable=True)
-    assert said == Failure(
+    failure = recorded(tmp_path, error, replica="node 1", recoverable=True)
+    assert failure == Failure(
         rank=3,
         local_rank=1,
         replica="node 1",
         exit_code=1,
-        time_ns=said.time_ns,
+        time_ns=failure.time_ns,
         pid=os.getpid(),
         exception="ValueError",
         message="no such\ncolumn",
@@ -85,15 +85,15 @@ def test_failure_file_contains_all_fields(tmp_path: Path, monkeypatch: pytest.Mo
         traceback="".join(traceback.format_exception(error)),
         recoverable=True,
     )
-    assert 0 <= time.time_ns() - said.time_ns < 10**9
+    assert 0 <= time.time_ns() - failure.time_ns < 10**9
 
 
 def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
-    said = recorded(tmp_path, raised(ValueError("wrong")))
+    failure = recorded(tmp_path, raised(ValueError("wrong")))
     assert json.loads((tmp_path / "error.json").read_text()) == {
         "message": {
             "message": "ValueError: wrong",
-            "extraInfo": {"py_callstack": said.traceback, "timestamp": str(said.time_ns // 10**9)},
+            "extraInfo": {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 10**9)},
         }
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "failure.json"]
@@ -114,8 +114,8 @@ def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
 def test_system_exit_has_the_exit_code_of_an_interpreter(
     tmp_path: Path, code: Any, exit_code: int, message: str
 ) -> None:
-    said = recorded(tmp_path, raised(SystemExit(code)))
-    assert (said.exit_code, said.message, said.exception) == (exit_code, message, "SystemExit")
+    failure = recorded(tmp_path, raised(SystemExit(code)))
+    assert (failure.exit_code, failure.message, failure.exception) == (exit_code, message, "SystemExit")
 
 
 class UnprintableCode(Exception):
@@ -172,8 +172,8 @@ class Several(Exception):
     ids=["several", "unprintable", "not text", "exits", "hostile", "empty", "surrogate", "key"],
 )
 def test_exception_with_any_message_is_recorded(tmp_path: Path, error: BaseException, message: str) -> None:
-    said = recorded(tmp_path, raised(error))
-    assert (said.message, said.exception) == (message, type(error).__name__)
+    failure = recorded(tmp_path, raised(error))
+    assert (failure.message, failure.exception) == (message, type(error).__name__)
 
 
 def test_exception_that_contains_itself_is_recorded(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalM
 
 
 @pytest.mark.parametrize(
-    ("said", "by_default", "under_pyflyte_run"),
+    ("env", "by_default", "under_pyflyte_run"),
     [
         ({}, LocalMode(inline=True), LocalMode(inline=False)),
         ({"FLYTE_KFPYTORCH_LOCAL": ""}, LocalMode(inline=True), LocalMode(inline=False)),
@@ -27,14 +27,14 @@ from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalM
     ],
 )
 def test_local_mode_is_selected(
-    said: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode
+    env: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode
 ) -> None:
-    assert local_mode.read_local_mode(said, replicas_by_default=False) == by_default
-    assert local_mode.read_local_mode(said, replicas_by_default=True) == under_pyflyte_run
+    assert local_mode.read_local_mode(env, replicas_by_default=False) == by_default
+    assert local_mode.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
 
 
 @pytest.mark.parametrize(
-    ("said", "guess"),
+    ("value", "guess"),
     [
         ("0", ""),
         ("-1", ""),
@@ -45,28 +45,28 @@ def test_local_mode_is_selected(
         ("Replica", "; did you mean 'replicas'?"),
     ],
 )
-def test_invalid_local_mode_is_rejected(said: str, guess: str) -> None:
+def test_invalid_local_mode_is_rejected(value: str, guess: str) -> None:
     with pytest.raises(InvalidLocalMode) as refused:
-        local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": said}, replicas_by_default=True)
+        local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": value}, replicas_by_default=True)
     assert str(refused.value) == (
-        f"FLYTE_KFPYTORCH_LOCAL={said!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+        f"FLYTE_KFPYTORCH_LOCAL={value!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("value", "expected"),
     [("1", True), ("true", True), ("YES", True), ("0", False), ("false", False), ("No", False), ("", False)],
 )
-def test_verbose_variable_shows_all_ranks(said: str, expected: bool) -> None:
-    assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": said}) is expected
+def test_verbose_variable_shows_all_ranks(value: str, expected: bool) -> None:
+    assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) is expected
 
 
-def params(**said: Any) -> Any:
+def params(**fields: Any) -> Any:
     """Return the parameters of `pyflyte run`, in flytekit's own class."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # flytekit's command line uses deprecated functions of click.
         from flytekit.clis.sdk_in_container.run import RunLevelParams
-    return RunLevelParams(**said)
+    return RunLevelParams(**fields)
 
 
 def test_pyflyte_run_is_not_detected_outside_click() -> None:

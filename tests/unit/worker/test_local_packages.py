@@ -25,9 +25,9 @@ def test_installed_packages_are_accepted() -> None:
 def test_missing_packages_are_named_with_the_install_command() -> None:
     with pytest.raises(PackagesNotInstalled) as caught:
         require("no-such>=1", "packaging", "flytekit<1")
-    said = str(caught.value)
-    assert f"no-such>=1 (not installed), flytekit<1 ({version('flytekit')} is installed)" in said
-    assert said.endswith("pip install 'no-such>=1' 'flytekit<1'")
+    message = str(caught.value)
+    assert f"no-such>=1 (not installed), flytekit<1 ({version('flytekit')} is installed)" in message
+    assert message.endswith("pip install 'no-such>=1' 'flytekit<1'")
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1), train_job=ABSENT))

@@ -120,10 +120,10 @@ def test_hosts_and_interface_are_given_in_the_form_that_open_mpi_5_reads(
     install("mpirun", f'echo "$OMPI_MCA_oob_tcp_if_include" "$@" > {tmp_path}/said')
     node = replace(build_node(tmp_path / "node", is_launcher=True), hostfile=file)
     assert mpi_agent._run_launcher(node) == []
-    said = (tmp_path / "said").read_text()
-    assert "oob_tcp_if_include" not in said
-    assert (f"--hostfile {file}" in said) is bool(file)
-    assert said.startswith("lo ") is (not file and sys.platform == "linux")
+    options = (tmp_path / "said").read_text()
+    assert "oob_tcp_if_include" not in options
+    assert (f"--hostfile {file}" in options) is bool(file)
+    assert options.startswith("lo ") is (not file and sys.platform == "linux")
 
 
 @pytest.fixture

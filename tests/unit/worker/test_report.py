@@ -46,13 +46,13 @@ AFTER = FailureReport(
 )
 
 
-def cause(**said: Any) -> Failure:
-    return dataclasses.replace(CAUSE, **said)
+def cause(**fields: Any) -> Failure:
+    return dataclasses.replace(CAUSE, **fields)
 
 
-def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **said: Any) -> list[str]:
-    about = said.pop("verdict", FailureAnalysis(cause=cause, others=others))
-    return render(dataclasses.replace(AFTER, verdict=about, **said)).splitlines()
+def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **fields: Any) -> list[str]:
+    about = fields.pop("verdict", FailureAnalysis(cause=cause, others=others))
+    return render(dataclasses.replace(AFTER, verdict=about, **fields)).splitlines()
 
 
 def test_verbose_report_ends_with_the_traceback() -> None:
@@ -84,18 +84,18 @@ def test_report_of_a_killed_rank_has_no_trace() -> None:
 
 
 def test_report_names_a_terminated_child_process_of_a_rank() -> None:
-    said = "DataLoader worker (pid(s) 7) exited unexpectedly"
-    gone = cause(exception="RuntimeError", message=said, frames=(), traceback="")
+    message = "DataLoader worker (pid(s) 7) exited unexpectedly"
+    gone = cause(exception="RuntimeError", message=message, frames=(), traceback="")
     killed = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n"
     assert lines(cause=gone, others=[], ranks=1, logs="") == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): RuntimeError",
-        f"  RuntimeError: {said}",
+        f"  RuntimeError: {message}",
         "  hint   a process that it had started ended without an error: it may have been killed for lack of memory, or have",  # noqa: E501
         "         crashed; its last output may be in the log",
     ]
     assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): RuntimeError",
-        f"  RuntimeError: {said}",
+        f"  RuntimeError: {message}",
         "  hint   killed from outside, usually for lack of memory: request more, or load less per rank",
     ]
 
@@ -118,8 +118,8 @@ def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
 
 
 def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
-    said = "\n".join(f"line {number}" for number in range(1, 21))
-    shown = lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
+    message = "\n".join(f"line {number}" for number in range(1, 21))
+    shown = lines(cause=cause(message=message, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
     assert shown[1:7] == [
         "  ValueError: line 1",
         "  line 2",
@@ -183,8 +183,8 @@ def test_exception_chain_of_the_error_is_shown() -> None:
 
 
 def test_long_line_of_a_message_is_not_wrapped() -> None:
-    said = "word " * 3_000
-    assert lines(cause=cause(message=said))[1] == f"  ValueError: {said}"
+    message = "word " * 3_000
+    assert lines(cause=cause(message=message))[1] == f"  ValueError: {message}"
     assert lines(cause=cause(message="x" * 16_500))[1] == (
         f"  ValueError: {'x' * 15_988}… (512 more characters, in the log)"
     )
@@ -194,9 +194,9 @@ def test_long_line_of_a_message_is_not_wrapped() -> None:
 
 
 def test_lines_of_a_long_message_are_shown_up_to_a_limit() -> None:
-    said = [f"line {number} {'x' * 60}" for number in range(150)]
-    shown = lines(cause=cause(message="\n".join(said)))
-    assert shown[1:151] == [f"  ValueError: {said[0]}", *(f"  {line}" for line in said[1:])]
+    message_lines = [f"line {number} {'x' * 60}" for number in range(150)]
+    shown = lines(cause=cause(message="\n".join(message_lines)))
+    assert shown[1:151] == [f"  ValueError: {message_lines[0]}", *(f"  {line}" for line in message_lines[1:])]
     assert shown[151:] == lines()[2:]
     assert lines(cause=cause(message="\n" * 300))[200] == "  … (101 more lines, in the log)"
 

@@ -74,9 +74,9 @@ def test_inputs_of_the_build_are_not_changed() -> None:
     assert repr(POD) == before
 
 
-@pytest.mark.parametrize(("said", "kept"), [(None, 3600), (0, 3600), (7, 7)])
-def test_ttl_is_set_by_the_author_or_else_by_the_platform(said: int | None, kept: int) -> None:
-    policy = {} if said is None else {"runPolicy": {"ttlSecondsAfterFinished": said}}
+@pytest.mark.parametrize(("ttl", "kept"), [(None, 3600), (0, 3600), (7, 7)])
+def test_ttl_is_set_by_the_author_or_else_by_the_platform(ttl: int | None, kept: int) -> None:
+    policy = {} if ttl is None else {"runPolicy": {"ttlSecondsAfterFinished": ttl}}
     settings = read({"kfpytorch": {"ttl-after-finished": "1h"}})
     job: Any = plan(a_template({"masterReplicas": {}, **policy}), a_run(), settings).job
     assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": kept}

@@ -12,10 +12,10 @@ from backend_plugin.core.errors import InvalidTask
 GPU = {"limits": [{"name": "GPU", "value": "1"}]}
 
 
-def get_differences(**said: Any) -> dict[str, str]:
+def get_differences(**fields: Any) -> dict[str, str]:
     """Return the values of each field that differs."""
     with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, **said})
+        plan_train_job({**REPLICAS, **fields})
     problems = caught.value.problems
     assert {each.remedy for each in problems} == {"use PyTorchJob, or make them equal"}
     prefix = "master and worker: "

@@ -33,9 +33,9 @@ SIZE = {"size": "50Gi"}
 BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
 
 
-def plan_with_data(options: Any, replicas: Any = REPLICAS, pod: Any = None, **said: Any) -> Any:
+def plan_with_data(options: Any, replicas: Any = REPLICAS, pod: Any = None, **fields: Any) -> Any:
     roles = {} if pod is None else {key: {"podTemplate": {"spec": pod}} for key in ("master", "worker")}
-    return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **said)
+    return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
 
 
 def get_jobset(planned: Any) -> Any:
@@ -47,9 +47,9 @@ def get_pod(planned: Any, index: int) -> Any:
     return get_jobset(planned)["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
 
 
-def list_problems(options: Any, **said: Any) -> list[tuple[str, str]]:
+def list_problems(options: Any, **fields: Any) -> list[tuple[str, str]]:
     with pytest.raises(InvalidTask) as refused:
-        plan_with_data(options, **said)
+        plan_with_data(options, **fields)
     return [
         (each.field.removeprefix("custom.kfpytorch.trainJob."), each.value) for each in refused.value.problems
     ]

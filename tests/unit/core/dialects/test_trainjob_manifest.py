@@ -13,18 +13,18 @@ INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/jo
 ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
 
 
-def get_jobset(custom: Any, **said: Any) -> Any:
-    (runtime,) = plan_train_job(custom, **said).prerequisites
+def get_jobset(custom: Any, **fields: Any) -> Any:
+    (runtime,) = plan_train_job(custom, **fields).prerequisites
     return runtime["spec"]["template"]["spec"]
 
 
-def get_pod(custom: Any, **said: Any) -> Any:
-    (replicated,) = get_jobset(custom, **said)["replicatedJobs"]
+def get_pod(custom: Any, **fields: Any) -> Any:
+    (replicated,) = get_jobset(custom, **fields)["replicatedJobs"]
     return replicated["template"]["spec"]["template"]
 
 
-def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
-    (container,) = get_pod(custom, **said)["spec"]["containers"]
+def get_environment(custom: Any, **fields: Any) -> dict[str, Any]:
+    (container,) = get_pod(custom, **fields)["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
@@ -75,7 +75,7 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
 
 
 @pytest.mark.parametrize(
-    ("custom", "said", "found"),
+    ("custom", "extension", "found"),
     [
         ({}, {"trainJob": {"maxRestarts": -1}}, ("custom.kfpytorch.trainJob.maxRestarts", "-1")),
         (
@@ -90,9 +90,9 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
         ),
     ],
 )
-def test_conflicting_restart_limits_are_rejected(custom: Any, said: Any, found: tuple[str, str]) -> None:
+def test_conflicting_restart_limits_are_rejected(custom: Any, extension: Any, found: tuple[str, str]) -> None:
     with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, **custom, "kfpytorch": said})
+        plan_train_job({**REPLICAS, **custom, "kfpytorch": extension})
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == found
 

@@ -42,8 +42,8 @@ def reject_options(**options: Any) -> dict[str, str]:
     [({}, "ClusterTrainingRuntime"), ({"runtimeKind": "TrainingRuntime"}, "TrainingRuntime")],
 )
 def test_job_references_the_runtime_that_the_author_names(options: Any, kind: str) -> None:
-    said = {"trainJob": {"runtime": "torch-distributed", **options}}
-    planned = plan_train_job({**REPLICAS, "kfpytorch": said})
+    extension = {"trainJob": {"runtime": "torch-distributed", **options}}
+    planned = plan_train_job({**REPLICAS, "kfpytorch": extension})
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": "torch-distributed"}
     assert planned.job["spec"]["runtimeRef"] == reference
     assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "namedRuntime": True}
@@ -138,9 +138,9 @@ def find_reference_problems(
     return [(each.value, "other" in each.remedy) for each in problems]
 
 
-def build_runtime(name: str, role: str = "node", namespace: str = "", **said: Any) -> Runtime:
+def build_runtime(name: str, role: str = "node", namespace: str = "", **fields: Any) -> Runtime:
     kind = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
-    return Runtime(name=name, kind=kind, role=role, namespace=namespace, **said)
+    return Runtime(name=name, kind=kind, role=role, namespace=namespace, **fields)
 
 
 def test_a_runtime_must_exist_and_have_nodes() -> None:

@@ -122,5 +122,5 @@ def test_job_has_at_most_twenty_rules() -> None:
 def test_error_files_of_other_nodes_are_ignored_after_a_success(kind: str, found: list[str]) -> None:
     job = build_job(build_condition(kind), succeeded_indexes="0")
     files = [{"worker": f"j-node-0-{index}-aaaaa", "name": f"error-{index}.pb"} for index in (0, 1)]
-    seen = DIALECT.interpret(observe(job, build_ended(0), error_files=files))
-    assert [each.worker.removesuffix("-aaaaa") for each in seen.error_files] == found
+    observed = DIALECT.interpret(observe(job, build_ended(0), error_files=files))
+    assert [each.worker.removesuffix("-aaaaa") for each in observed.error_files] == found

@@ -25,9 +25,9 @@ def build_workload(status: str = "True", **metadata: Any) -> dict[str, Any]:
     }
 
 
-def observe_queued(*patches: Any, suspend: bool = False, status: str = "True", **said: Any) -> Observed:
-    """Return the state of a job in a queue with these runtime patches; `said` are its options."""
-    job = build_job(suspend=suspend, **said)
+def observe_queued(*patches: Any, suspend: bool = False, status: str = "True", **values: Any) -> Observed:
+    """Return the state of a job in a queue with these runtime patches; `values` are its options."""
+    job = build_job(suspend=suspend, **values)
     job["spec"]["runtimePatches"] = [*patches]
     return observe(job, build_running(0), build_pod(1), pod_groups=[build_workload(status)])
 

@@ -57,21 +57,21 @@ def test_malformed_manifest_is_read_with_one_replica() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("job_options", "expected"),
     [
         (JobOptions(), "{}"),
         (JobOptions(min_nodes=2, max_restarts=1), '{"minNodes":2,"maxRestarts":1}'),
         (JobOptions(max_disruptions=0, ttl_seconds=5), '{"maxDisruptions":0,"ttlSeconds":5}'),
     ],
 )
-def test_options_are_written_without_their_defaults(said: JobOptions, expected: str) -> None:
-    assert options.encode(said) == expected
-    assert options.decode(expected) == said
+def test_options_are_written_without_their_defaults(job_options: JobOptions, expected: str) -> None:
+    assert options.encode(job_options) == expected
+    assert options.decode(expected) == job_options
 
 
-@pytest.mark.parametrize("said", ["", "{", "[]", '{"minNodes": "x"}', "\ud800", "[" * 100_000])
-def test_invalid_options_are_replaced_by_the_defaults(said: str) -> None:
-    assert options.decode(said) == JobOptions()
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"minNodes": "x"}', "\ud800", "[" * 100_000])
+def test_invalid_options_are_replaced_by_the_defaults(text: str) -> None:
+    assert options.decode(text) == JobOptions()
 
 
 @pytest.mark.parametrize(

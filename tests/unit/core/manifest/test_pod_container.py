@@ -130,8 +130,8 @@ def test_container_settings_are_applied() -> None:
 def test_fail_on_error_variable_of_the_task_is_kept() -> None:
     template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
     (made,) = pod(template)["spec"]["containers"]
-    said = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
-    assert made["env"] == [said, *OF_RUN, *FOR_TRAINING, *TRUTHFUL[1:]]
+    variable = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
+    assert made["env"] == [variable, *OF_RUN, *FOR_TRAINING, *TRUTHFUL[1:]]
 
 
 def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> dict[str, str]:
@@ -154,11 +154,11 @@ def test_single_process_replica_gets_one_thread_per_cpu(
 
 
 def test_training_environment_is_set_by_the_platform_and_the_task() -> None:
-    said = container(env=[{"key": "NCCL_DEBUG", "value": "INFO"}])
+    target = container(env=[{"key": "NCCL_DEBUG", "value": "INFO"}])
     env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "", "NCCL_SOCKET_IFNAME": "eth0"}
     ours = {"NCCL_SOCKET_IFNAME": "eth0"}
     assert training_env(container(), **{"training-env": env}) == {"NCCL_DEBUG": "TRACE", **ours}
-    assert training_env(said, **{"training-env": env}) == {"NCCL_DEBUG": "INFO", **ours}
+    assert training_env(target, **{"training-env": env}) == {"NCCL_DEBUG": "INFO", **ours}
     unsaid = training_env(container(), **{"training-env": {"NCCL_DEBUG": ""}})
     assert unsaid == {"OMP_NUM_THREADS": "1"}
 
@@ -207,12 +207,12 @@ RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
 @pytest.mark.parametrize("row", RESOURCES)
 def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
     requests, limits, role_requests, role_limits, *expected = row
-    said = {
+    resources = {
         part: [{"name": name, "value": text} for name, text in amounts.items()]
         for part, amounts in (("requests", requests), ("limits", limits))
     }
     role = None if role_requests is None else Resources(requests=role_requests, limits=role_limits)
-    made = pod(container(resources=said), PLATFORM, group=structs.replace(WORKER, resources=role))
+    made = pod(container(resources=resources), PLATFORM, group=structs.replace(WORKER, resources=role))
     assert made["spec"]["containers"][0]["resources"] == dict(
         zip(("requests", "limits"), expected, strict=True)
     )
@@ -310,9 +310,9 @@ def test_extended_resources_get_tolerations() -> None:
     ]
 
 
-@pytest.mark.parametrize(("said", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])
-def test_shared_memory_is_mounted_as_a_volume(said: dict[str, str], written: str) -> None:
-    memory = {"mountName": "shm", "mountPath": "/dev/shm", **said}
+@pytest.mark.parametrize(("fields", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])
+def test_shared_memory_is_mounted_as_a_volume(fields: dict[str, str], written: str) -> None:
+    memory = {"mountName": "shm", "mountPath": "/dev/shm", **fields}
     assert pod(container({"extendedResources": {"sharedMemory": memory}}))["spec"] == {
         **SPEC,
         "containers": [{**TRAINER, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],

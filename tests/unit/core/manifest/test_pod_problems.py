@@ -24,8 +24,8 @@ def render_problems(**primary: Any) -> Any:
     return rendered({"containers": [{"name": "primary", **primary}]})
 
 
-def memory(**said: str) -> Any:
-    whole = {"mountName": "shm", "mountPath": "/dev/shm", **said}
+def memory(**fields: str) -> Any:
+    whole = {"mountName": "shm", "mountPath": "/dev/shm", **fields}
     return container({"extendedResources": {"sharedMemory": whole}, "metadata": {"podTemplateName": "base"}})
 
 

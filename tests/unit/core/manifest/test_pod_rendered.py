@@ -45,7 +45,7 @@ TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
 
 
 def claims(**containers: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"name": name.replace("_", "-"), "resources": said} for name, said in containers.items()]
+    return [{"name": name.replace("_", "-"), "resources": claim} for name, claim in containers.items()]
 
 
 def resources(made: Any, kind: str = "containers") -> dict[str, Any]:

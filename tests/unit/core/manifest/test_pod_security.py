@@ -17,16 +17,16 @@ SPEC = "k8sPod.podSpec"
 TRAIN = f"{SPEC}.containers[0]"
 
 
-def in_container(**said: Any) -> dict[str, Any]:
-    return {"containers": [{"name": "primary", "image": "i", **said}]}
+def in_container(**values: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "primary", "image": "i", **values}]}
 
 
-def in_context(**said: Any) -> dict[str, Any]:
-    return in_container(securityContext=said)
+def in_context(**values: Any) -> dict[str, Any]:
+    return in_container(securityContext=values)
 
 
-def in_pod(**said: Any) -> dict[str, Any]:
-    return {**in_container(), **said}
+def in_pod(**values: Any) -> dict[str, Any]:
+    return {**in_container(), **values}
 
 
 # A pod spec, and the path and value of the rejected field.
@@ -147,7 +147,7 @@ def test_pod_template_of_a_role_is_checked_like_the_task() -> None:
 
 
 def test_privileges_set_by_the_platform_are_accepted() -> None:
-    said = {
+    platform = {
         "enable-host-networking-pod": True,
         "default-security-context": {"privileged": True},
         "default-pod-template-name": "base",
@@ -155,9 +155,9 @@ def test_privileges_set_by_the_platform_are_accepted() -> None:
     volumes = [{"name": "root", "hostPath": {"path": "/data"}}]
     known = [pod_template(volumes=volumes, serviceAccountName="platforms")]
     spec = {**in_context(privileged=True), "hostNetwork": True, "serviceAccountName": "platforms"}
-    assert pod(rendered(spec), said, *known)
+    assert pod(rendered(spec), platform, *known)
     other = {**spec, "volumes": [{"name": "etc", "hostPath": {"path": "/etc"}}]}
-    assert fields(rendered(other), said, *known) == [(f"{SPEC}.volumes[0].hostPath.path", '"/etc"')]
+    assert fields(rendered(other), platform, *known) == [(f"{SPEC}.volumes[0].hostPath.path", '"/etc"')]
 
 
 def test_service_accounts_and_namespaces_can_be_allowed() -> None:
@@ -170,16 +170,16 @@ def test_service_accounts_and_namespaces_can_be_allowed() -> None:
 
 
 def test_warn_mode_accepts_the_pod_with_warnings() -> None:
-    task, said = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
-    assert pod(task, said)
-    warned = find_warnings(request(task, said), [WORKER])
+    task, platform = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
+    assert pod(task, platform)
+    warned = find_warnings(request(task, platform), [WORKER])
     assert [(each.field, each.value) for each in warned] == [(f"{SPEC}.hostPID", "true")]
     assert [*find_warnings(request(task), [WORKER])] == []
     broken = rendered({"containers": [{"name": "primary"}], "hostPID": "yes"})
-    assert [*find_warnings(request(broken, said), [WORKER])] == []
+    assert [*find_warnings(request(broken, platform), [WORKER])] == []
 
 
-@pytest.mark.parametrize("said", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
-def test_unknown_pod_security_mode_is_rejected(said: Any) -> None:
+@pytest.mark.parametrize("value", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
+def test_unknown_pod_security_mode_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidSettings):
-        settings.read({"kfpytorch": {"pod-security": said}})
+        settings.read({"kfpytorch": {"pod-security": value}})

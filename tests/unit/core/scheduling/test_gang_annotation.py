@@ -13,8 +13,8 @@ UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 
 
 def carried(custom, **ganging):
-    said = settings.read({"kfpytorch": {"gang": ganging}})
-    job = read_job(plan(a_template(custom), a_run(), said).manifests[0])
+    platform = settings.read({"kfpytorch": {"gang": ganging}})
+    job = read_job(plan(a_template(custom), a_run(), platform).manifests[0])
     return gang_annotation.read_gang_summary(job.annotations)
 
 
@@ -30,14 +30,14 @@ def test_elastic_gang_counts_the_members_that_its_scheduler_counts(scheduler, me
     assert sum(role.count for role in gang.roles) == members
 
 
-@pytest.mark.parametrize("said", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
-def test_unreadable_annotation_is_an_empty_gang_summary(said):
-    assert gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: said}) == gang_annotation.NOBODY
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
+def test_unreadable_annotation_is_an_empty_gang_summary(text):
+    assert gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: text}) == gang_annotation.NOBODY
 
 
-@pytest.mark.parametrize(("count", "said"), [("1", "x"), ("1", "1e99"), ("9" * 4_000, "1"), ("-1", "1")])
-def test_invalid_amount_has_no_total(count, said):
-    roles = f'[{{"name": "worker", "count": {count}, "requests": {{"cpu": "{said}"}}}}]'
+@pytest.mark.parametrize(("count", "amount"), [("1", "x"), ("1", "1e99"), ("9" * 4_000, "1"), ("-1", "1")])
+def test_invalid_amount_has_no_total(count, amount):
+    roles = f'[{{"name": "worker", "count": {count}, "requests": {{"cpu": "{amount}"}}}}]'
     assert (
         gang_annotation.read_gang_summary(
             {gang_annotation.ANNOTATION: f'{{"roles": {roles}}}'}
@@ -47,7 +47,7 @@ def test_invalid_amount_has_no_total(count, said):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("tg-f6aa670617356-n0-0-ed00cc3d4-worker-41ygdl47ro", True),
         (f"pg-f1-n0-0-0123456789ab-{UID}", True),
@@ -56,8 +56,8 @@ def test_invalid_amount_has_no_total(count, said):
         ("", False),
     ],
 )
-def test_gang_object_is_recognized_by_its_name(name, told):
-    assert registry.can_be_gang_object(name) is told
+def test_gang_object_is_recognized_by_its_name(name, expected):
+    assert registry.can_be_gang_object(name) is expected
 
 
 @pytest.mark.parametrize(

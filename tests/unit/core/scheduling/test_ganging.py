@@ -34,14 +34,14 @@ def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any)
     )
 
 
-def refused(*said: Any, **more: Any) -> list[str]:
+def refused(*arguments: Any, **more: Any) -> list[str]:
     with pytest.raises(InvalidTask) as caught:
-        planned(*said, **more)
+        planned(*arguments, **more)
     return [str(problem) for problem in caught.value.problems]
 
 
 @pytest.mark.parametrize(
-    ("said", "places"),
+    ("value", "places"),
     [
         ({"scheduler": "volcanoe"}, ['scheduler="volcanoe"']),
         ({"scheduler": "in-tree"}, ['scheduler="in-tree"']),
@@ -65,15 +65,15 @@ def refused(*said: Any, **more: Any) -> list[str]:
         ({**BACKEND, "schedule-timeot": "1s"}, ["schedule-timeot='1s'"]),
     ],
 )
-def test_invalid_gang_settings_are_rejected(said: Any, places: list[str]) -> None:
+def test_invalid_gang_settings_are_rejected(value: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
-        settings.read({"kfpytorch": {"gang": said}})
+        settings.read({"kfpytorch": {"gang": value}})
     found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
     assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
 @pytest.mark.parametrize(
-    ("ganging", "said", "place"),
+    ("ganging", "options", "place"),
     [
         ({}, {"scheduler": "volcano"}, 'scheduler="volcano"'),
         (BACKEND, {"scheduler": "kai"}, 'scheduler="kai"'),
@@ -86,24 +86,24 @@ def test_invalid_gang_settings_are_rejected(said: Any, places: list[str]) -> Non
     ],
 )
 def test_gang_option_that_the_platform_does_not_support_is_rejected(
-    ganging: Any, said: Any, place: str
+    ganging: Any, options: Any, place: str
 ) -> None:
-    (problem,) = refused(ganging, gang=said)
+    (problem,) = refused(ganging, gang=options)
     assert problem.partition(": ")[0] == f"custom.kfpytorch.gang.{place}"
 
 
 def test_job_with_scheduler_none_or_a_single_replica_has_no_gang() -> None:
     plain = planned({})
     assert planned({"scheduler": "none"}) == plain
-    for said in ({"scheduler": "kueue"}, BACKEND):
-        assert planned(said, gang={"scheduler": "none"}) == planned({}, gang={"scheduler": "none"})
+    for platform in ({"scheduler": "kueue"}, BACKEND):
+        assert planned(platform, gang={"scheduler": "none"}) == planned({}, gang={"scheduler": "none"})
     assert planned(BACKEND, gang={"scheduler": "none"})[0]["spec"] == plain[0]["spec"]
     for ganging in (BACKEND, OPERATOR):
         assert planned(ganging, SINGLE) == planned({}, SINGLE)
 
 
 @pytest.mark.parametrize(
-    ("custom", "said", "expected"),
+    ("custom", "options", "expected"),
     [
         (FIVE, {}, (5, "5")),
         (FIVE, {"minMember": 3}, (3, "3")),
@@ -112,12 +112,14 @@ def test_job_with_scheduler_none_or_a_single_replica_has_no_gang() -> None:
         (ELASTIC, {"minMember": 3}, (3, "3")),
     ],
 )
-def test_gang_minimum_sets_members_and_resources(custom: Any, said: Any, expected: tuple[int, str]) -> None:
-    _, group = planned(BACKEND, custom, gang=said)
+def test_gang_minimum_sets_members_and_resources(
+    custom: Any, options: Any, expected: tuple[int, str]
+) -> None:
+    _, group = planned(BACKEND, custom, gang=options)
     spec = group["spec"]
     assert (spec["minMember"], spec["minResources"]["cpu"]) == expected
     assert "scheduleTimeoutSeconds" not in spec
-    (operated,) = planned(OPERATOR, custom, gang=said)
+    (operated,) = planned(OPERATOR, custom, gang=options)
     policy = operated["spec"]["runPolicy"]["schedulingPolicy"]
     assert policy == {"minAvailable": spec["minMember"], "minResources": spec["minResources"]}
 
@@ -219,19 +221,19 @@ def test_template_with_other_scheduler_labels_is_rejected(scheduler: Any, part: 
         "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": CONTAINERS}},
     }
     task = {"metadata": {"podTemplateName": "gang"}}
-    said = refused(scheduler, pod_templates=[template], **task)
-    assert [each.partition("=")[0] for each in said] == [
+    problems = refused(scheduler, pod_templates=[template], **task)
+    assert [each.partition("=")[0] for each in problems] == [
         f"{role} pod.{part}.{key}" for role in ("master", "worker")
     ]
 
 
 def test_gang_priority_applies_to_all_pods() -> None:
-    said = {"priorityClassName": "high"}
+    options = {"priorityClassName": "high"}
     for ganging in (BACKEND, OPERATOR):
-        job = planned(ganging, gang=said)[0]
+        job = planned(ganging, gang=options)[0]
         pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
         assert [pod["priorityClassName"] for pod in pods] == ["high", "high"]
-    custom = {**FIVE, "kfpytorch": {"gang": said, "worker": {"priorityClassName": "low"}}}
+    custom = {**FIVE, "kfpytorch": {"gang": options, "worker": {"priorityClassName": "low"}}}
     (problem,) = refused(BACKEND, custom)
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
 
@@ -240,7 +242,7 @@ GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spe
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "",
         "{",
@@ -254,8 +256,8 @@ GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spe
         "\ud800",
     ],
 )
-def test_malformed_companions_annotation_creates_no_companions(said: str) -> None:
-    job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: said}}}
+def test_malformed_companions_annotation_creates_no_companions(text: str) -> None:
+    job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: text}}}
     assert list(companions.read_companions(read_job(job))) == []
 
 

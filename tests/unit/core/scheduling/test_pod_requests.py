@@ -22,12 +22,12 @@ from backend_plugin.core.scheduling.pod_requests import (
 )
 
 
-def container(cpu: str = "", *, limits: Any = None, **said: Any) -> dict[str, Any]:
+def container(cpu: str = "", *, limits: Any = None, **fields: Any) -> dict[str, Any]:
     resources = {"requests": {"cpu": cpu} if cpu else {}, "limits": limits or {}}
     return {
         "name": "c",
         "resources": {part: amounts for part, amounts in resources.items() if amounts},
-        **said,
+        **fields,
     }
 
 

@@ -16,23 +16,23 @@ GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "
 AUTO = {"scheduler": "auto"}
 
 
-def has(*groups: str, **said: Any) -> Capabilities:
+def has(*groups: str, **fields: Any) -> Capabilities:
     """Return the capabilities of a cluster with these API groups; its operator has no gang scheduler."""
-    facts = {"operator_scheduler": "", **said}
+    facts = {"operator_scheduler": "", **fields}
     return Capabilities(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
 
-def planned(ganging: Any, found: Capabilities = NOTHING, **said: Any) -> Plan:
-    gang = said.pop("gang", None)
+def planned(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
+    gang = fields.pop("gang", None)
     custom = {**FIVE, **({"kfpytorch": {"gang": gang}} if gang else {})}
-    run = a_run(**said.pop("run", {}))
-    template = a_template(custom, **{key: said.pop(key) for key in ("metadata",) if key in said})
+    run = a_run(**fields.pop("run", {}))
+    template = a_template(custom, **{key: fields.pop(key) for key in ("metadata",) if key in fields})
     return plan(template, run, settings.read({"kfpytorch": {"gang": ganging}}), (), found)
 
 
-def refused(ganging: Any, found: Capabilities = NOTHING, **said: Any) -> list[str]:
+def refused(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> list[str]:
     with pytest.raises(InvalidTask) as caught:
-        planned(ganging, found, **said)
+        planned(ganging, found, **fields)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -40,11 +40,11 @@ def describe_plan(made: Plan) -> tuple[str, str]:
     """Return the scheduler of the pods and the queue of the job."""
     job: Any = made.manifests[0]
     labels = job["metadata"]["labels"]
-    said = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
+    scheduler = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
     policy = "policy" if "schedulingPolicy" in job["spec"]["runPolicy"] else ""
     group = made.manifests[1]["apiVersion"] if made.manifests[1:] else ""
     queue = labels.get("kueue.x-k8s.io/queue-name", "")
-    return " ".join(filter(None, [said, policy, str(group)])), queue
+    return " ".join(filter(None, [scheduler, policy, str(group)])), queue
 
 
 COSCHEDULING = "scheduler-plugins-scheduler scheduling.x-k8s.io/v1alpha1"
@@ -380,7 +380,7 @@ def test_in_tree_gang_scheduling_is_rejected_with_the_version(found: Capabilitie
 
 
 @pytest.mark.parametrize(
-    ("said", "places"),
+    ("value", "places"),
     [
         ({"by-namespace": {"a": {"scheduler": "volcano"}}}, ['by-namespace.a.pod-groups-by=""']),
         (
@@ -396,17 +396,17 @@ def test_in_tree_gang_scheduling_is_rejected_with_the_version(found: Capabilitie
         ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
     ],
 )
-def test_invalid_part_of_the_gang_settings_is_rejected_by_its_path(said: Any, places: list[str]) -> None:
+def test_invalid_part_of_the_gang_settings_is_rejected_by_its_path(value: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
-        settings.read({"kfpytorch": {"gang": said}})
+        settings.read({"kfpytorch": {"gang": value}})
     found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
     assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
 def test_gang_settings_decide_on_group_creation_and_detection() -> None:
-    def read(**said: Any) -> tuple[bool, bool]:
-        gang = settings.read({"kfpytorch": {"gang": said}}).kfpytorch.gang
-        assert gang.needs_detection is (said.get("scheduler") == "auto")
+    def read(**values: Any) -> tuple[bool, bool]:
+        gang = settings.read({"kfpytorch": {"gang": values}}).kfpytorch.gang
+        assert gang.needs_detection is (values.get("scheduler") == "auto")
         return gang.can_create_groups, gang.is_unconfigured
 
     assert read() == (False, True)

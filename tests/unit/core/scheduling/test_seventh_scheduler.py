@@ -75,9 +75,9 @@ def _row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.ADAPTERS, "seventh", ADAPTERS)  # type: ignore[arg-type]
 
 
-def planned(ganging: Any, found: Capabilities | None = None, **said: Any) -> Any:
+def planned(ganging: Any, found: Capabilities | None = None, **options: Any) -> Any:
     section = settings.read({"kfpytorch": {"gang": ganging}})
-    template = a_template({**CUSTOM, "kfpytorch": {"gang": said}})
+    template = a_template({**CUSTOM, "kfpytorch": {"gang": options}})
     return plan(template, a_run(), section, (), found or Capabilities())
 
 

@@ -31,13 +31,13 @@ def planned(custom, token="a", settings=None, **template):
     return JobManifests(job=found.job, prerequisites=found.prerequisites)
 
 
-def build_trial(*said):
-    return job.build_trial(*said).job
+def build_trial(*arguments):
+    return job.build_trial(*arguments).job
 
 
 def pods(manifest):
     roles = manifest["spec"]["pytorchReplicaSpecs"]
-    return {role: said["template"]["spec"] for role, said in roles.items()}
+    return {role: spec["template"]["spec"] for role, spec in roles.items()}
 
 
 def test_each_role_runs_the_program_in_the_pod_of_the_task() -> None:
@@ -65,8 +65,8 @@ def test_ranks_of_an_elastic_job_are_started_once_by_the_torch_agent() -> None:
 
 @pytest.mark.parametrize("custom", [REPLICAS, ELASTIC])
 def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
-    said = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
-    after = build_trial(planned(said), "program", 300)
+    fields = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
+    after = build_trial(planned(fields), "program", 300)
     assert after["spec"]["runPolicy"] == {
         "cleanPodPolicy": "None",
         "ttlSecondsAfterFinished": 600,
@@ -99,8 +99,8 @@ TRAIN_JOB = {"kfpytorch": {"dialect": "trainjob"}}
 
 @pytest.mark.parametrize(("custom", "nodes"), [(REPLICAS, 4), (ELASTIC, 2)])
 def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
-    said = {**custom, "runPolicy": {"backoffLimit": 4}}
-    before = planned(said, settings=TRAIN_JOB)
+    fields = {**custom, "runPolicy": {"backoffLimit": 4}}
+    before = planned(fields, settings=TRAIN_JOB)
     after = job.build_trial(before, "program", 300)
     assert after.job["spec"] == before.job["spec"]
     assert after.job["spec"]["trainer"]["numNodes"] == nodes

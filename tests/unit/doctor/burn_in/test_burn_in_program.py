@@ -19,17 +19,17 @@ def ranks(number: int) -> list[subprocess.Popen[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    told = {
+    variables = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "WORLD_SIZE": str(number),
         "OMP_NUM_THREADS": "1",
     }
-    told["CUDA_VISIBLE_DEVICES"] = ""
+    variables["CUDA_VISIBLE_DEVICES"] = ""
     return [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "60"],
-            env={**os.environ, **told, "RANK": str(rank)},
+            env={**os.environ, **variables, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -40,10 +40,10 @@ def ranks(number: int) -> list[subprocess.Popen[str]]:
 def test_two_ranks_measure_and_only_rank_0_prints_the_result() -> None:
     first, second = ranks(2)
     with first, second:
-        said, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]
+        output, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]
     assert (first.returncode, second.returncode) == (0, 0)
     assert silence == ""
-    measured = results.find_measurement(said.splitlines())
+    measured = results.find_measurement(output.splitlines())
     assert measured is not None
     assert (measured.ranks, measured.hosts, measured.backend) == (2, 1, "gloo")
     assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]
