@@ -58,8 +58,8 @@ def compare(case: Json, theirs: Json, ours: Json) -> list[Found]:
     if all(refusals):
         return []
     if any(refusals):
-        said = theirs.get("error", {}).get("message", "built"), ours.get("problems", "built")
-        return [Found(case, "refused by us" if refusals[1] else "refused by them", *said, {})]
+        messages = theirs.get("error", {}).get("message", "built"), ours.get("problems", "built")
+        return [Found(case, "refused by us" if refusals[1] else "refused by them", *messages, {})]
     (job,) = [manifest for manifest in ours["manifests"] if manifest["kind"] == "PyTorchJob"]
     companions = [manifest for manifest in ours["manifests"] if manifest is not job]
     differing = difference("", plain(theirs["manifest"]), plain(job))

@@ -80,30 +80,32 @@ class GoPhase:
 def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[GoPhase]:
     """Yield the two phases if they differ."""
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
-    told = GoPhase(case, theirs, dict(explain.judge_request(case)))
-    if SAME.get(theirs) != told.phase:
-        yield told
+    phase = GoPhase(case, theirs, dict(explain.judge_request(case)))
+    if SAME.get(theirs) != phase.phase:
+        yield phase
 
 
 DIFFERENCES: dict[str, Callable[[GoPhase], bool]] = {
-    "no-status": lambda told: told.theirs not in SAME and not told.has_ended and told.phase not in FAILURES,
-    "patience": lambda told: told.phase in FAILURES and not told.has_ended,
-    "waiting": lambda told: told.theirs == "Queued" and told.phase in BEFORE,
-    "not-all-run": lambda told: told.theirs == "Running" and told.phase in BEFORE,
-    "runs-again": lambda told: told.theirs == "Queued" and told.phase == "RUNNING" and told.has_run,
-    "both-ends": lambda told: told.true >= {"Succeeded", "Failed"},
-    "order-of-conditions": lambda told: told.theirs == "Running" and told.has_ended,
-    "error-after-success": lambda told: (
-        told.theirs == "Success" and told.phase in FAILURES and bool(told.case.get("error_files"))
+    "no-status": lambda phase: (
+        phase.theirs not in SAME and not phase.has_ended and phase.phase not in FAILURES
     ),
-    "no-retry": lambda told: (
-        told.theirs == "RetryableFailure"
-        and told.phase == "FAILED"
-        and told.ours["cause"] in ("user-error", "invalid-config")
+    "patience": lambda phase: phase.phase in FAILURES and not phase.has_ended,
+    "waiting": lambda phase: phase.theirs == "Queued" and phase.phase in BEFORE,
+    "not-all-run": lambda phase: phase.theirs == "Running" and phase.phase in BEFORE,
+    "runs-again": lambda phase: phase.theirs == "Queued" and phase.phase == "RUNNING" and phase.has_run,
+    "both-ends": lambda phase: phase.true >= {"Succeeded", "Failed"},
+    "order-of-conditions": lambda phase: phase.theirs == "Running" and phase.has_ended,
+    "error-after-success": lambda phase: (
+        phase.theirs == "Success" and phase.phase in FAILURES and bool(phase.case.get("error_files"))
+    ),
+    "no-retry": lambda phase: (
+        phase.theirs == "RetryableFailure"
+        and phase.phase == "FAILED"
+        and phase.ours["cause"] in ("user-error", "invalid-config")
     ),
 }
 
 
-def explanation(told: GoPhase) -> str | None:
+def explanation(phase: GoPhase) -> str | None:
     """Return the name of the entry that explains a difference, or None."""
-    return next((name for name, applies in DIFFERENCES.items() if applies(told)), None)
+    return next((name for name, applies in DIFFERENCES.items() if applies(phase)), None)

@@ -84,9 +84,9 @@ def settings(dice: Dice) -> Json:
 
     Pod security checks are off, because Flyte's plugin accepts every pod.
     """
-    said = dice.some(KNOBS, dice.pick([0.0, 0.1, 0.3]))
+    knobs = dice.some(KNOBS, dice.pick([0.0, 0.1, 0.3]))
     ours = dice.pick(OURS) if dice.yes(0.3) else {}
-    return {**said, "kfpytorch": {**ours, "pod-security": {"mode": "off"}}}
+    return {**knobs, "kfpytorch": {**ours, "pod-security": {"mode": "off"}}}
 
 
 def metadata(dice: Dice) -> tuple[Json, str]:
@@ -140,22 +140,22 @@ def metadata(dice: Dice) -> tuple[Json, str]:
 
 def overrides(dice: Dice) -> Json:
     """Return the values from with_overrides. FlytePropeller leaves the message field for them empty."""
-    said = resources(dice, QUANTITIES, 0.4)
+    amounts = resources(dice, QUANTITIES, 0.4)
     asked = {
         kind: [{"name": name, "value": value} for name, value in values.items()]
-        for kind, values in said.items()
+        for kind, values in amounts.items()
     }
     container = {"name": "other", "image": "other:v1", "args": ["run"]}
-    said = {"resources": [asked], "containerImage": ["override:v1"]}
-    said["extendedResources"] = [{"gpuAccelerator": {"device": "nvidia-l4"}}]
-    said["podTemplate"] = [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}]
-    return dice.some(said, 0.4)
+    amounts = {"resources": [asked], "containerImage": ["override:v1"]}
+    amounts["extendedResources"] = [{"gpuAccelerator": {"device": "nvidia-l4"}}]
+    amounts["podTemplate"] = [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}]
+    return dice.some(amounts, 0.4)
 
 
 def template_container(dice: Dice, name: str) -> Json:
     """Return a container of a platform's PodTemplate. It has an image because Kubernetes requires one."""
     written: Json = {"name": name, "image": dice.pick(IMAGES)}
-    said = {
+    fields = {
         "env": dice.few(ENVIRONMENT, 2),
         "volumeMounts": dice.few(MOUNTS, 1),
         "resources": resources(dice, KUBERNETES_QUANTITIES, 0.3),
@@ -164,7 +164,7 @@ def template_container(dice: Dice, name: str) -> Json:
         "imagePullPolicy": "Never",
         "terminationMessagePath": "/dev/log",
     }
-    return {**written, **{key: value for key, value in said.items() if value and dice.yes(0.3)}}
+    return {**written, **{key: value for key, value in fields.items() if value and dice.yes(0.3)}}
 
 
 def pod_template(dice: Dice, name: str) -> Json:
@@ -176,7 +176,7 @@ def pod_template(dice: Dice, name: str) -> Json:
             template_container(dice, container)
             for container in dice.few(["default-init", "primary-init", "init"], 2)
         ]
-    said = {
+    fields = {
         "volumes": dice.few(VOLUMES, 2),
         "tolerations": dice.few(TOLERATIONS, 2),
         "nodeSelector": {"pool": "template"},
@@ -192,7 +192,7 @@ def pod_template(dice: Dice, name: str) -> Json:
         "imagePullSecrets": dice.pick([[{"name": "pull"}], [{"name": "template-pull"}]]),
         "terminationGracePeriodSeconds": 10,
     }
-    spec.update({key: value for key, value in said.items() if value and dice.yes(0.2)})
+    spec.update({key: value for key, value in fields.items() if value and dice.yes(0.2)})
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",

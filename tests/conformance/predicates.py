@@ -66,13 +66,13 @@ def is_job_name(found: Found) -> bool:
 def is_nproc(found: Found) -> bool:
     """True if we add the author's nproc_per_node as text."""
     custom = found.case["template"]["custom"]
-    said = either(either(custom, "elasticConfig"), "nprocPerNode")
-    return added(found) and bool(found.ours == str(int(said)))
+    value = either(either(custom, "elasticConfig"), "nprocPerNode")
+    return added(found) and bool(found.ours == str(int(value)))
 
 
-def either(said: Json, key: str) -> Any:
+def either(mapping: Json, key: str) -> Any:
     """Return the value of a key, or of the same key in snake case."""
-    return said.get(key) or said.get(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key)) or {}
+    return mapping.get(key) or mapping.get(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key)) or {}
 
 
 def is_port_name(found: Found) -> bool:
@@ -83,8 +83,8 @@ def is_port_name(found: Found) -> bool:
 
 def lower_cased(found: Found) -> bool:
     """True if the path ends with a key of a setting that the Go loader writes in lower case."""
-    maps = [said for said in found.case["settings"].values() if isinstance(said, Mapping)]
-    keys = {key for said in maps for key in said if key != key.lower()}
+    maps = [section for section in found.case["settings"].values() if isinstance(section, Mapping)]
+    keys = {key for section in maps for key in section if key != key.lower()}
     name = found.path.rpartition("[")[2].rpartition(".")[2].rstrip("]")
     return name in {*keys, *(key.lower() for key in keys)} and (added(found) or left_out(found))
 
@@ -136,9 +136,9 @@ def defaulted(found: Found) -> bool:
 def role(found: Found) -> Json:
     """Return the resources of the replica role in the path, for either form of the config."""
     name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
-    said = either(found.case["template"].get("custom", {}), name)
-    said = said.get("common", said) if isinstance(said, Mapping) else {}
-    resources: Json = said.get("resources", {})
+    spec = either(found.case["template"].get("custom", {}), name)
+    spec = spec.get("common", spec) if isinstance(spec, Mapping) else {}
+    resources: Json = spec.get("resources", {})
     return resources
 
 
@@ -156,8 +156,8 @@ def role_asks_for_less(found: Found) -> bool:
         "nvidia.com/gpu": {"GPU", 2},
     }
     entries = [each for entries in role(found).values() for each in entries]
-    said = {each["name"] for each in entries if quantity(each["value"]) != "0"}
-    return bool(role(found)) and not said & names.get(resource_of(found)[1], set())
+    nonzero = {each["name"] for each in entries if quantity(each["value"]) != "0"}
+    return bool(role(found)) and not nonzero & names.get(resource_of(found)[1], set())
 
 
 def unset(found: Found) -> bool:
@@ -193,9 +193,11 @@ def short_gpu(found: Found) -> bool:
 
 def about_gpus(found: Found) -> bool:
     """True if one side mentions a GPU or contains a toleration that the settings define for GPUs."""
-    said = found.case["settings"].get("resource-tolerations", {})
+    tolerations = found.case["settings"].get("resource-tolerations", {})
     by_name = {
-        name: items for part in (said if isinstance(said, list) else [said]) for name, items in part.items()
+        name: items
+        for part in (tolerations if isinstance(tolerations, list) else [tolerations])
+        for name, items in part.items()
     }
     tolerated = [each for name, items in by_name.items() if "gpu" in name for each in items]
     words = ["gpu", "accelerator", *(json.dumps(each, sort_keys=True) for each in tolerated)]

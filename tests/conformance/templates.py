@@ -77,11 +77,11 @@ ARGS = [
 ]
 
 
-def entries(said: Json) -> Json:
+def entries(amounts: Json) -> Json:
     """Return requests and limits in flyteidl's form."""
     return {
         kind: [{"name": name, "value": value} for name, value in values.items()]
-        for kind, values in said.items()
+        for kind, values in amounts.items()
     }
 
 
@@ -104,7 +104,7 @@ def pod_container(dice: Dice, name: str) -> Json:
     written: Json = {"name": name, "image": dice.pick(IMAGES)}
     if dice.yes(0.6):
         written["resources"] = resources(dice, KUBERNETES_QUANTITIES, 0.25)
-    said = {
+    fields = {
         "env": dice.few(ENVIRONMENT, 3),
         "volumeMounts": dice.few(MOUNTS, 2),
         "securityContext": dice.pick(SECURITY),
@@ -116,7 +116,7 @@ def pod_container(dice: Dice, name: str) -> Json:
         "ports": [{"containerPort": 8080, "name": "http"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    written.update({key: value for key, value in said.items() if value and dice.yes(0.25)})
+    written.update({key: value for key, value in fields.items() if value and dice.yes(0.25)})
     return {**written, **(dice.pick(OF_CONTAINERS) if dice.yes(0.2) else {})}
 
 
@@ -131,7 +131,7 @@ def pod(dice: Dice) -> Json:
         spec["initContainers"] = [pod_container(dice, name) for name in dice.few(["init", "fetch"], 2)]
         if spec["initContainers"] and dice.yes(0.3):
             spec["initContainers"][0]["restartPolicy"] = "Always"
-    said = {
+    fields = {
         "volumes": dice.few(VOLUMES, 3),
         "tolerations": dice.few(TOLERATIONS, 2),
         "nodeSelector": dice.pick([{"pool": "train"}, {"disk": "ssd"}]),
@@ -147,7 +147,7 @@ def pod(dice: Dice) -> Json:
         "terminationGracePeriodSeconds": 30,
         "runtimeClassName": "nvidia",
     }
-    spec.update({key: value for key, value in said.items() if value and dice.yes(0.15)})
+    spec.update({key: value for key, value in fields.items() if value and dice.yes(0.15)})
     spec.update(dice.pick(OF_PODS) if dice.yes(0.3) else {})
     target: Json = {"podSpec": spec}
     if dice.yes(0.5):
@@ -157,12 +157,12 @@ def pod(dice: Dice) -> Json:
 
 def role(dice: Dice, replicas: float | None) -> Json:
     """Return a replica spec, in the flat form or under ``common``."""
-    said: Json = dice.some({"image": [*IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
+    fields: Json = dice.some({"image": [*IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
     if replicas is not None:
-        said["replicas"] = replicas
+        fields["replicas"] = replicas
     if dice.yes(0.3):
-        said["resources"] = entries(resources(dice, QUANTITIES, 0.4))
-    return {"common": said} if dice.yes(0.4) else said
+        fields["resources"] = entries(resources(dice, QUANTITIES, 0.4))
+    return {"common": fields} if dice.yes(0.4) else fields
 
 
 def elastic_policy(dice: Dice) -> tuple[Json, float]:
@@ -265,21 +265,21 @@ def asking(quantity: str, name: str = "CPU") -> Json:
     return entries({"requests": {name: quantity}})
 
 
-def change_container(**said: Any) -> Callable[[Json], None]:
+def change_container(**fields: Any) -> Callable[[Json], None]:
     """Return a mutation that replaces the target with this container."""
 
     def spoil(written: Json) -> None:
         no_target(written)
-        written["template"]["container"] = said
+        written["template"]["container"] = fields
 
     return spoil
 
 
-def change_workers(said: Json) -> Callable[[Json], None]:
+def change_workers(fields: Json) -> Callable[[Json], None]:
     """Return a mutation that replaces the config with these workers."""
 
     def spoil(written: Json) -> None:
-        written["template"].update(taskTypeVersion=1, custom={"workerReplicas": said})
+        written["template"].update(taskTypeVersion=1, custom={"workerReplicas": fields})
 
     return spoil
 

@@ -114,14 +114,14 @@ BEHAVIOUR: dict[str, tuple[Json, str, Any]] = {
 
 @pytest.fixture(scope="module")
 def built(go_plugin: Path) -> dict[str, Json]:
-    lines = [with_values(name, said) for name, (said, _, _) in BEHAVIOUR.items()]
+    lines = [with_values(name, values) for name, (values, _, _) in BEHAVIOUR.items()]
     return {answer["id"]: answer for answer in query_peer([go_plugin], lines)}
 
 
-def with_values(name: str, said: Json) -> Json:
+def with_values(name: str, values: Json) -> Json:
     line: Any = copy.deepcopy(TASK)
     line["id"] = name
-    for path, value in said.items():
+    for path, value in values.items():
         *folders, last = path.split(".")
         place = line
         for folder in folders:
@@ -184,5 +184,5 @@ def test_go_plugin_returns_the_expected_phases(name: str, go_plugin: Path) -> No
         assert expected.removeprefix("error ") in answer["error"]["message"]
     else:
         phase = answer["phase"]
-        said = [phase["phase"], phase.get("code") or phase.get("reason"), phase.get("message")]
-        assert " ".join(part for part in said if part) == expected
+        parts = [phase["phase"], phase.get("code") or phase.get("reason"), phase.get("message")]
+        assert " ".join(part for part in parts if part) == expected

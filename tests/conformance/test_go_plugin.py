@@ -98,8 +98,8 @@ def test_listed_differences_match_the_sections_of_the_page() -> None:
 
 def test_each_section_has_all_required_items() -> None:
     for section in PAGE.read_text().split("\n### ")[1:]:
-        said = re.findall(r"^- \*\*(.*):\*\* \S", section.partition("\n## ")[0], re.MULTILINE)
-        assert said == ["Field", "When", "Go plugin", "Ours", "Why"], section.partition("\n")[0]
+        items = re.findall(r"^- \*\*(.*):\*\* \S", section.partition("\n## ")[0], re.MULTILINE)
+        assert items == ["Field", "When", "Go plugin", "Ours", "Why"], section.partition("\n")[0]
 
 
 def test_each_listed_difference_is_on_the_page_with_its_path() -> None:

@@ -88,46 +88,46 @@ class Author:
             name: self.dice.choice(texts) for name, texts in choices.items() if self.dice.random() < share
         }
 
-    def call(self, name: str, said: dict[str, str], order: Sequence[str]) -> str:
+    def call(self, name: str, arguments: dict[str, str], order: Sequence[str]) -> str:
         """Return a call with keyword arguments, or with the leading arguments by position."""
         by_position = 0
-        while by_position < len(order) and order[by_position] in said and self.dice.random() < 0.5:
+        while by_position < len(order) and order[by_position] in arguments and self.dice.random() < 0.5:
             by_position += 1
-        texts = [said[field] for field in order[:by_position]]
-        texts += [f"{field}={text}" for field, text in said.items() if field not in order[:by_position]]
+        texts = [arguments[field] for field in order[:by_position]]
+        texts += [f"{field}={text}" for field, text in arguments.items() if field not in order[:by_position]]
         return f"{name}({', '.join(texts)})"
 
-    def role(self, name: str, said: dict[str, str]) -> str:
+    def role(self, name: str, arguments: dict[str, str]) -> str:
         order = ["image", "requests", "limits", *(["replicas"] if name == "Worker" else []), "restart_policy"]
-        said = {**self.some(ROLE, 0.4), **self.dice.choice(RESOURCES), **said}
-        return self.call(name, said, order)
+        arguments = {**self.some(ROLE, 0.4), **self.dice.choice(RESOURCES), **arguments}
+        return self.call(name, arguments, order)
 
     def run_policy(self) -> str:
         return self.call("RunPolicy", self.some(RUN_POLICY, 0.5), list(RUN_POLICY))
 
     def pytorch(self, *, with_shared_memory: bool | None = None) -> str:
-        said: dict[str, str] = {}
+        arguments: dict[str, str] = {}
         if self.dice.random() < 0.7:
-            said["master"] = self.role("Master", {})
+            arguments["master"] = self.role("Master", {})
         legacy = self.dice.choice(["", "", "", "0", "4"])
         replicas = {"": REPLICAS, "0": [*REPLICAS, ""], "4": ["0", ""]}[legacy]
         chosen = self.dice.choice(replicas)
-        said["worker"] = self.role("Worker", {"replicas": chosen} if chosen else {})
+        arguments["worker"] = self.role("Worker", {"replicas": chosen} if chosen else {})
         if self.dice.random() < 0.5:
-            said["run_policy"] = self.dice.choice([self.run_policy(), "None", "{}"])
+            arguments["run_policy"] = self.dice.choice([self.run_policy(), "None", "{}"])
         if legacy:
-            said["num_workers"] = legacy
+            arguments["num_workers"] = legacy
         if with_shared_memory is None and self.dice.random() < 0.3:
-            said["increase_shared_mem"] = self.dice.choice(["True", "False"])
+            arguments["increase_shared_mem"] = self.dice.choice(["True", "False"])
         return self.call(
-            "PyTorch", said, ["master", "worker", "run_policy", "num_workers", "increase_shared_mem"]
+            "PyTorch", arguments, ["master", "worker", "run_policy", "num_workers", "increase_shared_mem"]
         )
 
     def elastic(self) -> str:
-        said = self.some(ELASTIC, 0.5)
+        arguments = self.some(ELASTIC, 0.5)
         if self.dice.random() < 0.5:
-            said["run_policy"] = self.run_policy()
-        return self.call("Elastic", said, [*ELASTIC, "run_policy"])
+            arguments["run_policy"] = self.run_policy()
+        return self.call("Elastic", arguments, [*ELASTIC, "run_policy"])
 
     def case(self) -> dict[str, Any]:
         is_elastic = self.dice.random() < 0.5

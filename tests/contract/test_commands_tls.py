@@ -46,17 +46,17 @@ def serve(folder: Path) -> Iterator[Port]:
         def start(
             *, tls: bool = True, mutual: bool = False, age: timedelta = timedelta(0), token: str | None = None
         ) -> int:
-            said = Tls(
+            files = Tls(
                 certificate=folder / "tls.crt",
                 key=folder / "tls.key",
                 client_ca=folder / "ours.crt" if mutual else None,
             )
-            OURS.issue("server", said.certificate, said.key, age)
+            OURS.issue("server", files.certificate, files.key, age)
             served = stack.enter_context(
                 serving_jobs(
                     token=token,
                     nodes=FewNodes("node-0"),
-                    credentials=build_server_credentials(said) if tls else None,
+                    credentials=build_server_credentials(files) if tls else None,
                 )
             )
             served.apply(a_job("f1-n0-0-aaa", "Running"))
@@ -71,10 +71,10 @@ def run(*arguments: str) -> Result:
 
 def fail(*arguments: str) -> str:
     """Return the message of a command that fails because of the connection."""
-    told = run("jobs", *arguments)
-    assert (told.exit_code, told.stdout) == (1, ""), told.output
-    assert len(told.stderr.splitlines()) == 1
-    return told.stderr
+    result = run("jobs", *arguments)
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
 
 
 def test_server_commands_have_the_options_for_credentials() -> None:
@@ -105,14 +105,14 @@ def test_server_commands_have_the_options_for_credentials() -> None:
 )
 def test_options_set_all_credentials(serve: Port, arguments: tuple[str, ...], scheme: str) -> None:
     address = f"{scheme}127.0.0.1:{serve(mutual=True, token='open-sesame')}"
-    told = run(
+    result = run(
         *arguments,
         *("--server", address, "--token", "open-sesame", "--ca", "ours.crt"),
         *("--cert", "ours-client.crt", "--key", "ours-client.key", "--tls-server-name", "server.test"),
     )
     # This server has no health service.
     expected = (1, "does not support this call") if arguments == ("health",) else (0, "")
-    assert (told.exit_code, expected[1] in told.stderr) == (expected[0], True), told.output
+    assert (result.exit_code, expected[1] in result.stderr) == (expected[0], True), result.output
 
 
 def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +205,8 @@ def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...
 
 
 def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
-    assert (told.exit_code, "--cert and --key belong together" in told.stderr) == (2, True)
+    result = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
+    assert (result.exit_code, "--cert and --key belong together" in result.stderr) == (2, True)
     monkeypatch.setenv(FILES["cert"], "ours-client.crt")
     assert "write --key FILE, or set KFPYTORCH_KEY" in fail("--server", "127.0.0.1:1")
 
@@ -215,8 +215,8 @@ def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pyte
 def test_address_without_a_port_is_rejected(
     folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = run("jobs", "--server", address)
-    assert (told.exit_code, "HOST:PORT" in told.stderr) == (2, True)
+    result = run("jobs", "--server", address)
+    assert (result.exit_code, "HOST:PORT" in result.stderr) == (2, True)
     monkeypatch.setenv(client.SERVER, address)
     assert f"{address} has no port; write HOST:PORT" in fail()
 

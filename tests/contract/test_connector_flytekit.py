@@ -21,9 +21,9 @@ MODULE = "backend_plugin.flytekit_connector"
 CATEGORY = admin.TaskCategory(name="pytorch", version=1)
 
 
-def environ(state: Path, **said: str) -> dict[str, str]:
+def environ(state: Path, **variables: str) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
-    return {**ours, "KFPYTORCH_STATE_DIR": str(state), **said}
+    return {**ours, "KFPYTORCH_STATE_DIR": str(state), **variables}
 
 
 @contextmanager
@@ -104,6 +104,6 @@ def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp
         env=environ(tmp_path / "state"),
     )
     assert done.returncode == 1
-    said = " ".join(done.stderr.split())  # flytekit wraps its output.
-    assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in said
-    assert "use kfpytorch serve, or set KFPYTORCH_ALLOW_UNAUTHENTICATED=true" in said
+    output = " ".join(done.stderr.split())  # flytekit wraps its output.
+    assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in output
+    assert "use kfpytorch serve, or set KFPYTORCH_ALLOW_UNAUTHENTICATED=true" in output

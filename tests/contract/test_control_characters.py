@@ -68,10 +68,10 @@ async def test_call_errors_contain_no_control_characters(tmp_path: Path, error: 
 
 def test_job_event_contains_no_control_characters(tmp_path: Path) -> None:
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    said: Any = job_encoding._encode_event(
+    encoded: Any = job_encoding._encode_event(
         Event(at=at, warning=True, reason="R", message=EVIL, kind="Pod", name="p")
     )
-    assert said.message == SHOWN
+    assert encoded.message == SHOWN
 
 
 @pytest.mark.parametrize("form", logging_setup.FORMS)

@@ -38,15 +38,15 @@ def unused() -> Iterator[int]:
 
 
 def secured(folder: Path, age: timedelta = timedelta(0), *, mutual: bool = False) -> grpc.ServerCredentials:
-    said = Tls(
+    files = Tls(
         certificate=folder / "tls.crt",
         key=folder / "tls.key",
         client_ca=folder / "ca.crt" if mutual else None,
     )
-    OURS.issue("server", said.certificate, said.key, age)
+    OURS.issue("server", files.certificate, files.key, age)
     (folder / "ca.crt").write_bytes(OURS.pem)
     (folder / "others.crt").write_bytes(OTHERS.pem)
-    return build_server_credentials(said)
+    return build_server_credentials(files)
 
 
 async def tried(address: str, certificate: Path | str = "", **files: str) -> ProbeResult:

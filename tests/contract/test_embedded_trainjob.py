@@ -35,8 +35,8 @@ class Jobs:
     async def create(self, command: str, execution: str = "f1", workers: int = 1, **custom: Any) -> bytes:
         container = {"image": "i", "command": ["/bin/sh", "-c", command]}
         replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
-        said = template(container=container, custom={**replicas, **custom})
-        return await self.served.create(execution=execution, template=said)
+        task_template = template(container=container, custom={**replicas, **custom})
+        return await self.served.create(execution=execution, template=task_template)
 
     async def wait_for_phase(self, reference: bytes, phase: str) -> None:
         async def is_reached() -> bool:

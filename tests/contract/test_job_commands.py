@@ -56,9 +56,9 @@ def typed(*arguments: str) -> Result:
 
 def printed(*arguments: str) -> str:
     """Return the output of a successful command, with ages replaced because they change."""
-    told = typed(*arguments)
-    assert told.exit_code == 0, told.output
-    return re.sub(r"\b\d+[smhd]\b", "AGE", told.stdout)
+    result = typed(*arguments)
+    assert result.exit_code == 0, result.output
+    return re.sub(r"\b\d+[smhd]\b", "AGE", result.stdout)
 
 
 def records(*arguments: str) -> Any:
@@ -109,8 +109,8 @@ def test_describe_as_json_has_every_field_with_null_for_missing_values(served: S
 
 
 def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
-    told = typed("jobs", "-n", "elsewhere")
-    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "there are no jobs\n")
+    result = typed("jobs", "-n", "elsewhere")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "there are no jobs\n")
     assert records("jobs", "-n", "elsewhere") == []
 
 
@@ -147,14 +147,14 @@ def test_wait_returns_when_the_job_has_succeeded(served: ServedJobs) -> None:
 
 
 def test_wait_for_a_failed_job_exits_with_1_and_its_message(served: ServedJobs) -> None:
-    told = typed("wait", "f2")
-    assert (told.exit_code, told.stderr) == (1, "")
-    assert told.stdout.startswith("f2-n0-0-bbb has ended: FAILED\nworker-0 failed: exit code 1")
+    result = typed("wait", "f2")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert result.stdout.startswith("f2-n0-0-bbb has ended: FAILED\nworker-0 failed: exit code 1")
 
 
 def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
-    told = typed("wait", "f1", "--timeout", "500ms")
-    assert (told.exit_code, told.stdout, told.stderr) == (
+    result = typed("wait", "f1", "--timeout", "500ms")
+    assert (result.exit_code, result.stdout, result.stderr) == (
         4,
         "",
         "Error: f1-n0-0-aaa has not ended within 0.5 s; its phase is RUNNING\n",
@@ -186,8 +186,8 @@ def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
 
 
 def test_empty_log_is_reported(served: ServedJobs) -> None:
-    told = typed("logs", "f2")
-    assert (told.exit_code, told.stdout, told.stderr) == (
+    result = typed("logs", "f2")
+    assert (result.exit_code, result.stdout, result.stderr) == (
         0,
         "",
         "there is no output, or it was deleted with the pods\n",
@@ -207,9 +207,9 @@ def test_log_prefixes_are_coloured_by_replica_on_a_terminal(served: ServedJobs) 
         [KFPYTORCH, "logs", "f1"], env=environment(served), stdout=theirs, stderr=subprocess.PIPE, check=True
     )
     os.close(theirs)
-    told = os.read(ours, 10_000).decode().replace("\r\n", "\n")
+    output = os.read(ours, 10_000).decode().replace("\r\n", "\n")
     os.close(ours)
-    assert (told, done.stderr) == (
+    assert (output, done.stderr) == (
         "\x1b[36m[master-0]\x1b[0m hello from master-0\n\x1b[33m[worker-0]\x1b[0m hello from worker-0\n",
         b"",
     )
@@ -243,9 +243,9 @@ def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPa
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         following = command("logs", "-f", "f1", served=served)
         assert following.stdout.readline() == "[worker-0] first\n"
-    told = following.communicate()[1]
-    assert (following.returncode, told.startswith("Error: the server at 127.0.0.1:")) == (1, True), told
-    assert len(told.splitlines()) == 1
+    output = following.communicate()[1]
+    assert (following.returncode, output.startswith("Error: the server at 127.0.0.1:")) == (1, True), output
+    assert len(output.splitlines()) == 1
 
 
 # ---- cancel and nodes
@@ -276,7 +276,7 @@ def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["nodes", "fail"], 2, "no node is given; run: kfpytorch nodes fail NAME"),
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
@@ -290,10 +290,10 @@ def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
     ],
 )
 def test_invalid_arguments_are_reported(
-    served: ServedJobs, arguments: list[str], code: int, said: str
+    served: ServedJobs, arguments: list[str], code: int, message: str
 ) -> None:
-    told = typed(*arguments)
-    assert (told.exit_code, said in " ".join(told.stderr.split())) == (code, True), told.output
+    result = typed(*arguments)
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.output
 
 
 # ---- no server
@@ -305,9 +305,9 @@ def test_missing_server_error_contains_the_start_command(
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
     for arguments in (["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
-        told = typed(*arguments)
-        assert (told.exit_code, told.stdout) == (1, "")
-        assert "start one: kfpytorch serve --cluster embedded" in told.stderr
+        result = typed(*arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "start one: kfpytorch serve --cluster embedded" in result.stderr
 
 
 def environment(served: ServedJobs) -> dict[str, str]:
@@ -327,10 +327,10 @@ def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("token", ["two\nlines", "é"])
 def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setenv(client.TOKEN, token)
-    told = typed("jobs", "--server", "127.0.0.1:1")
-    assert (told.exit_code, told.stdout) == (1, "")
+    result = typed("jobs", "--server", "127.0.0.1:1")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert (
-        told.stderr
+        result.stderr
         == "Error: KFPYTORCH_TOKEN does not contain a token: a token has only printable ASCII characters\n"
     )
 

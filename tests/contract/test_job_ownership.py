@@ -40,7 +40,7 @@ async def test_new_attempt_deletes_the_job_of_the_previous_attempt(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("said", "away"),
+    ("fields", "away"),
     [
         ({"name": "foreign", "uid": "foreign"}, False),
         ({"name": "foreign", "uid": ""}, False),
@@ -51,7 +51,7 @@ async def test_new_attempt_deletes_the_job_of_the_previous_attempt(tmp_path: Pat
         ({"name": "foreign", "uid": "foreign"}, True),
     ],
 )
-async def test_forged_reference_deletes_no_job(tmp_path: Path, said: Any, *, away: bool) -> None:
+async def test_forged_reference_deletes_no_job(tmp_path: Path, fields: Any, *, away: bool) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
@@ -62,7 +62,7 @@ async def test_forged_reference_deletes_no_job(tmp_path: Path, said: Any, *, awa
             served.cache.forget(entry)
         before = dict(served.cluster.objects)
         served.cluster.away = away
-        await served.delete(forged(meta, **said))
+        await served.delete(forged(meta, **fields))
         served.cluster.away = False
         await wait_until(lambda: len(served.orders) == 0)
         assert served.cluster.objects == before
@@ -102,9 +102,9 @@ async def test_late_create_of_a_superseded_attempt_is_rejected(tmp_path: Path) -
         await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
         with pytest.raises(
             grpc.aio.AioRpcError, match="attempt 0 of f1/n0 is over: attempt 1 has begun"
-        ) as told:
+        ) as raised:
             await served.create()
-        assert told.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert {key[2] for key in served.cluster.objects} == {name_of(second)}
         assert await served.create(attempt=1) == second
         assert await served.phase(late) != "FAILED"
@@ -231,10 +231,10 @@ async def test_reference_without_a_valid_signature_is_rejected(
         assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
 
 
-@pytest.mark.parametrize("said", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
-async def test_reference_outside_the_allowlist_is_rejected(tmp_path: Path, said: Any) -> None:
+@pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
+async def test_reference_outside_the_allowlist_is_rejected(tmp_path: Path, fields: Any) -> None:
     async with ready_server(tmp_path) as served:
-        elsewhere = forged(await served.create(), **said)
+        elsewhere = forged(await served.create(), **fields)
         for call in (served.get, lambda data: lines_of(served, data)):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(elsewhere)

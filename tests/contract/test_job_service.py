@@ -79,7 +79,7 @@ def test_job_details_contain_replica_terminations_and_the_verdict(served: Served
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("word", "meant"),
     [
         ("f1-n0-0-aaa", "f1-n0-0-aaa"),
         ("f1-n", "f1-n0-0-aaa"),
@@ -90,8 +90,8 @@ def test_job_details_contain_replica_terminations_and_the_verdict(served: Served
         ("elsewhere/h", "h-n0-0-fff"),
     ],
 )
-def test_job_is_found_by_name_prefix_and_execution(served: ServedJobs, said: str, meant: str) -> None:
-    assert client.get_job(said, server=served.endpoint).name == meant
+def test_job_is_found_by_name_prefix_and_execution(served: ServedJobs, word: str, meant: str) -> None:
+    assert client.get_job(word, server=served.endpoint).name == meant
 
 
 def test_unknown_job_error_contains_similar_or_existing_jobs(served: ServedJobs) -> None:
@@ -144,9 +144,9 @@ def test_watch_reports_the_verdict_of_a_deleted_job() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b", "Running"))
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
-        told = [each.job.verdict for each in client.watch_jobs("f1", server=served.endpoint)]
+        verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=served.endpoint)]
         assert client.list_jobs(server=served.endpoint) == []
-    assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "JobNotFound")]
+    assert [(each.phase, each.reason) for each in verdicts] == [("RETRYABLE_FAILED", "JobNotFound")]
 
 
 def test_watch_of_one_job_ends_when_another_job_takes_its_name() -> None:
@@ -227,21 +227,21 @@ def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix() -> None:
         served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
             served.cluster.write("f1-n0-0-a-worker-0", place, text)
-        told = texts(client.get_job_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
-    assert told == ["worker-0 [r2] a", "worker-0 [r2] c"]
+        lines = texts(client.get_job_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
+    assert lines == ["worker-0 [r2] a", "worker-0 [r2] c"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         (client.LogOptions(rank=2), "has no rank 2; it has ranks 0 to 1"),
         (client.LogOptions(replica="worker-3"), "has no replica worker-3; it has master-0, worker-0"),
     ],
 )
 def test_invalid_rank_or_replica_is_rejected(
-    served: ServedJobs, wanted: client.LogOptions, said: str
+    served: ServedJobs, wanted: client.LogOptions, message: str
 ) -> None:
-    with pytest.raises(client.RequestFailed, match=re.escape(said)):
+    with pytest.raises(client.RequestFailed, match=re.escape(message)):
         list(client.get_job_logs("f1", wanted, server=served.endpoint))
 
 
@@ -250,15 +250,15 @@ def test_follow_includes_new_replicas_until_the_job_has_ended() -> None:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
-        told = [next(lines).text]
+        received = [next(lines).text]
         served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
-        told.append(next(lines).text)
+        received.append(next(lines).text)
         served.apply(a_pod("f1-n0-0-a", "master-0"))
         served.cluster.write("f1-n0-0-a-master-0", 3, "third")
-        told.append(next(lines).text)
+        received.append(next(lines).text)
         served.cluster.ended = {"f1-n0-0-a-worker-0", "f1-n0-0-a-master-0"}
         served.do(lambda: served.cluster.status("f1-n0-0-a", status("Created", "Running", "Succeeded")))
-        assert [*told, *lines] == ["first", "second", "third"]
+        assert [*received, *lines] == ["first", "second", "third"]
 
 
 def test_closed_follow_stream_ends_the_log_reads() -> None:

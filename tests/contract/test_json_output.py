@@ -83,9 +83,9 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJo
 
 
 def run(*arguments: str, code: int = 0, text: str = "") -> Any:
-    told = CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"], input=text)
-    assert told.exit_code == code, told.output
-    return json.loads(told.stdout)
+    result = CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"], input=text)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def test_explanation_matches_the_documentation() -> None:
 
 
 def test_serve_check_report_matches_the_documentation(tmp_path: Path) -> None:
-    said = ("serve", "--check", "--port", "0", "--state-dir", str(tmp_path))
-    assert [*differences(run(*said), "Report")] == []
-    assert [*differences(run(*said, "--nodes", "0", code=2), "Report")] == []
+    arguments = ("serve", "--check", "--port", "0", "--state-dir", str(tmp_path))
+    assert [*differences(run(*arguments), "Report")] == []
+    assert [*differences(run(*arguments, "--nodes", "0", code=2), "Report")] == []

@@ -69,9 +69,9 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
         return admin.DeleteTaskResponse()
 
 
-def a_node(store: Path, **said: Any) -> TaskNode:
+def a_node(store: Path, **fields: Any) -> TaskNode:
     task = {"project": "project", "domain": "development", "name": "flows.train", "version": "v"}
-    template = {"type": "pytorch", "id": task, "container": {"args": ARGS}, **said}
+    template = {"type": "pytorch", "id": task, "container": {"args": ARGS}, **fields}
     return TaskNode(
         template=ParseDict(template, TaskTemplate()), inputs=LiteralMap(), store=store, execution="f1"
     )
@@ -93,8 +93,8 @@ def walked(scripted: Scripted, node: TaskNode) -> list[Any]:
         return list(road.run_node(node))
 
 
-def phases(seen: Sequence[Any]) -> list[str]:
-    return [each.phase for each in seen if isinstance(each, ReportedPhase)]
+def phases(reports: Sequence[Any]) -> list[str]:
+    return [each.phase for each in reports if isinstance(each, ReportedPhase)]
 
 
 def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
@@ -137,17 +137,19 @@ def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> No
 
 def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> None:
     scripted = Scripted([[("FAILED", "rank 1 failed")]])
-    seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
-    assert seen[-1] == NodeFailed(code="TaskFailedWithError", message="failed to run the job: rank 1 failed")
+    reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
+    assert reports[-1] == NodeFailed(
+        code="TaskFailedWithError", message="failed to run the job: rank 1 failed"
+    )
     assert (len(scripted.created), scripted.deleted) == (1, [])
 
 
 def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path) -> None:
     scripted = Scripted([[("RETRYABLE_FAILED", "node lost")]] * 2)
-    seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
-    assert phases(seen) == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
-    assert seen[-1].code == "RetriesExhausted|TaskFailedWithError"
-    assert seen[-1].message == (
+    reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
+    assert phases(reports) == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
+    assert reports[-1].code == "RetriesExhausted|TaskFailedWithError"
+    assert reports[-1].message == (
         "[2/2] currentAttempt done. Last Error: USER::failed to run the job: node lost"
     )
     assert [each.task_execution_metadata.task_execution_id.retry_attempt for each in scripted.created] == [
@@ -160,8 +162,8 @@ def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path
 
 def test_failed_create_is_reported_and_deletes_no_task(tmp_path: Path) -> None:
     scripted = Scripted([], refusal="no such thing")
-    seen = walked(scripted, a_node(tmp_path))
-    assert seen[-1].message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
+    reports = walked(scripted, a_node(tmp_path))
+    assert reports[-1].message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
     assert scripted.deleted == []
 
 

@@ -93,11 +93,15 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
         assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
 
-@pytest.mark.parametrize(("content", "said"), [("", "no token"), ("a b", "no token"), (None, "No such file")])
-def test_file_without_a_token_is_reported_at_startup(tmp_path: Path, content: str | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "no token"), ("a b", "no token"), (None, "No such file")]
+)
+def test_file_without_a_token_is_reported_at_startup(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / "token").write_text(content)
-    with pytest.raises(UnusableCredentials, match=said):
+    with pytest.raises(UnusableCredentials, match=message):
         Token.from_file(tmp_path / "token")
 
 

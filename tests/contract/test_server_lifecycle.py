@@ -88,8 +88,8 @@ async def is_refused(served: TinyServed) -> bool:
 
 
 def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:
-    said = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
-    options = (("grpc.service_config", said), ("grpc.max_reconnect_backoff_ms", 100))
+    service_config = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
+    options = (("grpc.service_config", service_config), ("grpc.max_reconnect_backoff_ms", 100))
 
     async def check(port: int, over: asyncio.Event) -> int:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:

@@ -33,9 +33,11 @@ ENVIRON = {name: value for name, value in os.environ.items() if not name.startsw
 
 
 @contextmanager
-def serve(state: Path, *said: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
+def serve(
+    state: Path, *arguments: str
+) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
     """Start a server; yield the process, its `server.json` and its log lines until it was ready."""
-    command = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0", *said]
+    command = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRON) as process:
         assert process.stderr is not None
         lines: list[str] = []
@@ -67,11 +69,11 @@ def health(endpoint: str) -> int:
         return answer.status
 
 
-def fail(*said: str) -> str:
+def fail(*arguments: str) -> str:
     """Return the message of a server that does not start."""
-    command = [str(KFPYTORCH), "serve", "--port", "0", *said]
+    command = [str(KFPYTORCH), "serve", "--port", "0", *arguments]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
-    assert (ended.returncode, bool(ended.stdout)) == (1, "--check" in said)
+    assert (ended.returncode, bool(ended.stdout)) == (1, "--check" in arguments)
     assert "Traceback" not in ended.stderr
     return ended.stderr
 
@@ -124,8 +126,8 @@ def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
 
 
 def jobs(state: Path, *more: str) -> Result:
-    said = ["jobs", "-o", "json", *more]
-    return CliRunner().invoke(kfpytorch, said, env={"KFPYTORCH_STATE_DIR": str(state)})
+    arguments = ["jobs", "-o", "json", *more]
+    return CliRunner().invoke(kfpytorch, arguments, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
 @dataclass
@@ -202,9 +204,9 @@ def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(
 def test_reflection_works_over_tls_with_a_generic_client(tls: TlsServer) -> None:
     endpoint = tls.endpoint.removeprefix("grpcs://")
     command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.ca)]
-    seen = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    assert seen["health"] == {"status": "SERVING"}
-    assert "flyteidl.service.AsyncAgentService" in seen["services"]
+    results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert results["health"] == {"status": "SERVING"}
+    assert "flyteidl.service.AsyncAgentService" in results["services"]
 
 
 def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_missing_token_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "said"),
+    ("there", "message"),
     [
         (
             "objects.sqlite",
@@ -229,10 +231,12 @@ def test_missing_token_file_is_reported(tmp_path: Path) -> None:
         ("server.json", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
-def test_unusable_state_directory_is_reported_in_one_sentence(tmp_path: Path, there: str, said: str) -> None:
+def test_unusable_state_directory_is_reported_in_one_sentence(
+    tmp_path: Path, there: str, message: str
+) -> None:
     (tmp_path / "state" / there).mkdir(parents=True)
     (tmp_path / "state" / MARKER).touch()
-    assert said in fail("--state-dir", str(tmp_path / "state"))
+    assert message in fail("--state-dir", str(tmp_path / "state"))
 
 
 def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
@@ -250,5 +254,5 @@ def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) 
 
 def test_command_with_closed_output_succeeds() -> None:
     command = ["sh", "-c", f"exec {KFPYTORCH} serve --check --port 0 >&-"]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
-    assert (told.returncode, told.stderr) == (0, "")
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")

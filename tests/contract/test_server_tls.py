@@ -20,19 +20,19 @@ NOBODY = 65534
 
 
 def tls(folder: Path, *, mutual: bool = False) -> Tls:
-    said = Tls(
+    files = Tls(
         certificate=folder / "tls.crt",
         key=folder / "tls.key",
         client_ca=folder / "ca.crt" if mutual else None,
     )
-    OURS.issue("server", said.certificate, said.key)
+    OURS.issue("server", files.certificate, files.key)
     (folder / "ca.crt").write_bytes(OURS.pem)
-    return said
+    return files
 
 
 @asynccontextmanager
-async def secured(said: Tls) -> AsyncIterator[TinyServed]:
-    async with serving(credentials=build_server_credentials(said)) as served:
+async def secured(files: Tls) -> AsyncIterator[TinyServed]:
+    async with serving(credentials=build_server_credentials(files)) as served:
         yield served
 
 
@@ -95,17 +95,17 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
 async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = tls(tmp_path)
+    files = tls(tmp_path)
 
-    async with secured(said) as served:
+    async with secured(files) as served:
         credentials = grpc.ssl_channel_credentials(OURS.pem)
         async with grpc.aio.secure_channel(served.address, credentials) as old:
             assert await served.echo(old) == b"hello"
-            said.key.write_text("torn")
+            files.key.write_text("torn")
             await asyncio.sleep(1.1)
             assert await call_server(served, OURS.pem) == b"hello"
             assert "the previous content stays in use" in caplog.text
-            OTHERS.issue("server", said.certificate, said.key)
+            OTHERS.issue("server", files.certificate, files.key)
 
             async def is_new() -> bool:
                 call = asyncio.ensure_future(call_server(served, OTHERS.pem))
@@ -157,9 +157,9 @@ def as_somebody_else() -> Iterator[int]:
 
 
 def test_unreadable_key_error_contains_the_user_of_the_process(tmp_path: Path) -> None:
-    said = tls(tmp_path)
-    said.key.chmod(0)
+    files = tls(tmp_path)
+    files.key.chmod(0)
     tmp_path.chmod(0o755)
     with as_somebody_else() as user, pytest.raises(UnusableCredentials) as refused:
-        build_server_credentials(said)
+        build_server_credentials(files)
     assert f"Permission denied (this is user {user})" in str(refused.value)

@@ -156,13 +156,13 @@ async def test_deadline_ends_a_job_and_its_verdict_is_permanent(tmp_path: Path) 
             )
         served.cluster.status(name, status("Running"))
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
-        said = (await served.get(meta)).message
+        message = (await served.get(meta)).message
         await wait_until(lambda: "patch" in served.cluster.calls)
         stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
         assert stored["spec"]["runPolicy"]["activeDeadlineSeconds"] == 1
         for replica in ("master-0", "worker-0"):
             served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
-        assert (await served.get(meta)).message == said
+        assert (await served.get(meta)).message == message
         assert served.cluster.calls.count("patch") == 1
         assert served.cluster.awaited == []  # The update is stored, so no call waits for it.
         await served.delete(meta)
@@ -255,8 +255,8 @@ async def test_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
             response_deserializer=admin.GetTaskLogsResponse.FromString,
         )
         request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
-        told = [line async for each in ask(request) for line in each.body.results]
-        assert told == ["worker-0: b", "worker-0: c"]
+        lines = [line async for each in ask(request) for line in each.body.results]
+        assert lines == ["worker-0: b", "worker-0: c"]
 
 
 async def test_supported_task_types_are_reported_to_propeller(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ OTHER_IMAGE = {**REPLICAS, "workerReplicas": {"replicas": 1, "image": "other:1"}
 RUNTIME = {"runtime": "torch-distributed"}
 
 
-def build_elastic(**said: Any) -> dict[str, Any]:
-    elastic = {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 1, **said}
+def build_elastic(**fields: Any) -> dict[str, Any]:
+    elastic = {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 1, **fields}
     return {"workerReplicas": {"replicas": 2}, "elasticConfig": elastic}
 
 
@@ -111,9 +111,9 @@ def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, ap
 
     async def run() -> str:
         async with serving(folder, cluster, SETTINGS, source=Source(apis)) as served:
-            seen = await served.get(await served.create(custom=custom))
+            resource = await served.get(await served.create(custom=custom))
             assert await served.phase(await served.create(custom=custom)) == "FAILED"
-            return str(seen.message)
+            return str(resource.message)
 
     message = asyncio.run(run())
     assert cluster.objects == {}
@@ -173,8 +173,8 @@ def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
     assert NAMESPACE not in str(cluster.objects)
 
 
-def build_runtime(name: str, role: str = "node", **said: Any) -> Runtime:
-    return Runtime(name=name, kind="ClusterTrainingRuntime", role=role, **said)
+def build_runtime(name: str, role: str = "node", **fields: Any) -> Runtime:
+    return Runtime(name=name, kind="ClusterTrainingRuntime", role=role, **fields)
 
 
 FOUND = [

@@ -47,8 +47,8 @@ def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(se
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         for namespace in [*REFUSED, "flytesnacks-development"]:
             meta = stub.CreateTask(request(namespace), timeout=20).resource_meta
-            told = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=20).resource
-            phases.append(TaskExecution.Phase.Name(told.phase))
+            resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=20).resource
+            phases.append(TaskExecution.Phase.Name(resource.phase))
     assert phases[:4] == ["FAILED"] * 4
     assert phases[4] != "FAILED"
     assert len(names(server)) == 1

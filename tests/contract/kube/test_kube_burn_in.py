@@ -89,11 +89,11 @@ def played(server, play):
 
 
 def burned_in(server, tmp_path, seconds=20, **facts):
-    said = []
+    messages = []
     options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=1.0)
     known = Facts(namespace="ns", **{"task": PlannedTask(job=PLANNED), **facts})
-    limits = runner.BurnInLimits(seconds=seconds, say=said.append, pause=0.05)
-    return asyncio.run(runner.run_burn_in(options, known, limits)), said
+    limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
+    return asyncio.run(runner.run_burn_in(options, known, limits)), messages
 
 
 def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_path):
@@ -104,7 +104,7 @@ def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_pa
         server.do(apply(PODS, replica("master", "node-1")))
 
     thread = played(server, play)
-    (found,), said = burned_in(server, tmp_path)
+    (found,), messages = burned_in(server, tmp_path)
     thread.join()
     assert (found.id, found.level) == ("burn-in", Severity.NOTE)
     assert "2 ranks in 2 pods on 2 nodes all-reduced with gloo on cpu" in found.sentence
@@ -112,8 +112,8 @@ def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_pa
     assert jobs(server) == []
     made = next(each for each in server.bodies if each.get("kind") == "PyTorchJob")
     assert "backoffLimit" not in made["spec"]["runPolicy"]
-    assert said[0].startswith(f"creating PyTorchJob ns/{NAME}")
-    assert said[-1] == f"deleted PyTorchJob ns/{NAME}"
+    assert messages[0].startswith(f"creating PyTorchJob ns/{NAME}")
+    assert messages[-1] == f"deleted PyTorchJob ns/{NAME}"
 
 
 def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path):
@@ -149,10 +149,10 @@ def test_last_log_lines_of_a_deleted_replica_are_reported(server, tmp_path):
 
 
 def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(server, tmp_path):
-    (found,), said = burned_in(server, tmp_path, seconds=1)
+    (found,), messages = burned_in(server, tmp_path, seconds=1)
     assert found.level is Severity.ERROR
     assert found.sentence.startswith("the burn-in did not end within 1 s; its last state was ")
-    assert said[1] in found.sentence
+    assert messages[1] in found.sentence
     assert "--burn-in-timeout" in found.remedy
     assert jobs(server) == []
 
@@ -174,11 +174,11 @@ def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(ser
 )
 def test_missing_permission_prevents_the_burn_in_and_its_rule_is_reported(server, tmp_path, forbidden, rule):
     server.forbidden.add(forbidden)
-    (found,), said = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, beside=[GROUP]))
+    (found,), messages = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, beside=[GROUP]))
     assert (found.id, found.level) == ("burn-in", Severity.UNKNOWN)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
     assert rule in found.remedy
-    assert said == []
+    assert messages == []
     assert server.bodies == []
 
 
@@ -209,11 +209,11 @@ def test_failed_deletion_of_the_burn_in_job_is_reported(server, tmp_path):
 def command(server, tmp_path, *flags):
     task = tmp_path / "task.pb"
     task.write_bytes(TEMPLATE.SerializeToString())
-    said = ["--kubeconfig", kubeconfig(server, tmp_path / "config"), "--namespace", "ns"]
+    options = ["--kubeconfig", kubeconfig(server, tmp_path / "config"), "--namespace", "ns"]
     environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     # A test run in the background ignores SIGINT, and the command would inherit that.
     heeds = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-    asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *said, str(task), "train", *flags]
+    asked = [sys.executable, "-c", heeds, KFPYTORCH, "doctor", *options, str(task), "train", *flags]
     return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -275,10 +275,10 @@ def test_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server
     server.logs[node(0)["metadata"]["name"]] = [[LINE]]
     for index in (0, 1):
         server.do(apply(PODS, node(index)))
-    (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)
+    (found,), messages = burned_in(server, tmp_path, task=ON_TRAINER)
     assert (found.id, found.level) == ("burn-in", Severity.NOTE)
     assert "2 pods on 2 nodes" in found.sentence
-    assert said[-1] == f"deleted TrainJob ns/{TRAIN_JOB_NAME}"
+    assert messages[-1] == f"deleted TrainJob ns/{TRAIN_JOB_NAME}"
     path = f"/apis/{TRAINER}/v1alpha1/namespaces/ns/{{}}"
     changes = [each for each in server.asked if TRAINER in each and not each.startswith("GET")]
     runtimes, jobs = path.format("trainingruntimes"), path.format("trainjobs")
@@ -294,9 +294,9 @@ def test_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server
 def test_missing_permission_on_runtimes_prevents_each_creation(server, tmp_path, forbidden):
     server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     server.forbidden.add(forbidden)
-    (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)
+    (found,), messages = burned_in(server, tmp_path, task=ON_TRAINER)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
-    assert (said, server.bodies) == ([], [])
+    assert (messages, server.bodies) == ([], [])
 
 
 def test_task_of_another_framework_has_no_burn_in(server, tmp_path):

@@ -38,26 +38,26 @@ def has(server: KubeServer, group: str, plural: str, manifest: Any) -> None:
     server.do(lambda objects: objects.apply(key, manifest))
 
 
-def operator(server: KubeServer, *args: str, **said: Any) -> None:
-    about = {"name": "training-operator", "namespace": "kubeflow", **said}
+def operator(server: KubeServer, *args: str, **fields: Any) -> None:
+    about = {"name": "training-operator", "namespace": "kubeflow", **fields}
     container = {"name": "operator", "command": ["/manager"], "args": ["--zap-log-level=2", *args]}
     spec = {"template": {"spec": {"containers": [container]}}}
     has(server, *DEPLOYMENTS, {"metadata": about, "spec": spec})
 
 
 def collect_capabilities(
-    server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any
+    server: KubeServer, folder: Path, namespace: str = NAMESPACE, **settings: Any
 ) -> Capabilities:
     async def collect() -> Capabilities:
-        async with opened(options(server, folder, **said)) as cluster:
+        async with opened(options(server, folder, **settings)) as cluster:
             return await cluster.looking.fetch_capabilities(namespace)
 
     return asyncio.run(collect())
 
 
 def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path):
-    seen = collect_capabilities(server, tmp_path)
-    assert seen == Capabilities(
+    found = collect_capabilities(server, tmp_path)
+    assert found == Capabilities(
         kubernetes="1.36.1",
         apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
         admission_scheduler="default-scheduler",
@@ -91,9 +91,9 @@ def test_operator_with_another_name_is_found_by_its_label(server, tmp_path):
     operator(server, "--gang-scheduler-name=volcano", name="theirs", labels=label)
     assert collect_capabilities(server, tmp_path).operator_scheduler == "volcano"
     operator(server, name="another", labels=label)
-    seen = collect_capabilities(server, tmp_path)
-    assert seen.operator_scheduler is None
-    assert seen.unknown["operator_scheduler"].startswith(
+    found = collect_capabilities(server, tmp_path)
+    assert found.operator_scheduler is None
+    assert found.unknown["operator_scheduler"].startswith(
         "several training-operators run with different values of --gang-scheduler-name"
     )
 
@@ -112,11 +112,11 @@ def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
         has(server, "", "events", {"metadata": about, "reason": "Scheduled", **by})
     server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
     server.objects.keeps_scheduling_group = True
-    seen = collect_capabilities(server, tmp_path)
-    assert seen.queues == {"kueue": ("mine",), "volcano": ("open",), "kai": ()}
-    assert seen.schedulers == ("a", "b")
-    assert (seen.admission_scheduler, seen.suspends_jobs) == ("yunikorn", True)
-    assert seen.keeps_scheduling_group is True
+    found = collect_capabilities(server, tmp_path)
+    assert found.queues == {"kueue": ("mine",), "volcano": ("open",), "kai": ()}
+    assert found.schedulers == ("a", "b")
+    assert (found.admission_scheduler, found.suspends_jobs) == ("yunikorn", True)
+    assert found.keeps_scheduling_group is True
     server.objects.manages_jobs = False
     assert collect_capabilities(server, tmp_path).suspends_jobs is False
     # The names are not reported if there are too many.
@@ -148,8 +148,8 @@ def test_default_container_resources_of_limit_ranges_are_detected(server, tmp_pa
     has(
         server, "", "limitranges", {"metadata": {"name": "c", "namespace": "other"}, "spec": {"limits": more}}
     )
-    seen = collect_capabilities(server, tmp_path)
-    assert seen.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    found = collect_capabilities(server, tmp_path)
+    assert found.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 
 
 def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path, caplog):
@@ -162,9 +162,9 @@ def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path,
         "list events",
         "list limitranges",
     }
-    seen = collect_capabilities(server, tmp_path)
-    assert seen.kubernetes == "1.36.1"
-    assert seen.unknown.keys() == {
+    found = collect_capabilities(server, tmp_path)
+    assert found.kubernetes == "1.36.1"
+    assert found.unknown.keys() == {
         "operator_scheduler",
         "schedulers",
         "admission_scheduler",
@@ -174,10 +174,10 @@ def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path,
         "kueue",
     }
     add = "add to the ClusterRole: {{apiGroups: [{0}], resources: [{1}], verbs: [{2}]}}"
-    assert seen.unknown["operator_scheduler"].endswith(add.format("apps", "deployments", "list"))
-    assert seen.unknown["admission_scheduler"].endswith(add.format('""', "pods", "create"))
-    assert seen.unknown["suspends_jobs"].endswith(add.format("kubeflow.org", "pytorchjobs", "create"))
-    assert seen.unknown["kueue"].endswith(add.format("kueue.x-k8s.io", "localqueues", "list"))
+    assert found.unknown["operator_scheduler"].endswith(add.format("apps", "deployments", "list"))
+    assert found.unknown["admission_scheduler"].endswith(add.format('""', "pods", "create"))
+    assert found.unknown["suspends_jobs"].endswith(add.format("kubeflow.org", "pytorchjobs", "create"))
+    assert found.unknown["kueue"].endswith(add.format("kueue.x-k8s.io", "localqueues", "list"))
     one = collect_capabilities(server, tmp_path, namespaces=(NAMESPACE,))
     assert f"add to a Role in namespace {NAMESPACE}: " in one.unknown["kueue"]
 
@@ -199,10 +199,10 @@ def test_unavailable_api_server_raises_cluster_unavailable(server, tmp_path):
 
 
 @asynccontextmanager
-async def ready_server(server: KubeServer, folder: Path, said: Any = AUTO) -> AsyncIterator[Served]:
+async def ready_server(server: KubeServer, folder: Path, platform: Any = AUTO) -> AsyncIterator[Served]:
     async with (
         opened(options(server, folder, patience=1.0)) as cluster,
-        serving(folder, cluster, said, source=cluster.looking) as here,  # type: ignore[arg-type]
+        serving(folder, cluster, platform, source=cluster.looking) as here,  # type: ignore[arg-type]
     ):
         await wait_until(here.cache.ready.is_set)
         yield here
@@ -217,8 +217,8 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
         await here.create(workers=4)
         await here.create(workers=4, execution="f2")
     assert len(list_objects(server, "podgroups")) == 2
-    said = [each.message for each in caplog.records if each.message.startswith("gangs of")]
-    assert said == [
+    messages = [each.message for each in caplog.records if each.message.startswith("gangs of")]
+    assert messages == [
         f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (backend): "
         "the cluster has scheduling.x-k8s.io, and the operator creates no pod groups."
     ]
@@ -230,9 +230,9 @@ async def test_queue_created_after_the_first_scan_is_accepted(server, tmp_path, 
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
-    said = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
+    platform = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
 
-    async with ready_server(server, tmp_path, said) as here:
+    async with ready_server(server, tmp_path, platform) as here:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
         assert list_objects(server, "pytorchjobs") == []
@@ -271,8 +271,8 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
 async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, tmp_path, scheduler, tries_pod):
     async with opened(options(server, tmp_path)) as cluster:
-        said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
-        await CapabilitiesCache(cluster.looking, read(said).kfpytorch.gang).get_capabilities(NAMESPACE)
+        platform = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
+        await CapabilitiesCache(cluster.looking, read(platform).kfpytorch.gang).get_capabilities(NAMESPACE)
     assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
     assert "GET /version" in server.asked
 
@@ -297,5 +297,5 @@ async def test_capabilities_are_collected_at_startup_and_periodically(server, tm
         life.cancel()
         await asyncio.wait([life])
         server.start()
-    said = f"gang capabilities in namespace {NAMESPACE}"
-    assert sum(each.message.startswith(said) for each in caplog.records) == 2
+    start = f"gang capabilities in namespace {NAMESPACE}"
+    assert sum(each.message.startswith(start) for each in caplog.records) == 2

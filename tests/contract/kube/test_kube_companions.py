@@ -114,8 +114,8 @@ def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, tmp_p
         (entry,) = here.cache
         await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
         made = creations(server).count("PodGroup")
-        said = await here.get(meta)
-        assert "does not belong to it" in said.custom_info["notes"][0]
+        resource = await here.get(meta)
+        assert "does not belong to it" in resource.custom_info["notes"][0]
         (job,) = list_objects(server, "pytorchjobs")
         ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
         here.leave("outputs.pb")
@@ -167,15 +167,15 @@ def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, tmp_pat
     run_stories(server, tmp_path, story)
 
 
-@pytest.mark.parametrize("said", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
-def test_edited_companions_annotation_causes_no_deletion(server, tmp_path, said):
+@pytest.mark.parametrize("api_version", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
+def test_edited_companions_annotation_causes_no_deletion(server, tmp_path, api_version):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         (job,) = list_objects(server, "pytorchjobs")
         name = job["metadata"]["name"]
         annotations = {**job["metadata"]["annotations"]}
         annotations["kfpytorch.flyte.org/companions"] = json.dumps(
-            [{"apiVersion": said, "kind": "PodGroup", "spec": {}}]
+            [{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}]
         )
         ended = {
             **job,
@@ -212,7 +212,7 @@ def test_pod_group_without_list_permission_is_not_recreated_for_each_change(serv
 
 
 @pytest.mark.parametrize(
-    ("forbid", "said"),
+    ("forbid", "message"),
     [
         (
             True,
@@ -222,7 +222,7 @@ def test_pod_group_without_list_permission_is_not_recreated_for_each_change(serv
         (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
     ],
 )
-def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, tmp_path, forbid, said):
+def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, tmp_path, forbid, message):
     groups = server.groups[GROUPS[0]]
     if forbid:
         server.forbidden.add("create podgroups")
@@ -233,7 +233,7 @@ def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, tmp_pa
         with pytest.raises(grpc.RpcError) as caught:
             await here.create(workers=4)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
-        assert said in caught.value.details()  # type: ignore[attr-defined]
+        assert message in caught.value.details()  # type: ignore[attr-defined]
         await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
         server.forbidden.clear()
         server.groups[GROUPS[0]] = groups

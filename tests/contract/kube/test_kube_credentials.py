@@ -36,9 +36,9 @@ def server():
         yield server
 
 
-def asking(said, check):
+def asking(settings, check):
     async def all_of_it():
-        async with opened(said) as cluster:
+        async with opened(settings) as cluster:
             await check(cluster)
 
     asyncio.run(all_of_it())
@@ -81,9 +81,9 @@ def test_watch_continues_with_a_new_token(server, tmp_path):
 
 
 def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
-    said, plugin = tmp_path / "said", tmp_path / "plugin"
-    said.write_text("first")
-    status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % said  # noqa: UP031
+    token, plugin = tmp_path / "said", tmp_path / "plugin"
+    token.write_text("first")
+    status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % token  # noqa: UP031
     api = "client.authentication.k8s.io/v1"
     plugin.write_text(
         f'#!/bin/sh\necho run >> {tmp_path}/runs\ncat <<EOF\n{{"apiVersion": "{api}", '
@@ -96,7 +96,7 @@ def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path
         assert await cluster.get(JOB)
         assert (tmp_path / "runs").read_text() == "run\n"
         server.tokens = {"second"}
-        said.write_text("second")
+        token.write_text("second")
         assert await cluster.get(JOB)
 
     asking(with_user(server, tmp_path, {"exec": {"apiVersion": api, "command": str(plugin)}}), check)
@@ -104,12 +104,12 @@ def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path
 
 
 def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
-    said, plugin = tmp_path / "said", tmp_path / "plugin"
+    token, plugin = tmp_path / "said", tmp_path / "plugin"
     api = "client.authentication.k8s.io/v1"
-    said.write_text("first")
+    token.write_text("first")
     plugin.write_text(
-        f'#!/bin/sh\necho run >> {tmp_path}/runs\n[ "$(cat {said})" = first ] || sleep 1.5\ncat <<EOF\n'
-        f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "$(cat {said})"}}}}\nEOF\n'
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\n[ "$(cat {token})" = first ] || sleep 1.5\ncat <<EOF\n'
+        f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "$(cat {token})"}}}}\nEOF\n'
     )
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     user = {"exec": {"apiVersion": api, "command": str(plugin)}}
@@ -117,7 +117,7 @@ def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, 
     async def check(cluster):
         assert await cluster.get(JOB)
         server.tokens = {"second"}
-        said.write_text("second")
+        token.write_text("second")
         gave_up = 0
         for _ in range(20):
             try:
@@ -321,10 +321,10 @@ async def test_rewritten_kubeconfig_is_read_again(server, tmp_path):
     held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
 
     assert (await held.load()).authorization == "Bearer first"
-    said = json.loads(config.read_text())
-    said["users"][0]["user"]["token"] = "the-second"
-    said["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
-    config.write_text(json.dumps(said))
+    content = json.loads(config.read_text())
+    content["users"][0]["user"]["token"] = "the-second"
+    content["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
+    config.write_text(json.dumps(content))
     access = await held.load()
     assert access == ClusterAccess(
         server=server.url, authorization="Bearer the-second", proxy="http://proxy:1", server_name="k"

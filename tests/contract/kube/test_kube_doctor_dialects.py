@@ -87,8 +87,8 @@ def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
 
 def test_mpi_task_is_planned_with_its_framework_and_its_nodes(server, tmp_path):
     server.groups.update(TRAINER)
-    said = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
-    facts = collect(server, tmp_path, a_template({"masterReplicas": {"replicas": 1}, **said}))
+    fields = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
+    facts = collect(server, tmp_path, a_template({"masterReplicas": {"replicas": 1}, **fields}))
     assert (facts.task.framework, [(each.name, each.count) for each in facts.task.roles]) == (
         "mpi",
         [("node", 2)],

@@ -159,9 +159,9 @@ async def test_response_is_handled_as_its_row_specifies(
             "GET": cluster.get(name),
             "DELETE": cluster.delete(name),
         }
-        said = {"body": example.body} if example.body is not None else {"status": example.status}
+        answer = {"body": example.body} if example.body is not None else {"status": example.status}
         server.faults[:] = [
-            Fault(method, "pytorchjobs", times=1_000, code=example.code, **said) for method in calls
+            Fault(method, "pytorchjobs", times=1_000, code=example.code, **answer) for method in calls
         ]
         server.asked.clear()
         found = await asyncio.gather(*map(result, calls.values()))

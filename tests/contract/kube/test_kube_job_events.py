@@ -38,8 +38,10 @@ def run_servers(
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            said = options(server, folder, patience=2.0)
-            clusters: list[Any] = [await stack.enter_async_context(opened(said)) for _ in range(count)]
+            cluster_options = options(server, folder, patience=2.0)
+            clusters: list[Any] = [
+                await stack.enter_async_context(opened(cluster_options)) for _ in range(count)
+            ]
             here = [await stack.enter_async_context(serving(folder, each, settings)) for each in clusters]
             for each in here:
                 await wait_until(each.cache.ready.is_set)
@@ -122,9 +124,9 @@ def test_event_is_written_once_by_several_servers(server, tmp_path):
         play, meta = await turned(server, one)
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
         (event,) = list_objects(server, "events")
-        said = (await one.get(meta)).message.partition("\n")[0]
-        assert (event["message"], event["type"]) == (said, "Warning")
-        assert said.startswith("worker-0 waiting for a node: no node of 4 fits")
+        line = (await one.get(meta)).message.partition("\n")[0]
+        assert (event["message"], event["type"]) == (line, "Warning")
+        assert line.startswith("worker-0 waiting for a node: no node of 4 fits")
         about = event["involvedObject"]
         assert (about["name"], about["uid"]) == (play.name, play.job["metadata"]["uid"])
         assert await one.phase(meta) == "RUNNING"
@@ -200,8 +202,8 @@ def test_earlier_wait_event_is_kept_among_many_other_events(server, tmp_path):
         # Wait for the event to arrive, because other events use a different watch.
         await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
         for number in range(60):
-            said = event(f"Other{number}", name=f"{play.name}-master-0")
-            server.do(apply(EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}}))
+            other = event(f"Other{number}", name=f"{play.name}-master-0")
+            server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
         await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
         play.pod("worker-0", created=10)
         await wait_until(lambda: "Resumed" in reasons(server))
@@ -308,8 +310,8 @@ def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_ru
         play, entry = await create_running_job(server, here)
         play.pod("worker-0", created=90)
         await wait_until(lambda: entry.undisturbed != ())
-        said = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
-        server.do(apply(EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}}))
+        other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
+        server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
         await wait_until(lambda: "Resumed" in reasons(server), seconds=10)
 
     run_servers(server, tmp_path, story)

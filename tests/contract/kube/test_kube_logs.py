@@ -21,12 +21,12 @@ def server():
         yield server
 
 
-def lines_of(server, tmp_path, uid=None, **said):
+def lines_of(server, tmp_path, uid=None, **fields):
     async def all_of_it():
         async with opened(options(server, tmp_path, patience=1.0)) as cluster:
             name, request = (
                 ObjectName(namespace="ns", name=REPLICA, uid=uid),
-                LogRequest(container="pytorch", **said),
+                LogRequest(container="pytorch", **fields),
             )
             return [line async for line in cluster.read_log(name, request)]
 

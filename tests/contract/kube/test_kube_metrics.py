@@ -69,8 +69,8 @@ class Scraped:
 
     def has_stored_all(self) -> bool:
         """True if the server has observed the failure, and no verdict is left to store."""
-        seen = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
-        return seen == 1 and self.value("background_operations", operation="clean_up") == 0
+        count = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
+        return count == 1 and self.value("background_operations", operation="clean_up") == 0
 
 
 @contextmanager

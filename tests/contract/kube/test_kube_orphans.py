@@ -31,8 +31,8 @@ def server():
 
 
 @asynccontextmanager
-async def orphanage(server, tmp_path, *namespaces, **said):
-    async with opened(options(server, tmp_path, patience=1.0, **said)) as cluster:
+async def orphanage(server, tmp_path, *namespaces, **settings):
+    async with opened(options(server, tmp_path, patience=1.0, **settings)) as cluster:
         yield OrphanFinder(
             cluster=cluster,
             executions=cluster,
@@ -41,15 +41,15 @@ async def orphanage(server, tmp_path, *namespaces, **said):
         )
 
 
-def scan_orphans(server, tmp_path, *namespaces, **said):
+def scan_orphans(server, tmp_path, *namespaces, **settings):
     """Return the names of orphans, the reasons for unclear jobs, and the number of owned jobs."""
 
     async def scan():
-        async with orphanage(server, tmp_path, *namespaces, **said) as here:
+        async with orphanage(server, tmp_path, *namespaces, **settings) as here:
             return await here.scan()
 
-    seen = asyncio.run(scan())
-    return [each.job.name for each in seen.orphans], [*seen.unclear], len(seen.owned)
+    scanned = asyncio.run(scan())
+    return [each.job.name for each in scanned.orphans], [*scanned.unclear], len(scanned.owned)
 
 
 # ---- detection
@@ -64,16 +64,16 @@ def test_workflow_in_another_namespace_does_not_match_the_job(server, tmp_path):
 def test_jobs_are_listed_in_pages_and_each_execution_is_looked_up_once(server, tmp_path):
     expected = []
     for number in range(7):
-        said = ours("gone")
-        said["metadata"]["name"] = f"gone-n{number}-0-0123456789ab"
-        expected.append(said["metadata"]["name"])
-        server.do(apply(JOBS, said))
+        manifest = ours("gone")
+        manifest["metadata"]["name"] = f"gone-n{number}-0-0123456789ab"
+        expected.append(manifest["metadata"]["name"])
+        server.do(apply(JOBS, manifest))
     assert scan_orphans(server, tmp_path, page=3) == (expected, [], 0)
     assert sum("flyteworkflows" in each for each in server.asked) == 1
 
 
 @pytest.mark.parametrize(
-    "said",
+    "manifest",
     [
         ours("f1", creationTimestamp=datetime.now(timezone.utc).isoformat()),
         ours("f1", ownerReferences=[{"kind": "FlyteWorkflow", "name": "f1", "uid": "of-another"}]),
@@ -84,8 +84,8 @@ def test_jobs_are_listed_in_pages_and_each_execution_is_looked_up_once(server, t
     ],
     ids=["it is young", "it is owned", "it is elsewhere's", "it is not ours", "not served", "of nobody"],
 )
-def test_other_jobs_are_no_orphans_and_cause_no_lookup(server, tmp_path, said):
-    server.do(apply(JOBS, said))
+def test_other_jobs_are_no_orphans_and_cause_no_lookup(server, tmp_path, manifest):
+    server.do(apply(JOBS, manifest))
     assert scan_orphans(server, tmp_path, "ns") == ([], [], 0)
     assert not any("flyteworkflows" in each for each in server.asked)
 
@@ -115,9 +115,9 @@ def test_inconclusive_workflow_response_makes_no_orphan(server, tmp_path, troubl
     server.do(apply(JOBS, ours("gone")))
     server.do(apply(WORKFLOWS, workflow("gone")))
     server.faults.append(Fault(path="flyteworkflows", times=100, **trouble))
-    orphans, (said,), owned = scan_orphans(server, tmp_path)
+    orphans, (reason,), owned = scan_orphans(server, tmp_path)
     assert (orphans, owned) == ([], 0)
-    assert why in said
+    assert why in reason
 
 
 @pytest.mark.parametrize("trouble", [{"code": 410}, {"code": 503}, {"truncate": True}, {"hang": 5.0}])
@@ -218,8 +218,8 @@ async def test_server_deletes_a_job_that_is_an_orphan_in_two_consecutive_scans(s
     assert lookups(server) == 3
     (owner,) = metadata(server, LIVES)["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", "lives")
-    said = {record.message.partition(":")[0]: record for record in caplog.records}
-    assert (said["deleted"].execution, said["deleted"].job) == ("gone", GONE)
+    records = {record.message.partition(":")[0]: record for record in caplog.records}
+    assert (records["deleted"].execution, records["deleted"].job) == ("gone", GONE)
 
 
 async def test_failed_scan_resets_the_count_of_consecutive_scans(server, tmp_path):
@@ -246,8 +246,8 @@ async def test_requested_job_without_a_local_workflow_is_marked_and_kept(server,
         await asked_until(
             orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"
         )
-        looks = len(server.asked)
-        await wait_until(lambda: len(server.asked) > looks + 3)
+        before = len(server.asked)
+        await wait_until(lambda: len(server.asked) > before + 3)
     assert names(server) == [GONE]
 
 
@@ -260,8 +260,8 @@ async def test_young_job_causes_no_workflow_lookup(server, tmp_path):
     async with collecting(server, tmp_path) as orphans:
         there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
         await asked_until(orphans, there, lambda: lookups(server) > 0)
-        looks = len(server.asked)
-        await wait_until(lambda: len(server.asked) > looks + 3)
+        before = len(server.asked)
+        await wait_until(lambda: len(server.asked) > before + 3)
     assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
 
 
@@ -297,9 +297,14 @@ def test_gc_lists_orphans_first_and_deletes_them_with_the_delete_option(server, 
     assert names(server) == [GONE, LIVES]
     assert server.bodies == []
     done = gc(server, tmp_path, "--delete", "-o", "json")
-    (said,) = json.loads(done.stdout)
-    assert (done.exit_code, said["name"], said["result"], said["message"]) == (0, GONE, "deleted", None)
-    assert said["created"] == LONG_AGO
+    (deleted,) = json.loads(done.stdout)
+    assert (done.exit_code, deleted["name"], deleted["result"], deleted["message"]) == (
+        0,
+        GONE,
+        "deleted",
+        None,
+    )
+    assert deleted["created"] == LONG_AGO
     assert names(server) == [LIVES]
     again = gc(server, tmp_path, "--delete")
     assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there are no orphans\n")

@@ -16,9 +16,9 @@ def server():
         yield server
 
 
-def owners(server, tmp_path, *executions, **said):
+def owners(server, tmp_path, *executions, **settings):
     async def all_of_it():
-        async with opened(options(server, tmp_path, **said)) as cluster:
+        async with opened(options(server, tmp_path, **settings)) as cluster:
             return [await cluster.find_owner("ns", each) for each in executions]
 
     return asyncio.run(all_of_it())

@@ -21,16 +21,16 @@ def server():
         yield server
 
 
-def run_with_cluster(server, tmp_path, ask, **said):
+def run_with_cluster(server, tmp_path, ask, **settings):
     async def all_of_it():
-        async with opened(options(server, tmp_path, **said)) as cluster:
+        async with opened(options(server, tmp_path, **settings)) as cluster:
             return await ask(cluster)
 
     return asyncio.run(all_of_it())
 
 
-def create_job(server, tmp_path, manifest=None, **said):
-    return run_with_cluster(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **said)
+def create_job(server, tmp_path, manifest=None, **settings):
+    return run_with_cluster(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **settings)
 
 
 def list_names(server):
@@ -260,11 +260,11 @@ def test_clock_difference_does_not_affect_retry_after(server, tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def under_way(many, seen):
+async def under_way(many, is_sent):
     """Start requests that hang, and yield them when the maximum number is being sent."""
     tasks = [asyncio.ensure_future(each) for each in many]
     try:
-        await wait_until(seen)
+        await wait_until(is_sent)
         yield tasks
         assert not any(each.done() for each in tasks)
     finally:
@@ -312,8 +312,8 @@ async def test_background_requests_do_not_delay_abort_and_cancellation(server, t
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         leftovers = [cluster.delete(each) for each in build_names(100)]
         pods = [cluster.delete_pod(each) for each in build_names(100)]
-        seen = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
-        async with under_way([*edits, *leftovers, *pods], seen):
+        is_sent = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
+        async with under_way([*edits, *leftovers, *pods], is_sent):
             assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
             cancelled = {"metadata": {"labels": {"a": "b"}}}
             await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)

@@ -175,8 +175,8 @@ def test_runtime_is_found_by_its_name(kube: KubeServer) -> None:
 
 
 def test_runtimes_command_prints_the_table(kube: KubeServer) -> None:
-    told = run("runtimes", "list", "--namespace", "ns")
-    assert [line.split() for line in told.stdout.splitlines()[1:]] == [
+    result = run("runtimes", "list", "--namespace", "ns")
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
         ["team", "TrainingRuntime", "ns", "torch", "2", "-", "-", "image:1"],
         ["torch-distributed", "ClusterTrainingRuntime", "-", "torch", "2", "-", "-", "image:1"],
     ]
@@ -202,7 +202,7 @@ def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
 @contextmanager
 def running_pods(server: KubeServer, *lines: str, phase: str = "Succeeded") -> Iterator[list[Any]]:
     """End each new job in the namespace with a pod that has written these lines; yield the jobs."""
-    seen: list[Any] = []
+    manifests: list[Any] = []
     stop = threading.Event()
 
     def end(name: str, manifest: Any) -> None:
@@ -233,13 +233,13 @@ def running_pods(server: KubeServer, *lines: str, phase: str = "Succeeded") -> I
         while not stop.wait(0.05):
             for (_, plural, _, name), manifest in list(server.objects.now.items()):
                 if plural == "trainjobs" and name.startswith("packages-") and "status" not in manifest:
-                    seen.append(manifest)
+                    manifests.append(manifest)
                     end(name, manifest)
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield seen
+        yield manifests
     finally:
         stop.set()
         thread.join()
@@ -256,11 +256,11 @@ def report(*lines: str) -> list[str]:
 def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> None:
     with running_pods(kube, *report(*REPORT, '["gpus", "H100"]', '["end"]')) as jobs:
         found = client.get_runtime_packages("torch-distributed", namespace="ns")
-        told = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
+        result = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
     assert found.python == "3.11.9 (main)"
     assert [(each.name, each.version) for each in found.packages] == [("attrs", "25.1"), ("torch", "2.8.0")]
     assert (found.gpus, found.runtime.kind) == ("H100", "ClusterTrainingRuntime")
-    printed = json.loads(told.stdout)
+    printed = json.loads(result.stdout)
     assert sorted(printed) == ["gpus", "packages", "python", "runtime"]
     assert printed["packages"][0] == {"name": "attrs", "version": "25.1"}
     assert {each["spec"]["runtimeRef"]["name"] for each in jobs} == {"torch-distributed"}

@@ -71,9 +71,9 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
         assert names(server) == [name]
         assert metadata(server, name)["annotations"][MARK] == "other-cluster"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
-            said = shown.read().decode().splitlines()
-    assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in said
-    assert 'kfpytorch_orphans_total{result="deleted"} 1.0' in said
+            lines = shown.read().decode().splitlines()
+    assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in lines
+    assert 'kfpytorch_orphans_total{result="deleted"} 1.0' in lines
     # A slow machine may scan twice before the annotation is written or received.
     for result in ("other_cluster", "suspected"):
-        assert any(f'kfpytorch_orphans_total{{result="{result}"}}' in line for line in said)
+        assert any(f'kfpytorch_orphans_total{{result="{result}"}}' in line for line in lines)

@@ -67,10 +67,10 @@ def busy(server: KubeServer) -> None:
         )
 
 
-def given_up(said: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def given_up(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the level and job of each record about an abandoned deletion."""
     word = "the operation is not complete, and no other server repeats it: delete_job"
-    return sorted((each["level"], each["job"]) for each in said if each["message"] == word)
+    return sorted((each["level"], each["job"]) for each in records if each["message"] == word)
 
 
 def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_server(
@@ -83,9 +83,9 @@ def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_serv
         serving.process.send_signal(signal.SIGTERM)
         time.sleep(3.5)  # Longer than the shortest time for background operations.
         server.faults.clear()
-        said = wait_for_end(serving)
+        records = wait_for_end(serving)
     assert names(server) == []
-    assert given_up(said) == []
+    assert given_up(records) == []
 
 
 def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, tmp_path: Path) -> None:
@@ -94,12 +94,14 @@ def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, 
         delete_all(serving)
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
-        said = wait_for_end(serving)
+        records = wait_for_end(serving)
         # Background operations get at least 3 s, even with a shorter drain.
         assert 2.9 < time.monotonic() - begun < 10
     assert names(server) == NAMES
-    assert given_up(said) == [("WARNING", name) for name in NAMES]
-    (counted,) = (each["message"] for each in said if each["message"].startswith("the server stops before"))
+    assert given_up(records) == [("WARNING", name) for name in NAMES]
+    (counted,) = (
+        each["message"] for each in records if each["message"].startswith("the server stops before")
+    )
     # The verdicts of these old jobs may not be stored yet, because that also reads the jobs.
     assert "8 delete_job" in counted
 
@@ -113,6 +115,6 @@ def test_second_signal_ends_the_server_despite_pending_deletions(server: KubeSer
             serving.process.wait(1)
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
-        said = wait_for_end(serving)
+        records = wait_for_end(serving)
         assert time.monotonic() - begun < 3
-    assert given_up(said) == [("WARNING", name) for name in NAMES]
+    assert given_up(records) == [("WARNING", name) for name in NAMES]

@@ -57,8 +57,13 @@ def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
     """Set a condition of the job as the operator does."""
-    said = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": ago(since)}
-    status = {"startTime": ago(60), "conditions": [said]}
+    condition = {
+        "type": kind,
+        "status": "True",
+        "reason": f"PyTorchJob{kind}",
+        "lastTransitionTime": ago(since),
+    }
+    status = {"startTime": ago(60), "conditions": [condition]}
     server.do(apply(JOBS, {**the_job(server, name), "status": status}))
 
 
@@ -127,11 +132,11 @@ async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(ser
     async with ready_server(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
-        seen = event(
+        exit_event = event(
             "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
         )
-        metadata = {**seen["metadata"], "namespace": NAMESPACE}
-        server.do(apply(EVENTS, {**seen, "metadata": metadata, "lastTimestamp": ago(7)}))
+        metadata = {**exit_event["metadata"], "namespace": NAMESPACE}
+        server.do(apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)}))
         await wait_until(lambda: all(entry.events for entry in here.cache))
         fails(server, name)
         assert await wait_for_end(here, meta) == ["FAILED"]
@@ -148,8 +153,8 @@ async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, t
         server.faults.append(trouble)
         fails(server, name)
         await wait_until(lambda: "retrying in" in caplog.text)
-        told = await here.get(meta)
-        assert told.message == "the job has ended; its remaining state is being read"
+        resource = await here.get(meta)
+        assert resource.message == "the job has ended; its remaining state is being read"
         trouble.times = 0
         assert await wait_for_end(here, meta) == ["FAILED"]
 

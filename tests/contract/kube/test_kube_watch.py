@@ -45,8 +45,8 @@ def server():
 
 
 @contextlib.asynccontextmanager
-async def followed(server, tmp_path, **said):
-    async with opened(options(server, tmp_path, **said)) as cluster, following(cluster) as heard:
+async def followed(server, tmp_path, **settings):
+    async with opened(options(server, tmp_path, **settings)) as cluster, following(cluster) as heard:
         yield heard
 
 
@@ -291,12 +291,12 @@ async def test_forbidden_kind_is_logged_once_and_does_not_delay_others(server, t
         await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
         server.forbidden.clear()
         await wait_until(lambda: heard.names(Pod) == [REPLICA])
-    said = [record.message for record in caplog.records if "permission is missing" in record.message]
-    assert len(said) == 2
+    messages = [record.message for record in caplog.records if "permission is missing" in record.message]
+    assert len(messages) == 2
     assert any(
         'cannot list resource "pods"' in each
         and 'add to the ClusterRole: {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in each
-        for each in said
+        for each in messages
     )
 
 

@@ -94,8 +94,8 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
 async def test_first_job_of_an_api_that_is_added_later_is_observed_immediately(server, tmp_path):
     kinds = server.groups.pop("kubeflow.org")
 
-    said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
-    async with opened(said) as cluster, following(cluster) as heard:
+    settings = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
+    async with opened(settings) as cluster, following(cluster) as heard:
         assert cluster.watch_status.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
         server.groups["kubeflow.org"] = kinds
         await cluster.create(job())

@@ -227,11 +227,11 @@ def test_interrupted_demo_ends_its_task_first(tmp_path: Path) -> None:
     finally:
         demo.terminate()  # If the test has failed.
     assert (demo.returncode, errors) == (128 + signal.SIGINT, ""), out
-    assert [process for process in psutil.process_iter() if is_told(process, str(tmp_path))] == []
+    assert [process for process in psutil.process_iter() if has_argument(process, str(tmp_path))] == []
     assert list(temporary.glob("kfpytorch-demo-*")) == []
 
 
-def is_told(process: psutil.Process, text: str) -> bool:
+def has_argument(process: psutil.Process, text: str) -> bool:
     try:
         return text in " ".join([*process.cmdline(), *process.environ().values()])
     except (psutil.Error, OSError):

@@ -101,7 +101,9 @@ class RoadServer:
         text = argument or str(self.root)
         own = self._process.pid if self._process else 0
         return [
-            process for process in psutil.process_iter() if process.pid != own and _is_told(process, text)
+            process
+            for process in psutil.process_iter()
+            if process.pid != own and _has_argument(process, text)
         ]
 
     def left(self, argument: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
@@ -112,7 +114,7 @@ class RoadServer:
         return left
 
 
-def _is_told(process: psutil.Process, text: str) -> bool:
+def _has_argument(process: psutil.Process, text: str) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
