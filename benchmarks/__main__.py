@@ -64,23 +64,23 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds for each figure (default: %(default)s)")
     parser.add_argument("--only", choices=FIGURES, help="one figure; printed, and the file left as it is")
-    said = parser.parse_args(arguments)
-    if said.repeat < 1:
-        parser.error(f"--repeat {said.repeat}: at least 1")
+    options = parser.parse_args(arguments)
+    if options.repeat < 1:
+        parser.error(f"--repeat {options.repeat}: at least 1")
     machine, rows = _machine(), list[Row]()
-    for name in [said.only] if said.only else FIGURES:
+    for name in [options.only] if options.only else FIGURES:
         print(name, flush=True)
-        rows += FIGURES[name](said.repeat)
+        rows += FIGURES[name](options.repeat)
     page = PAGE.format(
         command=" ".join(["python -m benchmarks", *arguments]),
         date=datetime.datetime.now(datetime.timezone.utc).date(),
-        repeat=said.repeat,
+        repeat=options.repeat,
         imports=bench_import.AT_LEAST,
-        turns=bench_ddp_step.TURNS * said.repeat,
+        turns=bench_ddp_step.TURNS * options.repeat,
         machine=machine,
         table=markdown(rows),
     )
-    if not said.only:
+    if not options.only:
         RESULTS.write_text(page, encoding="utf-8")
     print(page)
 

@@ -38,8 +38,8 @@ def compared(
         sides.append(Side(name=name, measured=partial(theirs.seconds, result), every=upstream_every))
     took = in_turn(sides, repeat)
     rows = []
-    for place, said in PLACES.items():
-        what, ours_took = f"all-reduce of {ranks} processes, {said}", took[f"ours, {place}"]
+    for place, place_name in PLACES.items():
+        what, ours_took = f"all-reduce of {ranks} processes, {place_name}", took[f"ours, {place}"]
         against = Pair(what=what, ours=ours_took, against="torchrun", theirs=took["torchrun"])
         rows.append(against.ratio(target))
         if place in upstream_places:

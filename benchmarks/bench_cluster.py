@@ -43,8 +43,8 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
     """Measure the cost of ten thousand jobs of one kind."""
     many = f"{JOBS:,} {kind}s of 4 pods"
     print(f"  a real API server with {many}", flush=True)
-    said = _run_script("cluster_scale.py", JOBS, kind)
-    visible, (idle, *full) = said["visible"], said["resident"]
+    measured = _run_script("cluster_scale.py", JOBS, kind)
+    visible, (idle, *full) = measured["visible"], measured["resident"]
     last = visible[int(len(visible) * 0.99)]
     yield from (
         Row.alone(
@@ -63,21 +63,24 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
             is_reached=memory.is_reached(max(full) - idle),
         ),
         Row.alone(
-            f"requests to the API server for {said['polls']:,} GetTask of {kind}s",
-            str(said["reads"]),
+            f"requests to the API server for {measured['polls']:,} GetTask of {kind}s",
+            str(measured["reads"]),
             READS,
-            said["reads"],
+            measured["reads"],
         ),
         Row.alone(
-            f"start of a server until it is ready, {many}", f"{said['ready']:.1f} s", READY, said["ready"]
+            f"start of a server until it is ready, {many}",
+            f"{measured['ready']:.1f} s",
+            READY,
+            measured["ready"],
         ),
         Row.alone(
             f"processor time for listing {many}",
-            f"{said['list_processor']:.1f} s",
+            f"{measured['list_processor']:.1f} s",
             LIST,
-            said["list_processor"],
+            measured["list_processor"],
         ),
-        *(_change(kind, how, said[f"watched {how}"]) for how in ("in bursts", "one at a time")),
+        *(_change(kind, how, measured[f"watched {how}"]) for how in ("in bursts", "one at a time")),
     )
 
 
@@ -109,8 +112,8 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
     yield Row.alone(f"processor time of our server per job, {_HOW[how]}", spent)
 
 
-def _change(kind: str, how: str, said: dict[str, float]) -> Row:
+def _change(kind: str, how: str, measured: dict[str, float]) -> Row:
     """Return a row for the processor time of a pod change in the whole server."""
-    spent = said["milliseconds"]
-    what = f"processor time per change of a pod of a {kind}, {how} ({said['rate']:,.0f} a second)"
+    spent = measured["milliseconds"]
+    what = f"processor time per change of a pod of a {kind}, {how} ({measured['rate']:,.0f} a second)"
     return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)

@@ -43,14 +43,14 @@ def _in_turns(turns: int) -> dict[str, Samples]:
         opened = {name: os.open(pipe, os.O_RDWR) for name, pipe in pipes.items()}
 
         def run(name: str, after: str) -> Samples:
-            said = {
+            variables = {
                 "TURNS": str(turns),
                 "MINE": str(pipes[name]),
                 "THEIRS": str(pipes[after]),
                 "RANKS": RANKS,
             }
             try:
-                return dict(enumerate(SIDES[name].with_variables(said).run().printed))
+                return dict(enumerate(SIDES[name].with_variables(variables).run().printed))
             finally:
                 os.write(opened[after], b"." * turns)  # If this side failed, the other must not wait for it.
 

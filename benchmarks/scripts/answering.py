@@ -196,8 +196,8 @@ async def changing(cache: Any, jobs: int, kind: JobKind) -> None:
     from backend_plugin.core.dialects.table import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):
-        said = job(number, now(), kind, *(() if number % 2 else ("Running",)))
-        cache.put_record(PROJECT, read_job(said))
+        manifest = job(number, now(), kind, *(() if number % 2 else ("Running",)))
+        cache.put_record(PROJECT, read_job(manifest))
         await asyncio.sleep(0.05)
 
 
@@ -253,7 +253,7 @@ async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     )
     from flytekit.extend.backend.connector_service import AsyncConnectorService
 
-    said = admin.Resource.FromString(constant())
+    resource = admin.Resource.FromString(constant())
 
     @dataclass
     class Meta(ResourceMeta):  # type: ignore[misc]  # flytekit ships no types.
@@ -273,7 +273,7 @@ async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
             return Meta()
 
         async def get(self, **_: Any) -> Resource:
-            return Resource(phase=said.phase, message=said.message, custom_info={"state": "running"})
+            return Resource(phase=resource.phase, message=resource.message, custom_info={"state": "running"})
 
         async def delete(self, **_: Any) -> None: ...
 

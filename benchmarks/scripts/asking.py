@@ -122,6 +122,8 @@ async def main(kind: JobKind, jobs: int, load: Load, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    chosen, said = KINDS[sys.argv[1]], sys.argv[1:]
-    load = Load(rate=int(said[2]), seconds=float(said[3]), turns=int(said[4]), warm=float(said[5]))
-    asyncio.run(main(chosen, int(said[1]), load, said[6:]))
+    chosen, arguments = KINDS[sys.argv[1]], sys.argv[1:]
+    load = Load(
+        rate=int(arguments[2]), seconds=float(arguments[3]), turns=int(arguments[4]), warm=float(arguments[5])
+    )
+    asyncio.run(main(chosen, int(arguments[1]), load, arguments[6:]))

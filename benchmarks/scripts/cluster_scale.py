@@ -52,7 +52,7 @@ class Scale:
     def __init__(self, plane: ControlPlane, work: Work, folder: Path, total: int) -> None:
         self.plane, self.folder, self.total = plane, folder, total
         self.work, self.etcd = work, Etcd(plane.etcd_port)
-        self.copies, self.said = dict[str, Copies](), dict[str, Any]()
+        self.copies, self.results = dict[str, Copies](), dict[str, Any]()
 
     async def run(self) -> None:
         """Run all stages."""
@@ -63,17 +63,17 @@ class Scale:
             idle = resident(process)
             await self.fill(caller)
             await asyncio.sleep(SETTLED)
-            self.said["resident"] = [idle, resident(process)]
+            self.results["resident"] = [idle, resident(process)]
             await self.visible(caller, writer)
             await self.polled(caller)
             await caller.close()
         began = time.perf_counter()
         with self.server("second") as (process, caller):
-            self.said["ready"] = time.perf_counter() - began
-            self.said["list_processor"] = processor(process) - at_start
+            self.results["ready"] = time.perf_counter() - began
+            self.results["list_processor"] = processor(process) - at_start
             assert await caller.phase(self.work.reference(f"f{self.total - 1:07}")) == TaskExecution.RUNNING
             await asyncio.sleep(SETTLED)
-            self.said["resident"].append(resident(process))
+            self.results["resident"].append(resident(process))
             await self.watched(process, writer)
             await caller.close()
         await writer.close()
@@ -110,7 +110,7 @@ class Scale:
                 assert time.perf_counter() - began < 30, f"{execution} is not RUNNING"
                 await asyncio.sleep(0.001)
             late.append(1_000 * (time.perf_counter() - written))
-        self.said["visible"] = sorted(late)
+        self.results["visible"] = sorted(late)
 
     async def watched(self, process: psutil.Process, writer: Bare) -> None:
         """Measure the processor milliseconds for a change of a pod, and the number of changes per second."""
@@ -127,7 +127,7 @@ class Scale:
             seconds = time.perf_counter() - began
             await asyncio.sleep(SETTLED)  # Wait until the last changes have been received.
             spent = processor(process) - before - idle * (seconds + SETTLED)
-            self.said[f"watched {name}"] = {
+            self.results[f"watched {name}"] = {
                 "milliseconds": 1_000 * spent / len(numbers),
                 "rate": len(numbers) / seconds,
             }
@@ -153,12 +153,12 @@ class Scale:
         references = [self.work.reference(f"f{number:07}") for number in range(1, min(POLLS, self.total))]
         before = self.reads()
         await at_once([partial(caller.phase, each) for each in references])
-        self.said |= {"polls": len(references), "reads": self.reads() - before}
+        self.results |= {"polls": len(references), "reads": self.reads() - before}
 
     def reads(self) -> int:
         """Return the number of GET and LIST requests at the API server for the kinds that we read."""
-        told = self.plane.admin.request("GET", "/metrics").text
-        of_ours = [line for line in told.splitlines() if _OURS.search(line)]
+        text = self.plane.admin.request("GET", "/metrics").text
+        of_ours = [line for line in text.splitlines() if _OURS.search(line)]
         return sum(int(float(match[1])) for line in of_ours if (match := _READS.match(line)))
 
 
@@ -173,7 +173,7 @@ def main(total: int, kind: JobKind) -> None:
         plane.namespace(scale.work.namespace)
         with processors.running_on(split.asking):
             asyncio.run(scale.run())
-    print(json.dumps(scale.said))
+    print(json.dumps(scale.results))
 
 
 if __name__ == "__main__":

@@ -71,12 +71,12 @@ def bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 
 def main(turns: int) -> None:
     with tempfile.TemporaryDirectory() as place:
-        work, said = Work(Path(place)), {}
+        work, results = Work(Path(place)), {}
         for name, split in (("apart", processors.apart()), ("shared", processors.shared())):
             folder = Path(place, name)
             with api_server(folder, split.asked) as plane, processors.running_on(split.asking):
-                said[name] = asyncio.run(rates(plane, folder, work, turns))
-    print(json.dumps(said))
+                results[name] = asyncio.run(rates(plane, folder, work, turns))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -38,9 +38,12 @@ class Etcd:
         """
         puts = list[Mapping[str, Any]]()
         for number in numbers:
-            said = words(number)
+            replacements = words(number)
             for key, value in patterns.items():
-                put = {"key": _text(_replaced(key, said)), "value": _text(_replaced(value, said))}
+                put = {
+                    "key": _text(_replaced(key, replacements)),
+                    "value": _text(_replaced(value, replacements)),
+                }
                 puts.append(put)
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             for _ in pool.map(lambda put: self._ask("kv/put", put), puts):

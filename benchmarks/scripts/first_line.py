@@ -82,9 +82,9 @@ def alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
     )
     manifest: Any = planned.manifests[0]
     container = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    said = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, **said, "PYTHONPATH": str(folder), "PATH": path, "RANK": "0"}
+    env = {**os.environ, **variables, "PYTHONPATH": str(folder), "PATH": path, "RANK": "0"}
     command = [*container.get("command", ()), *container["args"]]
     began = time.time()
     subprocess.run(command, env=env, cwd=folder, check=True, capture_output=True)

@@ -104,4 +104,4 @@ def batches(total: int, kind: JobKind) -> Iterator[list[Observed]]:
 
 if __name__ == "__main__":
     chosen = KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name]
-    measured(lambda total: batches(total, chosen), lambda seen: judge(seen, RULES, NOW))
+    measured(lambda total: batches(total, chosen), lambda state: judge(state, RULES, NOW))

@@ -183,10 +183,10 @@ class Official:
     """A client with the official package, with the user of our server."""
 
     def __init__(self, plane: ControlPlane, user: str, namespace: str) -> None:
-        said = client.Configuration(host=plane.server, ssl_ca_cert=str(plane.authority.certificate))
-        said.api_key["BearerToken"] = f"Bearer {plane.token(user)}"
-        said.connection_pool_maxsize = AT_ONCE
-        self._client = client.ApiClient(said)
+        configuration = client.Configuration(host=plane.server, ssl_ca_cert=str(plane.authority.certificate))
+        configuration.api_key["BearerToken"] = f"Bearer {plane.token(user)}"
+        configuration.connection_pool_maxsize = AT_ONCE
+        self._client = client.ApiClient(configuration)
         self._objects = client.CustomObjectsApi(self._client)
         self._namespace = namespace
 
@@ -308,15 +308,15 @@ def pod_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
 
 def job_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
     """Return the status that the operator writes."""
-    said = kind.build_status(*(["Running"] if running else []), began=_now())
+    status = kind.build_status(*(["Running"] if running else []), began=_now())
     active = {"Master": {"active": 1}, "Worker": {"active": 3}}
-    return {**said, "replicaStatuses": active} if kind.has_conditions else said
+    return {**status, "replicaStatuses": active} if kind.has_conditions else status
 
 
 def _pod(
     kind: JobKind, job: Mapping[str, Any], replica: tuple[str, int], template: Mapping[str, Any]
 ) -> dict[str, Any]:
-    meta, said = job["metadata"], template.get("metadata", {})
+    meta, template_metadata = job["metadata"], template.get("metadata", {})
     owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
     return {
         "apiVersion": "v1",
@@ -324,8 +324,8 @@ def _pod(
         "metadata": {
             "name": kind.build_pod_name(meta["name"], *replica),
             "namespace": meta["namespace"],
-            "labels": {**said.get("labels", {}), **kind.build_labels(meta["name"], *replica)},
-            "annotations": said.get("annotations", {}),
+            "labels": {**template_metadata.get("labels", {}), **kind.build_labels(meta["name"], *replica)},
+            "annotations": template_metadata.get("annotations", {}),
             "ownerReferences": [{**owner, "controller": True}],
         },
         "spec": {**template["spec"], "nodeName": _NODE},

@@ -53,7 +53,7 @@ def a_pod(number: int, phase: str) -> dict[str, Any]:
     """Return a pod as an API server sends it, mostly with fields that are not read."""
     job, index = divmod(number, PODS_PER_JOB)
     # The pods of a job start together.
-    seen = pod(f"f{job}{_TAIL}", ("worker", index), phase, job % 5_000)
+    manifest = pod(f"f{job}{_TAIL}", ("worker", index), phase, job % 5_000)
     env = [{"name": f"VARIABLE_{each}", "value": f"some value of the variable {each}"} for each in range(40)]
     fields: dict[str, Any] = {f"f:field-{each}": {".": {}, "f:sub": {}, "f:other": {}} for each in range(40)}
     meta = {
@@ -66,9 +66,9 @@ def a_pod(number: int, phase: str) -> dict[str, Any]:
     }
     containers = [{"name": "pytorch", "image": "train:1", "env": env, "resources": {"limits": {"cpu": "4"}}}]
     return {
-        **seen,
-        "metadata": {**seen["metadata"], **meta},
-        "spec": {**seen["spec"], "containers": containers, "tolerations": [{"key": "gpu"}] * 4},
+        **manifest,
+        "metadata": {**manifest["metadata"], **meta},
+        "spec": {**manifest["spec"], "containers": containers, "tolerations": [{"key": "gpu"}] * 4},
     }
 
 
@@ -102,8 +102,8 @@ def parser_of(record: type[Record]) -> Decoder:
 
 
 def page_of(record: type[Record], items: list[Any]) -> bytes:
-    said = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
-    return messages.wrapped("PodList", said) if record is Pod else json.dumps(said).encode()
+    page = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
+    return messages.wrapped("PodList", page) if record is Pod else json.dumps(page).encode()
 
 
 def watched(total: int) -> float:
@@ -153,10 +153,10 @@ if __name__ == "__main__":
     before = psutil.Process().memory_info().rss / 2**20
     per_change = watched(int(sys.argv[1]))
     seconds, size = listed()
-    said = {
+    results = {
         "ms_per_change": round(per_change, 4),
         "list_seconds": round(seconds, 2),
         "list_mb": round(size / 1e6),
         "resident_mb": [round(before), round(psutil.Process().memory_info().rss / 2**20)],
     }
-    print(json.dumps(said))
+    print(json.dumps(results))

@@ -41,8 +41,11 @@ def create_all(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str
 
     def create(body: Any) -> tuple[int, Any]:
         answer = plane.admin.request("POST", path, body, params={"dryRun": "All", **how})
-        told = answer.json()
-        return answer.status_code, told if answer.is_success else (told.get("reason", ""), told["message"])
+        content = answer.json()
+        return answer.status_code, content if answer.is_success else (
+            content.get("reason", ""),
+            content["message"],
+        )
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(create, bodies)
@@ -58,10 +61,10 @@ def build_response(admitted: Callable[[], Any]) -> tuple[int, Any]:
 
 def compared(answer: tuple[int, Any]) -> Any:
     """Return the code and reason, or the stored object. The order of sentences in a message is not stable."""
-    code, told = answer
+    code, content = answer
     if code != 201:
-        return code, told[0]
-    return {"spec": told.get("spec"), **{field: told["metadata"].get(field) for field in SENT}}
+        return code, content[0]
+    return {"spec": content.get("spec"), **{field: content["metadata"].get(field) for field in SENT}}
 
 
 def unknown(sent: Any, stored: Any) -> bool:
@@ -79,8 +82,8 @@ def misses_a_class(answer: tuple[int, Any]) -> bool:
 
 
 def report(differing: Sequence[Any]) -> str:
-    told = "\n\n".join("\n".join(json.dumps(part, default=str) for part in each) for each in differing[:5])
-    return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{told}"
+    text = "\n\n".join("\n".join(json.dumps(part, default=str) for part in each) for each in differing[:5])
+    return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{text}"
 
 
 def test_job_admission_equals_that_of_the_api_server(plane: ControlPlane) -> None:
@@ -123,5 +126,7 @@ def made_of(each: Mapping[str, Any]) -> Iterator[Any]:
     code, job = build_response(lambda: admit_job(each, upstream=True))
     if code == 201:
         job = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
-        seen = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
-        yield from (action.manifest for action in reconcile(seen).actions if isinstance(action, CreatePod))
+        snapshot = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        yield from (
+            action.manifest for action in reconcile(snapshot).actions if isinstance(action, CreatePod)
+        )

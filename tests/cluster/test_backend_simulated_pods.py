@@ -92,8 +92,8 @@ def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPr
     plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 2
-    told = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
-    assert "was deleted before it ended" in told[0]
+    messages = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
+    assert "was deleted before it ended" in messages[0]
 
 
 def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:

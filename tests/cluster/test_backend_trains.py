@@ -65,8 +65,8 @@ def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
 
 
 def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
-    told = cluster.shared / "one"
-    execution = propeller.start(workflows.reduces_until_on_patient_pods, told=str(told))
+    stop_file = cluster.shared / "one"
+    execution = propeller.start(workflows.reduces_until_on_patient_pods, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     with away(cluster, "node-2"):
         wait_until(
@@ -74,7 +74,7 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
             120,
             lambda: "its pod is ready",
         )
-    told.touch()
+    stop_file.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.attempts(execution) == 1
@@ -83,8 +83,8 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
 def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
-    told = cluster.shared / "two"
-    execution = propeller.start(workflows.reduces_until, told=str(told))
+    stop_file = cluster.shared / "two"
+    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     lost = list_pods_on_node(cluster, execution, "node-2")["metadata"]
     with away(cluster, "node-2"):
@@ -95,7 +95,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
         )
         there = list_owned(cluster.admin, pods(NAMESPACE), execution)
         nodes = {each["spec"]["nodeName"] for each in there if "-n0-1-" in each["metadata"]["name"]}
-        told.touch()
+        stop_file.touch()
     assert nodes == {"node-1"}
     (failed,) = (each for each in propeller.recorder.tasks(execution.name) if each.message)
     assert failed.attempt == 0

@@ -61,8 +61,8 @@ def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]])
 
 
 def command(kubeconfig: Path, task: str, *flags: str) -> Sequence[str | Path]:
-    said = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
-    return [KFPYTORCH, "doctor", *said, TASKS, task, "--burn-in", *flags]
+    options = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
+    return [KFPYTORCH, "doctor", *options, TASKS, task, "--burn-in", *flags]
 
 
 def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str], str]:
@@ -83,26 +83,26 @@ def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str],
 def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(
     space: RealCluster, task: str, ranks: int
 ) -> None:
-    found, said = burned(account(space, "burner", BURNS), task)
+    found, output = burned(account(space, "burner", BURNS), task)
     measured = MEASURED.search(found["sentence"])
-    assert measured is not None, f"{found}\n{said}"
+    assert measured is not None, f"{found}\n{output}"
     assert (found["level"], int(measured["ranks"])) == ("note", ranks)
     assert float(measured["fast"]) > 0
-    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in said
+    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
 
 
 def test_missing_right_is_reported_before_the_job_is_created(space: RealCluster) -> None:
-    found, said = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
+    found, output = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
     assert found["level"] == "unknown"
     assert found["sentence"].endswith(": get pods/log")
     assert '{apiGroups: [""], resources: [pods/log], verbs: [get]}' in found["remedy"]
-    assert "burn-in:" not in said
+    assert "burn-in:" not in output
 
 
 def test_image_without_torch_is_reported(space: RealCluster) -> None:
-    found, said = burned(space.kubeconfig(), "torchless")
-    assert found["level"] == "error", f"{found}\n{said}"
-    assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], said
+    found, output = burned(space.kubeconfig(), "torchless")
+    assert found["level"] == "error", f"{found}\n{output}"
+    assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], output
     assert "`python` with torch in the task's image" in found["remedy"]
 
 
@@ -126,7 +126,7 @@ def test_interrupted_burn_in_deletes_its_job(space: RealCluster, sent: signal.Si
 
         wait_until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
         os.kill(process.pid, sent)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == code, said
-    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in said
-    assert "Traceback" not in said
+        _, output = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
+    assert "Traceback" not in output

@@ -62,20 +62,20 @@ def collect_capabilities(plane: ControlPlane, user: str | None = None) -> Capabi
 
 def test_all_capabilities_of_the_cluster_are_collected(with_kinds: ControlPlane) -> None:
     wait_until(lambda: collect_capabilities(with_kinds).has_api(GROUP), 30, lambda: "the group is not served")
-    seen = collect_capabilities(with_kinds)
-    assert seen.kubernetes is not None
-    assert seen.kubernetes.startswith("1.")
-    assert seen.apis is not None
-    assert (seen.apis[GROUP], seen.apis["kubeflow.org"]) == (("v1alpha1",), ("v1",))
-    assert seen.operator_scheduler == "theirs"
-    assert (seen.admission_scheduler, seen.keeps_scheduling_group) == ("default-scheduler", False)
+    found = collect_capabilities(with_kinds)
+    assert found.kubernetes is not None
+    assert found.kubernetes.startswith("1.")
+    assert found.apis is not None
+    assert (found.apis[GROUP], found.apis["kubeflow.org"]) == (("v1alpha1",), ("v1",))
+    assert found.operator_scheduler == "theirs"
+    assert (found.admission_scheduler, found.keeps_scheduling_group) == ("default-scheduler", False)
     # The API server fills in values that a LimitRange omits.
-    assert seen.container_defaults == {"cpu": "4", "memory": "1Gi"}
-    assert seen.unknown == {}
+    assert found.container_defaults == {"cpu": "4", "memory": "1Gi"}
+    assert found.unknown == {}
     assert with_kinds.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
 
 
 def test_rights_of_the_chart_suffice_to_collect_capabilities(with_kinds: ControlPlane) -> None:
-    seen = collect_capabilities(with_kinds, BACKEND)
-    assert seen.unknown == {}
-    assert seen == collect_capabilities(with_kinds)
+    found = collect_capabilities(with_kinds, BACKEND)
+    assert found.unknown == {}
+    assert found == collect_capabilities(with_kinds)

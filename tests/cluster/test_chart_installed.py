@@ -52,7 +52,9 @@ class Installed:
         self.store = store
         self.helm = Helm(folder, cluster.kubeconfig())
         # The same section for propeller and our server, because either may create the pod.
-        self.platform = {"default-env-vars": [{name: said} for name, said in store.of_pods(GATEWAY).items()]}
+        self.platform = {
+            "default-env-vars": [{name: value} for name, value in store.of_pods(GATEWAY).items()]
+        }
         self._values: Mapping[str, Any] = {
             "outputPrefixes": [f"{store.uri}/"],
             "extraEnvFrom": [{"secretRef": {"name": SECRET}}],
@@ -71,11 +73,11 @@ class Installed:
         if self.exists():
             self.remove()
 
-    def secret(self, name: str, said: Mapping[str, str], kind: str = "Opaque") -> None:
+    def secret(self, name: str, content: Mapping[str, str], kind: str = "Opaque") -> None:
         """Create a Secret in the namespace of the release."""
         metadata = {"name": name, "namespace": NAMESPACE}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
-        self.cluster.admin.apply({**secret, "stringData": dict(said)})
+        self.cluster.admin.apply({**secret, "stringData": dict(content)})
 
     def exists(self) -> bool:
         return RELEASE in self.helm.run("list", "--namespace", NAMESPACE, "--short").split()
@@ -124,9 +126,9 @@ def propeller(installed: Installed) -> Iterator[RealPropeller]:
     folder = installed.cluster.shared / "installed"
     folder.mkdir()
     with installed.endpoint(folder) as endpoint:
-        said = yaml.safe_load((CHART / "files/connector.yaml").read_text())
-        said["defaultConnector"]["endpoint"] = endpoint
-        plugins = {"connector-service": said, "k8s": installed.platform}
+        connector = yaml.safe_load((CHART / "files/connector.yaml").read_text())
+        connector["defaultConnector"]["endpoint"] = endpoint
+        plugins = {"connector-service": connector, "k8s": installed.platform}
         options = PropellerOptions(connector=endpoint, plugins=plugins, store=installed.store)
         with RealPropeller(installed.cluster.plane, folder, options) as propeller:
             yield propeller
@@ -209,15 +211,15 @@ def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: 
         get = channel.unary_unary(flyte + "GetTask")
         for namespace in ("kube-system", "default", NAMESPACE):
             meta = admin.CreateTaskResponse.FromString(create(creation(namespace), timeout=60)).resource_meta
-            told = get(admin.GetTaskRequest(resource_meta=meta).SerializeToString(), timeout=60)
-            assert admin.GetTaskResponse.FromString(told).resource.phase == TaskExecution.FAILED
+            response = get(admin.GetTaskRequest(resource_meta=meta).SerializeToString(), timeout=60)
+            assert admin.GetTaskResponse.FromString(response).resource.phase == TaskExecution.FAILED
             assert installed.cluster.admin.items(jobs(namespace)) == []
 
 
 def creation(namespace: str) -> bytes:
     """Return the request to create a task of the project of this namespace, if there is one."""
     identity = {"project": "flytesnacks", "domain": "development", "name": "f1"}
-    said = {
+    request = {
         "template": {
             "type": "pytorch",
             "taskTypeVersion": 1,
@@ -230,7 +232,7 @@ def creation(namespace: str) -> bytes:
             "namespace": namespace,
         },
     }
-    return ParseDict(said, admin.CreateTaskRequest()).SerializeToString()
+    return ParseDict(request, admin.CreateTaskRequest()).SerializeToString()
 
 
 def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
@@ -254,8 +256,8 @@ def test_helm_test_runs_the_doctor_without_findings(installed: Installed) -> Non
 def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     installed: Installed, propeller: RealPropeller
 ) -> None:
-    told = installed.cluster.shared / "upgraded"
-    execution = propeller.start(workflows.reduces_until, told=str(told))
+    stop_file = installed.cluster.shared / "upgraded"
+    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     before = job_pods(installed.cluster, execution), {each["metadata"]["uid"] for each in installed.servers()}
 
@@ -267,7 +269,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     assert not before[1] & {each["metadata"]["uid"] for each in installed.servers()}
 
     assert job_pods(installed.cluster, execution) == before[0]
-    told.touch()
+    stop_file.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.attempts(execution) == 1
@@ -284,8 +286,8 @@ def certified(installed: Installed) -> Installed:
     authority = installed.cluster.authority
     pair = authority.server("connector", (HOST,))
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
-    said = {name: file.read_text() for name, file in files.items()}
-    installed.secret("tls", said, "kubernetes.io/tls")
+    texts = {name: file.read_text() for name, file in files.items()}
+    installed.secret("tls", texts, "kubernetes.io/tls")
     return installed
 
 

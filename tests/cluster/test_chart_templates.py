@@ -95,8 +95,8 @@ def helm(programs: None, tmp_path: Path) -> Helm:
 
 
 def values(case: str) -> Mapping[str, Any]:
-    said: Mapping[str, Any] = yaml.safe_load((HERE / case / "values.yaml").read_text())
-    return said
+    content: Mapping[str, Any] = yaml.safe_load((HERE / case / "values.yaml").read_text())
+    return content
 
 
 def index_by_name(objects: Any) -> dict[str, Manifest]:
@@ -149,24 +149,26 @@ def test_server_accepts_the_rendered_settings(case: str, helm: Helm, tmp_path: P
     )
     file = tmp_path / "settings.yaml"
     file.write_text(settings["data"]["settings.yaml"])
-    told = serve_settings.read_configuration(str(file), {})
-    said = told.server.settings
-    assert said.cluster is ClusterKind.KUBERNETES
+    configuration = serve_settings.read_configuration(str(file), {})
+    server_settings = configuration.server.settings
+    assert server_settings.cluster is ClusterKind.KUBERNETES
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace >= said.drain_timeout.total_seconds() + 10
+    assert grace >= server_settings.drain_timeout.total_seconds() + 10
     ports = {
         each["name"]: each["containerPort"]
         for each in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
     }
-    expected = {"grpc": said.port} | ({"metrics": said.metrics_port} if said.metrics_port else {})
+    expected = {"grpc": server_settings.port} | (
+        {"metrics": server_settings.metrics_port} if server_settings.metrics_port else {}
+    )
     assert ports == expected
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_invalid_values_are_rejected_with_a_message(said: str, helm: Helm) -> None:
+@pytest.mark.parametrize("text", REFUSED)
+def test_invalid_values_are_rejected_with_a_message(text: str, helm: Helm) -> None:
     with pytest.raises(Refused) as refusal:
-        helm.rendered(yaml.safe_load(said))
-    assert REFUSED[said] in str(refusal.value)
+        helm.rendered(yaml.safe_load(text))
+    assert REFUSED[text] in str(refusal.value)
 
 
 def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
@@ -178,32 +180,32 @@ def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
 
 def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the paths of all values, including sections."""
-    for key, said in values.items():
+    for key, value in values.items():
         yield f"{path}{key}"
-        if isinstance(said, Mapping) and key != "resources":
-            yield from paths(said, f"{path}{key}.")
+        if isinstance(value, Mapping) and key != "resources":
+            yield from paths(value, f"{path}{key}.")
 
 
 def test_null_value_is_rejected_or_means_default_or_omission(helm: Helm) -> None:
     plain, differing, refused = helm.rendered({}), set(), dict[str, str]()
     for path in paths(yaml.safe_load((CHART / "values.yaml").read_text())):
-        said: Any = None
+        changed: Any = None
         for key in reversed(path.split(".")):
-            said = {key: said}
+            changed = {key: changed}
         try:
-            if helm.rendered(said) != plain:
+            if helm.rendered(changed) != plain:
                 differing.add(path)
         except Refused as refusal:
             refused[path] = str(refusal)
     demands = {path: f"missing property '{path.rpartition('.')[2]}'" for path in refused}
-    assert {path: said for path, said in refused.items() if demands[path] not in said} == {}
+    assert {path: message for path, message in refused.items() if demands[path] not in message} == {}
     assert {"gang", "image.repository", "rbac.create"} <= {*refused}
     assert differing == LEFT_TO_OTHERS
 
 
 def test_service_name_is_valid_or_the_release_name_is_rejected(helm: Helm) -> None:
-    said = yaml.safe_load_all(helm.run("template", "team.pytorch", CHART, "--namespace", NAMESPACE))
-    services = [each["metadata"]["name"] for each in said if each and each["kind"] == "Service"]
+    documents = yaml.safe_load_all(helm.run("template", "team.pytorch", CHART, "--namespace", NAMESPACE))
+    services = [each["metadata"]["name"] for each in documents if each and each["kind"] == "Service"]
     assert services == [f"team-pytorch-kfpytorch-backend{part}" for part in ("", "-metrics")]
     with pytest.raises(Refused) as refusal:
         helm.run("template", "1st", CHART)
@@ -214,8 +216,8 @@ def test_chart_notes_contain_the_tls_limitations_of_propeller(helm: Helm) -> Non
     plain, encrypted = helm.notes({}), helm.notes({"tls": {"existingSecret": "tls"}})
     closed = helm.notes({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
     authority, between = "authorities of its own system", "neither a certificate nor a token"
-    said = [[words in notes for words in (authority, between)] for notes in (plain, encrypted, closed)]
-    assert said == [[False, False], [True, False], [True, True]]
+    contained = [[words in notes for words in (authority, between)] for notes in (plain, encrypted, closed)]
+    assert contained == [[False, False], [True, False], [True, True]]
 
 
 def test_helm_lint_reports_no_failure(helm: Helm) -> None:

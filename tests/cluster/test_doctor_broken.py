@@ -78,17 +78,19 @@ def test_broken_cluster_has_the_expected_finding(
 ) -> None:
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
     cluster_in_order.namespace(namespace)
-    seen: list[Sequence[Finding]] = []
+    reports: list[Sequence[Finding]] = []
     on = BreakCase(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
     with row.broken(on) as (kubeconfig, request):
 
         def is_found() -> bool:
-            seen[:] = [doctor_runs.findings(kubeconfig, request)]
-            return {each.id for each in seen[0]} == {row.finds}
+            reports[:] = [doctor_runs.findings(kubeconfig, request)]
+            return {each.id for each in reports[0]} == {row.finds}
 
         # Changes in the API server take effect with a short delay.
-        wait_until(is_found, 30, lambda: f"{row.finds} is not all that is found:\n{format_findings(seen[0])}")
-    found = [each for each in seen[0] if each.id == row.finds]
+        wait_until(
+            is_found, 30, lambda: f"{row.finds} is not all that is found:\n{format_findings(reports[0])}"
+        )
+    found = [each for each in reports[0] if each.id == row.finds]
     assert any(row.remedy in each.remedy for each in found), format_findings(found)
 
 
@@ -96,20 +98,20 @@ def permitted(
     plane: ControlPlane, rules: Sequence[Mapping[str, Any]], missing: Sequence[str], present: str
 ) -> Finding:
     """Return the one finding under these rules, once its remedy has the missing rules only."""
-    seen: list[Sequence[Finding]] = []
+    reports: list[Sequence[Finding]] = []
 
     def is_in_force() -> bool:
-        seen[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.build_request(NAMESPACE))]
-        remedies = "".join(each.remedy for each in seen[0])
+        reports[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.build_request(NAMESPACE))]
+        remedies = "".join(each.remedy for each in reports[0])
         return all(each in remedies for each in missing) and present not in remedies
 
     backend.permit(plane, rules)
     try:
-        wait_until(is_in_force, 30, lambda: format_findings(seen[0]))
+        wait_until(is_in_force, 30, lambda: format_findings(reports[0]))
     finally:
         backend.permit(plane)
-    (found,) = seen[0]
-    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), format_findings(seen[0])
+    (found,) = reports[0]
+    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), format_findings(reports[0])
     return found
 
 

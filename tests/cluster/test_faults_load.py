@@ -118,11 +118,11 @@ class LoadTasks:
 
     def is_known(self, attempt: CallerAttempt) -> bool:
         """True if GetTask returns the expected terminal phase. Record a wrong terminal phase."""
-        said = self._caller.get(attempt)
+        response = self._caller.get(attempt)
         end = self.ended.get(attempt.execution)
-        if said.phase in ENDS and said.phase != end:
-            self.wrong.append(f"{attempt.execution} has ended {end}: {said}")
-        return said.phase == end
+        if response.phase in ENDS and response.phase != end:
+            self.wrong.append(f"{attempt.execution} has ended {end}: {response}")
+        return response.phase == end
 
     def _delete(self, attempt: CallerAttempt, _: Random) -> None:
         self._caller.delete(attempt)

@@ -41,18 +41,18 @@ def with_objects(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[No
 
 def until_refused(caller: Caller) -> Said:
     """Wait until the cluster rejects a job, and return the phase and message."""
-    told: list[Said] = []
+    responses: list[Said] = []
 
     def refused() -> bool:
         attempt = caller.create()
         if attempt.job:
             caller.delete(attempt)
             return False
-        told.append(caller.get(attempt))
+        responses.append(caller.get(attempt))
         return True
 
     wait_until(refused, 30, lambda: "it is not refused")
-    return told[0]
+    return responses[0]
 
 
 def until_unavailable(caller: Caller) -> str:
@@ -90,10 +90,10 @@ def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     with with_objects(plane, policy, binding):
-        said = until_refused(caller)
-    assert said.phase == "FAILED"
-    assert said.message.startswith("the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org ")
-    assert said.message.endswith(
+        response = until_refused(caller)
+    assert response.phase == "FAILED"
+    assert response.message.startswith("the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org ")
+    assert response.message.endswith(
         f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: "
         "images come from registry.example.org"
     )
@@ -146,10 +146,10 @@ def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Calle
             lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts"
         )
         wait_until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
-        said = trouble(caller)
-        assert said.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
-        assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in said
-        assert said.endswith(f"limited: {counted}=0; retry")
+        error = trouble(caller)
+        assert error.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
+        assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in error
+        assert error.endswith(f"limited: {counted}=0; retry")
     wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
 
 
@@ -166,9 +166,9 @@ def test_terminating_namespace_error_contains_a_remedy(
     plane.admin.create(kept)
     plane.admin.delete(f"/api/v1/namespaces/{name}")
     with Caller(served.endpoint, tmp_path, name, again=False) as caller:
-        said = until_unavailable(caller)
-        assert f"unable to create new content in namespace {name} because it is being terminated" in said
-        assert "; run it in another project or domain, or after the namespace exists again" in said
+        error = until_unavailable(caller)
+        assert f"unable to create new content in namespace {name} because it is being terminated" in error
+        assert "; run it in another project or domain, or after the namespace exists again" in error
         plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
         wait_until(
             lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"

@@ -51,12 +51,12 @@ def test_control_plane_restart_costs_no_attempt(bare: ControlPlane, caller: Call
     caller.succeeded(ends)
     process = getattr(bare, component)
     process.kill()
-    said = {caller.get(each).phase for each in (lives, ends, goes)}
+    phases = {caller.get(each).phase for each in (lives, ends, goes)}
     caller.delete(goes)  # The deletion is accepted now and performed when the cluster is back.
     late = caller.attempt()
     with pytest.raises(grpc.RpcError) as raised:
         caller.create(late)
-    assert said == {"QUEUED"}
+    assert phases == {"QUEUED"}
     assert code_of(raised.value) in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
     process.start()
     bare.wait()
@@ -147,8 +147,8 @@ def permit_account(plane: ControlPlane) -> None:
     )
 
 
-def _is_known(plane: ControlPlane, said: str) -> bool:
-    answer = plane.admin.request("GET", "/version", headers={"Authorization": f"Bearer {said}"})
+def _is_known(plane: ControlPlane, bearer: str) -> bool:
+    answer = plane.admin.request("GET", "/version", headers={"Authorization": f"Bearer {bearer}"})
     return answer.status_code != 401
 
 

@@ -175,8 +175,8 @@ def test_cancelled_job_ends_and_keeps_its_failed_pods(
         wait_until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
         job.set_pod_status({**build_failed_status(143, "Error"), "reason": "DeadlineExceeded"}, replica)
     wait_until(lambda: "Failed" in conditions(plane, job), 30, lambda: str(conditions(plane, job)))
-    said = fetch_task(caller, job)
-    assert (said.phase, "cancelled by a user" in said.message) == ("FAILED", True), said
+    response = fetch_task(caller, job)
+    assert (response.phase, "cancelled by a user" in response.message) == ("FAILED", True), response
     time.sleep(2)  # The operator would have deleted or replaced the pods by now.
     for replica, pod in before.items():
         found = plane.admin.get(job.pod(replica))
@@ -205,6 +205,6 @@ def test_deleted_job_pods_or_node_are_retryable(
 ) -> None:
     job = running(plane, caller)
     deed(job)
-    said = fetch_task(caller, job)
-    assert said.phase == "RETRYABLE_FAILED", said
-    assert DEEDS[deed] in said.message, said.message
+    response = fetch_task(caller, job)
+    assert response.phase == "RETRYABLE_FAILED", response
+    assert DEEDS[deed] in response.message, response.message

@@ -41,8 +41,8 @@ def test_embedded_operator_reproduces_each_real_history(
     if failed:
         file = Path(tempfile.gettempdir()) / f"kfpytorch-histories-{SEED}.jsonl"
         file.write_text("".join(json.dumps(each) + "\n" for each in failed))
-        told = "\n".join(complaint(each, _observed(each)) for each in failed)
-        pytest.fail(f"{told}\n\nKFPYTORCH_SEED={SEED}\nKFPYTORCH_REPLAY={file}")
+        complaints = "\n".join(complaint(each, _observed(each)) for each in failed)
+        pytest.fail(f"{complaints}\n\nKFPYTORCH_SEED={SEED}\nKFPYTORCH_REPLAY={file}")
 
 
 def _to_play(*, has_restart: bool) -> Sequence[History]:

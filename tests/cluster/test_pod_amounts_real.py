@@ -77,10 +77,10 @@ def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
 
 
 def answer(plane: ControlPlane, manifest: Any) -> str:
-    said = plane.admin.request(
+    response = plane.admin.request(
         "POST", pods(manifest["metadata"]["namespace"]), manifest, params={"dryRun": "All"}
     )
-    return str(said.json().get("message", said.text))
+    return str(response.json().get("message", response.text))
 
 
 def amount(dice: Random, name: str) -> str:
@@ -91,7 +91,7 @@ def amount(dice: Random, name: str) -> str:
     return dice.choice([f"{dice.randint(1, 3_000)}Mi", f"{dice.randint(1, 9)}Gi", "1G", "1500k", "123456789"])
 
 
-def container(dice: Random, number: int, **said: Any) -> Any:
+def container(dice: Random, number: int, **fields: Any) -> Any:
     claim: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
     for name in COUNTED:
         is_device = name == "nvidia.com/gpu"
@@ -105,7 +105,7 @@ def container(dice: Random, number: int, **said: Any) -> Any:
         if how != "limit":
             claim["requests"][name] = other if is_device else one
     resources = {part: amounts for part, amounts in claim.items() if amounts}
-    return {"name": f"c{number}", "image": "i", "resources": resources, **said}
+    return {"name": f"c{number}", "image": "i", "resources": resources, **fields}
 
 
 def spec(dice: Random) -> Any:
@@ -129,10 +129,10 @@ def counted(message: str) -> Mapping[str, int]:
     found = re.search(r"exceeded quota: all, requested: (?P<asked>\S+), used:", message)
     assert found is not None, message
     pairs = (each.split("=") for each in found["asked"].split(","))
-    return {name.removeprefix("requests."): parse(said).nano for name, said in pairs}
+    return {name.removeprefix("requests."): parse(quantity).nano for name, quantity in pairs}
 
 
-def silenced(dice: Random, said: Any) -> Any:
+def silenced(dice: Random, pod_spec: Any) -> Any:
     """Return the pod with CPU, memory or both removed from some containers."""
 
     def without_resources(each: Any) -> Any:
@@ -145,11 +145,11 @@ def silenced(dice: Random, said: Any) -> Any:
 
     places = ("containers", "initContainers")
     less_said = {
-        place: [without_resources(each) for each in said[place]] for place in places if place in said
+        place: [without_resources(each) for each in pod_spec[place]] for place in places if place in pod_spec
     }
     # Defaults for a pod as a whole are set before those of a LimitRange, and would then be too small.
-    whole = {"resources": {"requests": WHOLE}} if "resources" in said else {}
-    return {**said, **less_said, **whole}
+    whole = {"resources": {"requests": WHOLE}} if "resources" in pod_spec else {}
+    return {**pod_spec, **less_said, **whole}
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, LIMITED])
@@ -159,19 +159,19 @@ def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting: ControlP
     # For every second pod, the operator creates a worker with a master.
     made = [(spec(dice), number % 2 == 0) for number in range(PODS)]
     if is_limited:
-        made = [(silenced(dice, said), is_worker) for said, is_worker in made]
+        made = [(silenced(dice, pod_spec), is_worker) for pod_spec, is_worker in made]
 
     def count_request(each: tuple[Any, bool]) -> Mapping[str, int]:
-        said, is_worker = each
+        pod_spec, is_worker = each
         last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
-        begun = [*said.get("initContainers", []), *([last] if is_worker else [])]
-        return counted(answer(counting, pod({**said, "initContainers": begun}, namespace)))
+        begun = [*pod_spec.get("initContainers", []), *([last] if is_worker else [])]
+        return counted(answer(counting, pod({**pod_spec, "initContainers": begun}, namespace)))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(count_request, made))
-    for (said, is_worker), counts in zip(made, answers, strict=True):
+    for (pod_spec, is_worker), counts in zip(made, answers, strict=True):
         roles = [ReplicaRole.MASTER, ReplicaRole.WORKER] if is_worker else [ReplicaRole.WORKER]
         ours = pod_requests.compute_replica_requests(
-            said, ReplicaRole.WORKER, roles, GIVEN if is_limited else pod_requests.NOTHING
+            pod_spec, ReplicaRole.WORKER, roles, GIVEN if is_limited else pod_requests.NOTHING
         )
-        assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, said)
+        assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, pod_spec)

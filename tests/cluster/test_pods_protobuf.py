@@ -27,9 +27,9 @@ ACCEPTED = {"Accept": protobuf_envelope.ACCEPT}
 PARSER = PodDecoder()
 
 
-def container(name: str, state: Any, **said: Any) -> Any:
+def container(name: str, state: Any, **fields: Any) -> Any:
     same = {"image": "train:1", "imageID": "train@1", "ready": False, "restartCount": 0}
-    return {"name": name, "containerID": f"containerd://{name}", "state": state, **same, **said}
+    return {"name": name, "containerID": f"containerd://{name}", "state": state, **same, **fields}
 
 
 STATUS = {
@@ -70,12 +70,12 @@ def with_pod(bare: ControlPlane) -> Iterator[ControlPlane]:
         "containers": [{"name": name, "image": "train:1"} for name in ("pytorch", "waits", "ended")],
     }
     bare.namespace(NAMESPACE)
-    for name, said in ((NAME, meta), ("new", {"labels": labels})):
+    for name, metadata in ((NAME, meta), ("new", {"labels": labels})):
         bare.admin.create(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "namespace": NAMESPACE, **said},
+                "metadata": {"name": name, "namespace": NAMESPACE, **metadata},
                 "spec": spec,
             }
         )
@@ -113,8 +113,8 @@ def in_json(plane: ControlPlane) -> list[Any]:
 
 def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     items, wanted = [*listed(with_pod).items], in_json(with_pod)
-    assert [seen.record for seen in items] == wanted
-    assert [seen.name for seen in items] == [NAME, "new"]
+    assert [item.record for item in items] == wanted
+    assert [item.name for item in items] == [NAME, "new"]
     changes = {change.item.name: change for change in watched(with_pod, "0")}
     assert [changes[pod.name].item for pod in wanted] == items
     assert {change.type for change in changes.values() if change.item.name} == {"ADDED"}
@@ -137,7 +137,7 @@ def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod: ControlPlane)
         content=MAGIC + kind + field(2, BYTES, pod.SerializeToString()),
     ).raise_for_status()
     assert with_pod.admin.items(pods(NAMESPACE))[1]["status"]["message"] == "grü\ufffd\ufffd\ufffd"
-    assert [seen.record for seen in listed(with_pod).items] == in_json(with_pod)
+    assert [item.record for item in listed(with_pod).items] == in_json(with_pod)
 
 
 def test_missing_pod_error_is_decoded_from_protobuf(with_pod: ControlPlane) -> None:

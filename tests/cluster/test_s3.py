@@ -21,7 +21,7 @@ def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("s3")
     with S3(folder, cluster.place) as store:
         # The same section for propeller and our server, because either may create the pod.
-        pods = {"default-env-vars": [{name: said} for name, said in store.of_pods(GATEWAY).items()]}
+        pods = {"default-env-vars": [{name: value} for name, value in store.of_pods(GATEWAY).items()]}
         settings = dumped(pods, folder / "settings.yaml")
         options = {"store": store, "plugins": {"k8s": pods}}
         flags = ("--settings", str(settings), "--output-prefixes", f"{store.uri}/")

@@ -160,11 +160,11 @@ def test_terminal_phase_leaves_no_running_pod(compared: Compared) -> None:
     assert running["one is killed for its memory"] == [1, 0]
 
 
-def creations(told: ComparisonRecord) -> Sequence[int]:
+def creations(record: ComparisonRecord) -> Sequence[int]:
     """Return the status codes of the create requests for its jobs."""
-    return [each.status for each in told.calls if each.verb == "create" and each.resource == "pytorchjobs"]
+    return [each.status for each in record.calls if each.verb == "create" and each.resource == "pytorchjobs"]
 
 
-def ends(told: ComparisonRecord) -> Sequence[str]:
+def ends(record: ComparisonRecord) -> Sequence[str]:
     """Return the terminal phases of its attempts."""
-    return [each for each in told.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]
+    return [each for each in record.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]

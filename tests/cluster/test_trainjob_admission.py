@@ -113,8 +113,8 @@ CUSTOMS = st.builds(build_replicas, REPLICAS, RETRIES) | st.builds(
 
 def build_template(spec: Mapping[str, Any], custom: Mapping[str, Any]) -> TaskTemplate:
     named = {"primary_container_name": spec["containers"][0]["name"]}
-    said = {"type": "pytorch", "taskTypeVersion": 1, "config": named, "custom": custom}
-    return ParseDict({**said, "k8sPod": {"podSpec": spec}}, TaskTemplate())
+    fields = {"type": "pytorch", "taskTypeVersion": 1, "config": named, "custom": custom}
+    return ParseDict({**fields, "k8sPod": {"podSpec": spec}}, TaskTemplate())
 
 
 @pytest.fixture(scope="module")

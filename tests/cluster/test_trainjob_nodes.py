@@ -142,11 +142,13 @@ def test_logs_of_three_nodes_show_six_ranks(
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": 6}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    said = {"namespace": NAMESPACE, "server": str(served.state)}
+    connection = {"namespace": NAMESPACE, "server": str(served.state)}
     ranks = list[int]()
     for node in range(3):
         options = client.LogOptions(node=node)
-        text = "\n".join(line.text for line in client.get_job_logs(job["metadata"]["name"], options, **said))
+        text = "\n".join(
+            line.text for line in client.get_job_logs(job["metadata"]["name"], options, **connection)
+        )
         assert re.findall(r"\bWORLD_SIZE: (\d+)", text) == ["6", "6"], text
         assert sorted(re.findall(r"\bLOCAL_RANK: (\d+)", text)) == ["0", "1"], text
         own = sorted(map(int, re.findall(r"\bRANK: (\d+)", text)))
@@ -164,13 +166,13 @@ def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> Non
 
 
 def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
-    told = shared / "evicted"
-    execution = propeller.start(workflows.reduces_until, told=str(told))
+    stop_file = shared / "evicted"
+    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     first = list_owned(cluster.admin, pods(NAMESPACE), execution)
     evict(cluster, first[-1])
     wait_for_replacements(cluster, execution, {each["metadata"]["uid"] for each in first})
-    told.touch()
+    stop_file.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.attempts(execution) == 1
@@ -179,11 +181,11 @@ def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPrope
 def test_elastic_job_grows_and_survives_a_lost_node(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
-    told = shared / "grown"
-    size = Path(f"{told}.size")
+    stop_file = shared / "grown"
+    size = Path(f"{stop_file}.size")
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
-        execution = propeller.start(workflows.grows_and_shrinks, told=str(told))
+        execution = propeller.start(workflows.grows_and_shrinks, stop_file=str(stop_file))
         wait_for_size(size, 1)
         set_unschedulable(cluster, "node-2", unschedulable=False)
         wait_for_size(size, 2)
@@ -194,7 +196,7 @@ def test_elastic_job_grows_and_survives_a_lost_node(
         set_unschedulable(cluster, "node-2", unschedulable=True)
         evict(cluster, nodes["node-2"])
         wait_for_size(size, 1)
-        told.touch()
+        stop_file.touch()
         found = propeller.wait(execution, 240)
     finally:
         set_unschedulable(cluster, "node-2", unschedulable=False)
@@ -206,9 +208,9 @@ def test_elastic_job_grows_and_survives_a_lost_node(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
-    told = shared / "drained"
-    size = Path(f"{told}.size")
-    execution = propeller.start(workflows.writes_its_size_until, told=str(told))
+    stop_file = shared / "drained"
+    size = Path(f"{stop_file}.size")
+    execution = propeller.start(workflows.writes_its_size_until, stop_file=str(stop_file))
     wait_for_size(size, 2)
     for number in range(ROUNDS):
         node = f"node-{number % 2 + 1}"
@@ -218,7 +220,7 @@ def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealProp
             wait_for_size(size, 2)
             now = list_owned(cluster.admin, pods(NAMESPACE), execution)
             assert {each["spec"]["nodeName"] for each in now} == {f"node-{2 - number % 2}"}
-    told.touch()
+    stop_file.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.attempts(execution) == 1
@@ -234,13 +236,13 @@ def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealProp
 def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
-    told = shared / "slots"
-    size = Path(f"{told}.size")
+    stop_file = shared / "slots"
+    size = Path(f"{stop_file}.size")
     for node, slots in {"node-1": "2", "node-2": "1"}.items():
         cluster.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {workflows.SLOT: slots}}})
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
-        execution = propeller.start(workflows.grows_and_shrinks_by_slots, told=str(told))
+        execution = propeller.start(workflows.grows_and_shrinks_by_slots, stop_file=str(stop_file))
         wait_for_size(size, 2)
         set_unschedulable(cluster, "node-2", unschedulable=False)
         wait_for_size(size, 3)
@@ -248,7 +250,7 @@ def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
         set_unschedulable(cluster, "node-2", unschedulable=False)
     with drained(cluster, "node-2", execution):
         wait_for_size(size, 2)
-        told.touch()
+        stop_file.touch()
         found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": 2}

@@ -189,8 +189,8 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
         assert caller.get(attempt).phase == "RUNNING"
     run_all(plane, caller, attempt)
     set_status(plane, list_pods(plane, attempt)[1], build_ended_status(42))
-    said = wait_for_phase(caller, attempt, ENDS)
-    assert (said.phase, said.message.partition("\n")[0]) == (
+    response = wait_for_phase(caller, attempt, ENDS)
+    assert (response.phase, response.message.partition("\n")[0]) == (
         "FAILED",
         "node-1 failed: exit code 42 (user-error)",
     )

@@ -86,8 +86,8 @@ def reduces(value: int) -> int:
     return all_reduced(value=value)
 
 
-def reduced_until(told: str) -> int:
-    """Run all-reduce steps until the file `told` exists, at least once, and return the number of steps."""
+def reduced_until(stop_file: str) -> int:
+    """Run all-reduce steps, at least one, until the file `stop_file` exists, and return their number."""
     import torch
     import torch.distributed as dist
 
@@ -95,23 +95,23 @@ def reduced_until(told: str) -> int:
     steps = 0
     while True:
         steps += 1
-        over = torch.tensor(int(Path(told).exists()))
+        over = torch.tensor(int(Path(stop_file).exists()))
         dist.all_reduce(over)
         if over.item():
             return steps
         time.sleep(0.2)
 
 
-def written_sizes_until(told: str) -> int:
-    """Run all-reduce steps, and write the world size after each, until the file `told` exists."""
+def written_sizes_until(stop_file: str) -> int:
+    """Run all-reduce steps, and write the world size after each, until the file `stop_file` exists."""
     import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     while True:
-        over = torch.tensor(int(Path(told).exists()))
+        over = torch.tensor(int(Path(stop_file).exists()))
         dist.all_reduce(over)
-        Path(f"{told}.size").write_text(str(dist.get_world_size()))
+        Path(f"{stop_file}.size").write_text(str(dist.get_world_size()))
         if over.item():
             return dist.get_world_size()
         time.sleep(0.2)
@@ -121,13 +121,13 @@ TWO_NODES = {"task_config": Elastic(nnodes=2, nproc_per_node=1), "requests": Res
 
 
 @task(**TWO_NODES, retries=1)
-def all_reduced_until(told: str) -> int:
-    return reduced_until(told)
+def all_reduced_until(stop_file: str) -> int:
+    return reduced_until(stop_file)
 
 
 @workflow
-def reduces_until(told: str) -> int:
-    return all_reduced_until(told=told)
+def reduces_until(stop_file: str) -> int:
+    return all_reduced_until(stop_file=stop_file)
 
 
 @task(
@@ -149,13 +149,13 @@ def reduces_until(told: str) -> int:
         ),
     ),
 )
-def all_reduced_until_on_patient_pods(told: str) -> int:
-    return reduced_until(told)
+def all_reduced_until_on_patient_pods(stop_file: str) -> int:
+    return reduced_until(stop_file)
 
 
 @workflow
-def reduces_until_on_patient_pods(told: str) -> int:
-    return all_reduced_until_on_patient_pods(told=told)
+def reduces_until_on_patient_pods(stop_file: str) -> int:
+    return all_reduced_until_on_patient_pods(stop_file=stop_file)
 
 
 def spread(name: str) -> PodTemplate:
@@ -180,13 +180,13 @@ def spread(name: str) -> PodTemplate:
     requests=Resources(cpu="100m", mem="2Gi"),
     pod_template=spread("sizes"),
 )
-def sizes_until(told: str) -> int:
-    return written_sizes_until(told)
+def sizes_until(stop_file: str) -> int:
+    return written_sizes_until(stop_file)
 
 
 @workflow
-def grows_and_shrinks(told: str) -> int:
-    return sizes_until(told=told)
+def grows_and_shrinks(stop_file: str) -> int:
+    return sizes_until(stop_file=stop_file)
 
 
 SLOT = "example.com/slot"
@@ -211,23 +211,23 @@ SLOT = "example.com/slot"
         ),
     ),
 )
-def sizes_of_slots_until(told: str) -> int:
-    return written_sizes_until(told)
+def sizes_of_slots_until(stop_file: str) -> int:
+    return written_sizes_until(stop_file)
 
 
 @workflow
-def grows_and_shrinks_by_slots(told: str) -> int:
-    return sizes_of_slots_until(told=told)
+def grows_and_shrinks_by_slots(stop_file: str) -> int:
+    return sizes_of_slots_until(stop_file=stop_file)
 
 
 @task(**TWO_NODES)
-def sizes_of_two_nodes_until(told: str) -> int:
-    return written_sizes_until(told)
+def sizes_of_two_nodes_until(stop_file: str) -> int:
+    return written_sizes_until(stop_file)
 
 
 @workflow
-def writes_its_size_until(told: str) -> int:
-    return sizes_of_two_nodes_until(told=told)
+def writes_its_size_until(stop_file: str) -> int:
+    return sizes_of_two_nodes_until(stop_file=stop_file)
 
 
 @task(task_config=Elastic(nnodes=3, nproc_per_node=2), requests=Resources(cpu="100m", mem="1Gi"))

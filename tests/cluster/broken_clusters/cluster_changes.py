@@ -85,9 +85,9 @@ def _behind(on: "BreakCase", change: Callable[[Proxy], None]) -> Iterator[Mappin
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
 
 
-def version(said: str) -> Around:
+def version(git_version: str) -> Around:
     def answer(asked: ProxiedRequest) -> ProxyFault | None:
-        body = json.dumps({"gitVersion": said}).encode()
+        body = json.dumps({"gitVersion": git_version}).encode()
         return ProxyFault(code=200, body=body) if asked.path == "/version" else None
 
     def change(proxy: Proxy) -> None:

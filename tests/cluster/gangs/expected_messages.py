@@ -11,10 +11,10 @@ from typing import Final
 from backend_plugin.core.job_warnings import IN_PART
 
 
-def is_told(said: str, event: str, platform: str) -> bool:
-    """True if `said` matches the expected text of an event on a platform."""
+def is_message_of_event(reported: str, event: str, platform: str) -> bool:
+    """True if `reported` matches the expected text of an event on a platform."""
     parts = expected_message(event, platform).split("…")
-    return re.fullmatch(".*".join(map(re.escape, parts)), said, re.DOTALL) is not None
+    return re.fullmatch(".*".join(map(re.escape, parts)), reported, re.DOTALL) is not None
 
 
 def expected_message(event: str, platform: str) -> str:
@@ -44,7 +44,7 @@ def _inactive(queue: str) -> str:
 
 
 def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
-    said = (
+    message = (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu in the cluster: {asked} requested, "
         f"{free} free"
         "… (0 of 5 replicas ready)\n"
@@ -56,7 +56,7 @@ def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
         " gangs/JOB gets rejected"
         " due to Pod JOB-… is unschedulable even after PostFilter"
     )
-    return {"coscheduling-backend": said, "coscheduling-operator": said}
+    return {"coscheduling-backend": message, "coscheduling-operator": message}
 
 
 def _kueue(lacks: int, asked: int, free: int, queue: str = "team", beside: str = _IN_PART) -> str:
@@ -76,8 +76,8 @@ def _yunikorn(lacks: int, held: int) -> str:
     )
 
 
-def _surplus(said: str) -> str:
-    return f"RUNNING worker-…, worker-… waiting for a node: {said} (3 of 5 replicas ready)\n{_NODES}"
+def _surplus(reason: str) -> str:
+    return f"RUNNING worker-…, worker-… waiting for a node: {reason} (3 of 5 replicas ready)\n{_NODES}"
 
 
 _LACK: Final = "no node of 4 fits: 4 lack nvidia.com/gpu"

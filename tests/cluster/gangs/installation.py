@@ -54,8 +54,8 @@ def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
     }
     kinds = {"MutatingAdmissionPolicy": spec, "MutatingAdmissionPolicyBinding": {"policyName": _CALLED}}
     return [
-        {"apiVersion": _VERSION, "kind": kind, "metadata": {"name": _CALLED}, "spec": said}
-        for kind, said in kinds.items()
+        {"apiVersion": _VERSION, "kind": kind, "metadata": {"name": _CALLED}, "spec": kind_spec}
+        for kind, kind_spec in kinds.items()
     ]
 
 

@@ -125,8 +125,8 @@ def sidecars(scene: Scene) -> None:
     """The placeholders of a gang match its pods, whose native sidecars request more than the trainers."""
     attempt = scene.create(Shape(workers=MEMBERS - 1, gpus=2, sidecar_cpu="3"))
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
-    told = [str(each.get("message", "")) for each in scene.plane.admin.items(EVENTS)]
-    assert not [each for each in told if "not matching placeholder" in each]
+    messages = [str(each.get("message", "")) for each in scene.plane.admin.items(EVENTS)]
+    assert not [each for each in messages if "not matching placeholder" in each]
 
 
 ELASTIC: Final = Shape(
@@ -212,8 +212,8 @@ def preemption(scene: Scene) -> None:
         high = running(scene, asking(priorityClassName=HIGH))
         wait_until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
         scene.hears(low, "preempted")
-        said = scene.until_turned(low, "WaitingForResources")
-        assert said.startswith(("admitted before and", "queue team: admitted before and"))
+        message = scene.until_turned(low, "WaitingForResources")
+        assert message.startswith(("admitted before and", "queue team: admitted before and"))
         scene.served.process.stop()
         scene.served.start()
         scene.hears(low, "preempted")
@@ -310,9 +310,9 @@ def lost_member(scene: Scene) -> None:
     with _cordoned(scene):
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
-        said = scene.until_turned(attempt, "WaitingForResources")
+        message = scene.until_turned(attempt, "WaitingForResources")
         # The event keeps the first message, which may have changed since.
-        assert re.match(r"worker-1 waiting for a node: .+ \(4 of 5 replicas ready", said), said
+        assert re.match(r"worker-1 waiting for a node: .+ \(4 of 5 replicas ready", message), message
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 

@@ -17,7 +17,7 @@ from rig.fake_nodes import RUN
 from rig.process import wait_until
 from rig.yunikorn import APPLICATION, TASK_GROUPS
 
-from gangs.expected_messages import expected_message, is_told
+from gangs.expected_messages import expected_message, is_message_of_event
 from gangs.installation import with_installation
 from gangs.scheduler_clusters import NAMESPACE, Ground, Platform
 
@@ -58,8 +58,8 @@ class Scene:
     @contextlib.contextmanager
     def saying(self, **gang: str) -> Iterator["Scene"]:
         """Yield a scene on the same platform with additional gang settings."""
-        said = replace(self.platform, gang={**self.platform.gang, **gang})
-        with staged(self.ground, said, self.folder / "saying") as scene:
+        platform = replace(self.platform, gang={**self.platform.gang, **gang})
+        with staged(self.ground, platform, self.folder / "saying") as scene:
             yield scene
 
     @contextlib.contextmanager
@@ -192,12 +192,12 @@ class Scene:
         latest: list[str] = []
 
         def heard() -> bool:
-            said = self.caller.get(attempt)
+            response = self.caller.get(attempt)
             # A rejected task has no job.
-            text = f"{said.phase} {said.message}".replace(attempt.job or "JOB", "JOB")
+            text = f"{response.phase} {response.message}".replace(attempt.job or "JOB", "JOB")
             # Reports of a scheduler that are old contain their time.
             latest[:] = [re.sub(r" free at \d\d:\d\d:\d\d UTC", " free", text)]
-            return is_told(latest[0], event, platform)
+            return is_message_of_event(latest[0], event, platform)
 
         expected = expected_message(event, platform)
         wait_until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
@@ -221,8 +221,8 @@ class Scene:
         """Wait for this phase with `part` in the message, and return both."""
 
         def is_reported() -> bool:
-            said = self.caller.get(attempt)
-            return said.phase == phase and part in said.message
+            response = self.caller.get(attempt)
+            return response.phase == phase and part in response.message
 
         wait_until(is_reported, 60, lambda: f"{self.caller.get(attempt)} instead of {phase} {part}")
         return self.caller.get(attempt)
@@ -275,10 +275,10 @@ def _holds_a_place(pod: Mapping[str, Any]) -> bool:
     return _PLACEHOLDER in pod["metadata"].get("annotations", {})
 
 
-def template(said: Mapping[str, Any], *, gated: bool = False) -> Mapping[str, Any]:
+def template(fields: Mapping[str, Any], *, gated: bool = False) -> Mapping[str, Any]:
     """Return the `custom` field for a pod template of both roles."""
-    spec: dict[str, Any] = {"containers": [], **said.get("spec", {})}
+    spec: dict[str, Any] = {"containers": [], **fields.get("spec", {})}
     if gated:
         spec["schedulingGates"] = [{"name": _GATE}]
-    role = {"podTemplate": {**said, "spec": spec}}
+    role = {"podTemplate": {**fields, "spec": spec}}
     return {"kfpytorch": {"master": role, "worker": role}}

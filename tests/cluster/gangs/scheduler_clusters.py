@@ -58,8 +58,8 @@ class Platform:
         """The name of the platform in the table of messages."""
         if self.like:
             return self.like
-        said = [self.gang[key] for key in ("scheduler", "pod-groups-by") if key in self.gang]
-        return "-".join([*said, "kueue"] if "local-queue" in self.gang else said) or "none"
+        parts = [self.gang[key] for key in ("scheduler", "pod-groups-by") if key in self.gang]
+        return "-".join([*parts, "kueue"] if "local-queue" in self.gang else parts) or "none"
 
 
 PLATFORMS: Final[Mapping[str, Platform]] = {

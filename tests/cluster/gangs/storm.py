@@ -149,7 +149,7 @@ class Storm:
         self._await_empty()
         for claim in self.claims:
             self._compare(claim)
-        return [f"{kind}: {said}" for kind, said in self.violations.items()]
+        return [f"{kind}: {text}" for kind, text in self.violations.items()]
 
     # ---- jobs
 
@@ -213,21 +213,23 @@ class Storm:
             self._check_placed(job, now)
 
     def _observe(self, job: Job) -> None:
-        said = self.scene.caller.get(job.attempt)
+        response = self.scene.caller.get(job.attempt)
         before = job.phases[-1] if job.phases else ""
-        job.message = said.message
-        if said.phase != before:
-            job.phases.append(said.phase)
-        if said.phase == "RUNNING":
+        job.message = response.message
+        if response.phase != before:
+            job.phases.append(response.phase)
+        if response.phase == "RUNNING":
             job.running = job.running or time.time()
-        if said.phase in _OVER:
+        if response.phase in _OVER:
             job.ended = time.time()
-            if said.phase != job.end and _GIVEN_UP not in said.message:
-                self._report("unexpected end", job, f"{said.phase} instead of {job.end}: {said.message}")
-        if before in _STEPS and said.phase != before and _is_step_back(before, said.phase):
-            self._report("step back", job, f"{before} to {said.phase}: {said.message}")
-        if said.phase == "WAITING_FOR_RESOURCES":
-            self.claims.append(Claim(job=job, at=time.time(), message=said.message))
+            if response.phase != job.end and _GIVEN_UP not in response.message:
+                self._report(
+                    "unexpected end", job, f"{response.phase} instead of {job.end}: {response.message}"
+                )
+        if before in _STEPS and response.phase != before and _is_step_back(before, response.phase):
+            self._report("step back", job, f"{before} to {response.phase}: {response.message}")
+        if response.phase == "WAITING_FOR_RESOURCES":
+            self.claims.append(Claim(job=job, at=time.time(), message=response.message))
 
     def _watch(self, path: str, objects: dict[str, Any]) -> None:
         """Record every change of the objects, because resources may be free for less than one poll."""
@@ -290,22 +292,22 @@ class Storm:
         except AssertionError:
             self.violations["left at the end"] = ", ".join(left)
 
-    def _report(self, kind: str, job: Job, said: str) -> None:
+    def _report(self, kind: str, job: Job, description: str) -> None:
         shape = f"{job.fewest}:{job.replicas} replicas of {job.gpus} GPUs, to be {job.end}"
         self.violations.setdefault(
-            kind, f"{job.attempt.job} ({shape}; {', '.join(job.phases)}): {said}\n{job.message}"
+            kind, f"{job.attempt.job} ({shape}; {', '.join(job.phases)}): {description}\n{job.message}"
         )
 
     # ---- numbers
 
     def _compare(self, claim: Claim) -> None:
         """Compare the numbers of one message with the observed state."""
-        job, said = claim.job, claim.message
-        if _NEVER in said:
-            self._report("never", job, said)
-        for found in _AMOUNTS.finditer(said):
+        job, message = claim.job, claim.message
+        if _NEVER in message:
+            self._report("never", job, message)
+        for found in _AMOUNTS.finditer(message):
             self._compare_amounts(claim, found)
-        for found in _NODE_COUNTS.finditer(said):
+        for found in _NODE_COUNTS.finditer(message):
             lacking = [
                 sum(free < job.gpus for free in each.free)
                 for each in self._between(claim.at - _REPORT_AGE, claim.at + _SKEW)
@@ -323,15 +325,15 @@ class Storm:
         if found["at"]:
             at = _parse_time(found["at"], claim.at)
             first, last = at - _SKEW, at + _SKEW
-        seen = [*self._between(first, last)]
+        snapshots = [*self._between(first, last)]
         if found["held"]:
             self._check(
-                claim, "held", int(found["held"]), [each.held.get(job.attempt.job, 0) for each in seen]
+                claim, "held", int(found["held"]), [each.held.get(job.attempt.job, 0) for each in snapshots]
             )
         if found["free"]:
             free = int(found["free"])
             self._check(claim, "sum", lacks + free + int(found["held"] or 0), [asked])
-            amounts = [each.quota if is_queue and self.counts_all else sum(each.free) for each in seen]
+            amounts = [each.quota if is_queue and self.counts_all else sum(each.free) for each in snapshots]
             self._check(claim, "free", free, amounts)
 
     def _between(self, first: float, last: float) -> Iterator[Snapshot]:
@@ -340,11 +342,11 @@ class Storm:
         yield from before[-1:]
         yield from (each for each in self.history if first <= each.at <= last)
 
-    def _check(self, claim: Claim, what: str, said: int, seen: Sequence[int]) -> None:
+    def _check(self, claim: Claim, what: str, reported: int, observed: Sequence[int]) -> None:
         self.compared[what] += 1
-        if not min(seen) <= said <= max(seen):
+        if not min(observed) <= reported <= max(observed):
             self.compared[f"wrong {what}"] += 1
-            where = f"{said} is not in {min(seen)} to {max(seen)}"
+            where = f"{reported} is not in {min(observed)} to {max(observed)}"
             self._report(f"number of {what}", claim.job, f"{where}\n{claim.message}")
 
 

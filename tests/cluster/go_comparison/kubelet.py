@@ -30,7 +30,7 @@ _PATIENCE: Final = 120
 
 def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
     """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
-    seen: set[str] = set()
+    started: set[str] = set()
     with ThreadPoolExecutor() as pool:
         acting: list[Future[None]] = []
 
@@ -38,8 +38,8 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
             for run in runs:
                 for pod in run.pods():
                     role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
-                    if uid not in seen and pod["spec"].get("nodeName"):
-                        seen.add(uid)
+                    if uid not in started and pod["spec"].get("nodeName"):
+                        started.add(uid)
                         acting.append(pool.submit(acts[role], run.side.plane.admin, pod))
             return is_enough()
 
@@ -137,7 +137,7 @@ def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
 
 def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
     container = pod["spec"]["containers"][0]
-    told = {
+    container_status = {
         "name": container["name"],
         "image": container["image"],
         "imageID": "",
@@ -150,7 +150,7 @@ def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
     answer = api.request(
         "PATCH",
         f"{path}/status",
-        {"status": {**status, "containerStatuses": [told]}},
+        {"status": {**status, "containerStatuses": [container_status]}},
         headers={"Content-Type": "application/merge-patch+json"},
     )
     # The pod may have been deleted with its job.

@@ -38,8 +38,8 @@ class ComparisonRecord:
     @property
     def message(self) -> str:
         """The message of the last event that has one."""
-        said = [each.message or each.reason for each in self.shown]
-        return next((each for each in reversed(said) if each), "")
+        texts = [each.message or each.reason for each in self.shown]
+        return next((each for each in reversed(texts) if each), "")
 
     @property
     def took(self) -> float | None:

@@ -36,14 +36,14 @@ def _words(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> It
         yield "| " + " | ".join([what, *map(_format_record, pair)]) + " |"
 
 
-def _format_record(told: ComparisonRecord) -> str:
+def _format_record(record: ComparisonRecord) -> str:
     """Return the phases with their times and messages."""
     # Every task has these phases.
-    news = [each for each in told.shown if each.phase not in _NOT_TOLD]
+    news = [each for each in record.shown if each.phase not in _NOT_TOLD]
     cells = []
     for each in news:
         text = _shortened(each.message or each.reason)
-        cells.append(f"{each.phase}, {each.at - told.created:.0f} s" + (text and f": {text}"))
+        cells.append(f"{each.phase}, {each.at - record.created:.0f} s" + (text and f": {text}"))
     return "<br>".join(cells) or "nothing"
 
 
@@ -74,10 +74,10 @@ def _figures(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> 
         yield "| " + " | ".join([what, *cells]) + " |"
 
 
-def _seconds(told: ComparisonRecord) -> str:
-    if told.took is not None:
-        return f"{told.took:.1f} s"
-    return "none" if told.gone_after is None else f"none (gone {told.gone_after:.1f} s after the abort)"
+def _seconds(record: ComparisonRecord) -> str:
+    if record.took is not None:
+        return f"{record.took:.1f} s"
+    return "none" if record.gone_after is None else f"none (gone {record.gone_after:.1f} s after the abort)"
 
 
 def _ratio(theirs: float | None, ours: float | None) -> str:

@@ -79,9 +79,9 @@ class Api:
         except httpx.HTTPError:
             return False
 
-    def request(self, method: str, path: str, body: Manifest | None = None, **said: Any) -> httpx.Response:
+    def request(self, method: str, path: str, body: Manifest | None = None, **options: Any) -> httpx.Response:
         """Send a request and return the response, with any status."""
-        return self._client.request(method, path, json=body, **said)
+        return self._client.request(method, path, json=body, **options)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object and return it. Fails the test if the API server rejects it."""
@@ -139,8 +139,8 @@ class Api:
     @staticmethod
     def _decode(answer: httpx.Response) -> Manifest:
         assert answer.is_success, f"{answer.request.method} {answer.request.url}: {answer.text}"
-        told: Manifest = answer.json()
-        return told
+        content: Manifest = answer.json()
+        return content
 
 
 def manifests(file: Path) -> Sequence[Manifest]:

@@ -69,14 +69,14 @@ class Backend:
             command += ["--settings", file]
         keys = folder / "signing.keys"
         keys.write_bytes(SIGNING.keys[0])
-        seen = {
+        variables = {
             **environment(),
             # The namespaces of these tests have the names of tests, not of a project and domain.
             "KFPYTORCH_NAMESPACE_TEMPLATE": "*",
             "KFPYTORCH_SIGNING_KEYS_FILE": str(keys),
             **(known or {}),
         }
-        self.process = Process(command, folder / "backend.log", environment=seen, directory=folder)
+        self.process = Process(command, folder / "backend.log", environment=variables, directory=folder)
 
     def __enter__(self) -> "Backend":
         with contextlib.ExitStack() as undo:
@@ -105,7 +105,7 @@ class Backend:
 
 def environment() -> Mapping[str, str]:
     """Return the environment of this process without the variables that a server would read."""
-    return {name: said for name, said in os.environ.items() if not name.startswith("KFPYTORCH_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
 
 
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:

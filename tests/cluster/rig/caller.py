@@ -141,7 +141,7 @@ def _template(shape: Shape) -> TaskTemplate:
     }
     if shape.run_policy:
         custom["runPolicy"] = dict(shape.run_policy)
-    said = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom}
+    fields = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom}
     runs: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
     if shape.sidecar_cpu or shape.init_cpu:
         limits = {"nvidia.com/gpu": str(shape.gpus), "cpu": "1", "memory": "1Gi"}
@@ -149,16 +149,16 @@ def _template(shape: Shape) -> TaskTemplate:
         spec = {
             "containers": [{**runs, "name": "main", "resources": {"limits": limits}}],
             "initContainers": [
-                {"name": name, "image": "image:1", "resources": {"requests": {"cpu": cpu}}, **said}
-                for name, (cpu, said) in beside.items()
+                {"name": name, "image": "image:1", "resources": {"requests": {"cpu": cpu}}, **fields}
+                for name, (cpu, fields) in beside.items()
                 if cpu
             ],
         }
-        said |= {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
-        return ParseDict(said, TaskTemplate())
+        fields |= {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
+        return ParseDict(fields, TaskTemplate())
     if shape.gpus:
         runs["resources"] = {"limits": [{"name": "GPU", "value": str(shape.gpus)}]}
-    return ParseDict({**said, "container": runs}, TaskTemplate())
+    return ParseDict({**fields, "container": runs}, TaskTemplate())
 
 
 def code_of(error: grpc.RpcError) -> str:

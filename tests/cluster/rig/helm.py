@@ -74,16 +74,16 @@ class Helm:
 
     def rendered(self, values: Mapping[str, Any], chart: Path = CHART) -> Sequence[Manifest]:
         """Return all objects of a release of our chart, including hooks."""
-        said = self.run("template", RELEASE, chart, "--namespace", NAMESPACE, *self.values(values))
-        return [_without_chance(each) for each in yaml.safe_load_all(said) if each]
+        output = self.run("template", RELEASE, chart, "--namespace", NAMESPACE, *self.values(values))
+        return [_without_chance(each) for each in yaml.safe_load_all(output) if each]
 
     def notes(self, values: Mapping[str, Any]) -> str:
         """Return the text that the installation of our chart prints."""
         copy = self._folder / "with-notes"
         shutil.copytree(CHART, copy, dirs_exist_ok=True)
         (copy / "templates" / "notes.yaml").write_text(_NOTES)
-        (said,) = (each["text"] for each in self.rendered(values, copy) if each["kind"] == "Notes")
-        return str(said)
+        (text,) = (each["text"] for each in self.rendered(values, copy) if each["kind"] == "Notes")
+        return str(text)
 
 
 def _without_chance(manifest: Manifest) -> Manifest:

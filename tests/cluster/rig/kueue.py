@@ -117,7 +117,7 @@ def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
     return {kind.split("/")[0] for rule in hook["rules"] for kind in rule["resources"]}
 
 
-def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[str, Any]]:
+def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict[str, Any]]:
     """Return a ClusterQueue with these quotas, and the ResourceFlavor that it uses."""
     flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
@@ -126,7 +126,7 @@ def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[s
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "ClusterQueue",
         "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}, "resourceGroups": [covered], **said},
+        "spec": {"namespaceSelector": {}, "resourceGroups": [covered], **fields},
     }
     return [flavor, queue]
 

@@ -30,12 +30,12 @@ class Place:
 
     def command(self, words: Sequence[str | Path]) -> list[str]:
         """Return the command that runs this one in the place."""
-        said = [str(word) for word in words]
+        command = [str(word) for word in words]
         if not self.is_apart:
-            return said
+            return command
         nsenter = shutil.which("nsenter")
         assert nsenter is not None, "nsenter is not on the PATH"
-        return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *said]
+        return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *command]
 
     def is_ready(self, port: int) -> bool:
         """Return True if the health server of a controller manager reports that the manager is ready."""

@@ -71,9 +71,9 @@ class ProxiedRequest:
 def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> ProxyFault:
     """Return a fault with the Status response of the API server. `Retry_After="1"` sets a header."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
-    said = {name.replace("_", "-"): value for name, value in headers.items()}
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
     return ProxyFault(
-        code=code, headers={"Content-Type": "application/json", **said}, body=json.dumps(body).encode()
+        code=code, headers={"Content-Type": "application/json", **given}, body=json.dumps(body).encode()
     )
 
 
@@ -247,8 +247,8 @@ class Proxy:
         return _TIMES.sub(self._later, body) if self.skew else body
 
     def _later(self, found: "re.Match[bytes]") -> bytes:
-        name, said = found.groups()
-        at = datetime.fromisoformat(said.decode()) + self.skew
+        name, time = found.groups()
+        at = datetime.fromisoformat(time.decode()) + self.skew
         return b'"%s":"%s"' % (name, at.isoformat().replace("+00:00", "Z").encode())
 
 

@@ -70,9 +70,9 @@ class Player:
             return done + _EXPIRES if stage.job is None else math.inf
 
         is_settled = self._settle(before, least)
-        seen = {**observed(self._get_observed(), self.namespace), "at": [begun, done, self._elapsed()]}
-        told = {"refused": self.refused, "missing": self.missing}
-        return {**seen, **{key: value for key, value in told.items() if value}, "settled": is_settled}
+        record = {**observed(self._get_observed(), self.namespace), "at": [begun, done, self._elapsed()]}
+        problems = {"refused": self.refused, "missing": self.missing}
+        return {**record, **{key: value for key, value in problems.items() if value}, "settled": is_settled}
 
     def _settle(self, before: int, least: Callable[[Stage], float]) -> bool:
         """Wait until the namespace is quiet and the time of `least` has come; False in an endless loop."""
@@ -91,11 +91,11 @@ class Player:
         return round(time.monotonic() - self.began, 3)
 
     def _get_observed(self) -> Stage:
-        return self.mirror.seen(self.namespace)
+        return self.mirror.build_stage(self.namespace)
 
     def _do(self, do: Step) -> None:
-        said = {key: value for key, value in do.items() if key != "op"}
-        getattr(self, "_" + do["op"])(**said)
+        arguments = {key: value for key, value in do.items() if key != "op"}
+        getattr(self, "_" + do["op"])(**arguments)
 
     # ---- steps of users and admins
 
@@ -177,34 +177,34 @@ class Player:
     # ---- steps of kubelets
 
     def _pods(self, set: list[Step]) -> None:  # noqa: A002 - the name of the format
-        for said in set:
-            pod = self._get_observed().pods.get(self._name(said["pod"]))
+        for change in set:
+            pod = self._get_observed().pods.get(self._name(change["pod"]))
             if pod is None:
-                self.missing.append(said["pod"])
+                self.missing.append(change["pod"])
             else:
-                self._report(pod, said)
+                self._report(pod, change)
 
-    def _report(self, pod: Step, said: Step) -> None:
+    def _report(self, pod: Step, change: Step) -> None:
         name = pod["metadata"]["name"]
-        is_bound = pod["spec"].get("nodeName") or "unschedulable" in said
+        is_bound = pod["spec"].get("nodeName") or "unschedulable" in change
         if self.history["bound"] and not is_bound:
             metadata, target = {"name": name}, {"kind": "Node", "name": _NODE}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
             self.api.request("POST", pods(self.namespace, name) + "/binding", binding)
-        status = pod_status(pod, said)
+        status = pod_status(pod, change)
         # A merge patch keeps keys that it does not name.
         nothing = dict.fromkeys(("reason", "message", "conditions", *_CONTAINERS))
         path = pods(self.namespace, name) + "/status"
-        self._merge(f"status {said['pod']}", path, {"status": {**nothing, **status}}, missing=said["pod"])
+        self._merge(f"status {change['pod']}", path, {"status": {**nothing, **status}}, missing=change["pod"])
 
     def _dying(self, exit: int) -> None:  # noqa: A002 - the name of the format
         for name, pod in self._get_observed().pods.items():
             if is_terminating(pod):
-                said = {"phase": "Failed" if exit else "Succeeded", "exit": exit}
+                change = {"phase": "Failed" if exit else "Succeeded", "exit": exit}
                 self.api.request(
                     "PATCH",
                     pods(self.namespace, name) + "/status",
-                    {"status": pod_status(pod, said)},
+                    {"status": pod_status(pod, change)},
                     headers={"Content-Type": "application/merge-patch+json"},
                 )
 
@@ -238,10 +238,10 @@ class Player:
         if missing and answer.status_code == httpx.codes.NOT_FOUND:
             self.missing.append(missing)
             return
-        said = answer.json()
-        message = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9443", said["message"])
+        content = answer.json()
+        message = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9443", content["message"])
         self.refused.append(
-            {"what": what, "code": said["code"], "reason": said["reason"], "message": message}
+            {"what": what, "code": content["code"], "reason": content["reason"], "message": message}
         )
 
 

@@ -57,7 +57,7 @@ class Pulse:
 
     def _beat(self) -> None:
         try:
-            self._wait_for(lambda: "beating-master-0" in self._mirror.seen(NAMESPACE).services)
+            self._wait_for(lambda: "beating-master-0" in self._mirror.build_stage(NAMESPACE).services)
             number = 0
             while not self._closing.is_set():
                 number += 1
@@ -70,7 +70,7 @@ class Pulse:
 
     def _once(self, number: str) -> None:
         """Make all three watches of this process and of the operator deliver a change."""
-        before = self._mirror.seen(NAMESPACE).services["beating-master-0"]["metadata"]["uid"]
+        before = self._mirror.build_stage(NAMESPACE).services["beating-master-0"]["metadata"]["uid"]
         marked = {"metadata": {"annotations": {"beat": number}}}
         for path in (pods(NAMESPACE, "beating-master-0"), jobs(NAMESPACE, "beating")):
             # Without the operator, its webhook cannot admit a change of a job.
@@ -78,11 +78,11 @@ class Pulse:
         self._api.delete(_SERVICE)
 
         def is_back() -> bool:
-            seen = self._mirror.seen(NAMESPACE)
-            service = seen.services.get("beating-master-0")
+            stage = self._mirror.build_stage(NAMESPACE)
+            service = stage.services.get("beating-master-0")
             marks = [
                 (each or {}).get("metadata", {}).get("annotations", {}).get("beat")
-                for each in (seen.job, seen.pods.get("beating-master-0"))
+                for each in (stage.job, stage.pods.get("beating-master-0"))
             ]
             return service is not None and service["metadata"]["uid"] != before and marks == [number] * 2
 

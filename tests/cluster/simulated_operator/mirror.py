@@ -102,11 +102,11 @@ class Mirror:
         with self._lock:
             yield self._stages[namespace]
 
-    def seen(self, namespace: str) -> Stage:
+    def build_stage(self, namespace: str) -> Stage:
         """Return a copy of the state of a namespace."""
         with self.stage(namespace) as stage:
             mappings = {name: dict(getattr(stage, name)) for name in ("pods", "services", "incarnations")}
-            return replace(stage, **mappings, times={name: [*seen] for name, seen in stage.times.items()})
+            return replace(stage, **mappings, times={name: [*times] for name, times in stage.times.items()})
 
     def _follow(self, path: str, take: Callable[[Stage, str, Manifest], None]) -> None:
         api = self._plane.api(ADMIN)

@@ -33,8 +33,8 @@ def _status(status: Manifest, stage: Stage, namespace: str) -> Manifest:
             role: {key: each[key] for key in _COUNTS if key in each} for role, each in replicas.items()
         },
         **{
-            name: 1 + seen.index(status[name]) if status.get(name) else None
-            for name, seen in stage.times.items()
+            name: 1 + times.index(status[name]) if status.get(name) else None
+            for name, times in stage.times.items()
         },
     }
 

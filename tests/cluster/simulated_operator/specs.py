@@ -109,7 +109,7 @@ def _template(chance: Random) -> Spec:
 
 
 def _run_policy(chance: Random) -> Spec:
-    said = {
+    fields = {
         "cleanPodPolicy": chance.choice(_CLEAN),
         "backoffLimit": chance.choice((0, 1, 2, 3)) if chance.random() < 0.45 else None,
         "activeDeadlineSeconds": chance.choice(_DEADLINES) if chance.random() < 0.15 else None,
@@ -117,4 +117,4 @@ def _run_policy(chance: Random) -> Spec:
         "suspend": chance.random() < 0.6 if chance.random() < 0.25 else None,
         "schedulingPolicy": {"minAvailable": 1, "queue": "q"} if chance.random() < 0.05 else None,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
