@@ -10,6 +10,7 @@ from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
+from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, Misconfigured, ObjectName
 from backend_plugin.shell.job_deleter import JobDeleter
@@ -26,17 +27,23 @@ class JobCleaner:
         self._deleter = deleter
         self._verdicts = verdicts
 
-    async def clean_up(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform a planned cleanup.
+    def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
+        """Return the operation that performs a planned cleanup; its retries keep a stored verdict."""
+        patch = duties.patch
 
-        Raises:
-            ClusterUnavailable: If a request fails; the rest must be planned again.
-            RequestRejected: If the cluster rejects a change.
-        """
+        async def clean_up() -> None:
+            nonlocal patch
+            if patch is not None:
+                log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
+                await self._verdicts.store(entry.object_name, patch)
+                patch = None  # A second call would count the failure again.
+            await self._end_job(entry, duties)
+
+        return clean_up
+
+    async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
+        """Perform the part of a cleanup that follows the verdict."""
         name = entry.object_name
-        if duties.patch is not None:
-            log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
-            await self._verdicts.store(name, duties.patch)
         if duties.delete:
             log.info(
                 "deleting the job, which failed before it started or is over its time to live",

@@ -348,7 +348,7 @@ class Reconciler:
         if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._orders.submit(
                 ("clean_up", entry.key),
-                lambda: self._cleaner.clean_up(entry, duties),
+                self._cleaner.build_operation(entry, duties),
                 log_fields.build_cached_job_fields(entry),
             )
 

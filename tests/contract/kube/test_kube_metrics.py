@@ -67,6 +67,10 @@ class Scraped:
             value for (name, _), value in self.samples().items() if name == "kfpytorch_job_failures_total"
         )
 
+    def count_retries(self) -> float:
+        """Return the number of failed cleanups, each of which is retried."""
+        return self.value("cluster_errors_total", operation="clean_up", error="ClusterUnavailable")
+
     def has_stored_all(self) -> bool:
         """True if the server has observed the failure, and no verdict is left to store."""
         count = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
@@ -172,6 +176,26 @@ def test_failure_is_counted_once_by_two_servers(world: World) -> None:
         wait_until(each.has_stored_all)
     assert one.failures() + two.failures() == 1
     assert verdict(api)
+
+
+def test_retry_of_a_cleanup_does_not_count_its_failure_again(world: World) -> None:
+    """Neither server can delete the pending pod of the failed job."""
+    api, one, two = world.api, world.one, world.two
+    before, tries = one.failures() + two.failures(), [each.count_retries() for each in (one, two)]
+    api.faults.append(Fault("DELETE", path="/pods/", code=503, times=10**6))
+    api.do(lambda objects: objects.remove((*JOBS, "ns", NAME)))
+    api.do(apply(JOBS, job()))
+    uid = api.do(lambda objects: objects.get((*JOBS, "ns", NAME)))["metadata"]["uid"]
+    owned = pod()
+    owned["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "name": NAME, "uid": uid}]
+    api.do(apply(PODS, owned))
+    api.do(apply(JOBS, job(status=FAILED)))
+    for each, earlier in zip((one, two), tries, strict=True):
+        wait_until(lambda each=each, earlier=earlier: each.count_retries() >= earlier + 1)
+    api.faults.clear()
+    for each in (one, two):
+        wait_until(each.has_stored_all)
+    assert one.failures() + two.failures() == before + 1
 
 
 def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
