@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rig.api import path_of
-from rig.process import wait_until
 from rig.trainer import TrainerCluster
 from trainjob_requests import CHANGES, CREATIONS, NAMESPACE, RUNTIMES, build_objects, change_replicated_job
 
@@ -18,7 +17,8 @@ def test_status_codes_equal_those_of_the_embedded_cluster(trainer_cluster: Train
     trainer_cluster.plane.namespace(NAMESPACE)
     api, (job, runtime) = trainer_cluster.plane.admin, build_objects()
     api.create(runtime)
-    wait_until(lambda: api.request("POST", path_of(job), job).is_success, 10, lambda: "no runtime")
+    # Trainer rejects the job until its cache contains the runtime.
+    trainer_cluster.trainer.wait_until(lambda: api.request("POST", path_of(job), job).is_success)
     path = f"{path_of(job)}/{job['metadata']['name']}"
 
     def list_codes() -> Iterator[tuple[str, int, int]]:

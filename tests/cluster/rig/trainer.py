@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rig.api import Manifest, manifests
+import httpx
+
+from rig.api import Manifest, manifests, path_of
 from rig.certificates import CertificatePair
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
@@ -129,11 +131,22 @@ def start(plane: ControlPlane) -> TrainerCluster:
     Start the scheduler before, because its CRDs of PodGroups make Trainer support gangs.
     """
     serving = plane.authority.server("trainer")
-    return TrainerCluster(
-        plane=plane,
-        jobset=_start(plane, _JOBSET, serving),
-        trainer=_start(plane, _TRAINER, serving),
-    )
+    jobset, trainer = _start(plane, _JOBSET, serving), _start(plane, _TRAINER, serving)
+    # Trainer may report that it is ready before it has registered its webhooks, the one of TrainJobs last.
+    trainer.wait_until(lambda: _is_validated(plane))
+    return TrainerCluster(plane=plane, jobset=jobset, trainer=trainer)
+
+
+def _is_validated(plane: ControlPlane) -> bool:
+    """True if Trainer's webhook rejects a TrainJob whose runtime does not exist."""
+    job = {
+        "apiVersion": API_VERSION,
+        "kind": "TrainJob",
+        "metadata": {"name": "validated"},
+        "spec": {"runtimeRef": {"name": "absent"}},
+    }
+    answer = plane.admin.request("POST", path_of(job), job, params={"dryRun": "All"})
+    return answer.status_code == httpx.codes.FORBIDDEN
 
 
 def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> Process:
