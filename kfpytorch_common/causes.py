@@ -355,6 +355,6 @@ def get_remedy(failure: Failure) -> str:
     if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_get_evidence(failure)):
         return _SAME_COLLECTIVES
     for message, remedy in _NCCL_REMEDIES.items():
-        if message in failure.message:
+        if message in _get_evidence(failure):
             return remedy
     return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

@@ -9,7 +9,6 @@ import contextlib
 import gc
 import importlib
 import os
-import select
 import selectors
 import shutil
 import signal
@@ -125,13 +124,12 @@ class _Server:
     def register_remaining_scratch(self) -> None:
         """Register directories from requests that a killed caller sent and that were not handled."""
         for client in self._clients:  # A request to connect appends to the list.
-            while select.select([client.sock], [], [], 0)[0]:
-                received = messages.receive(client.sock)
-                if received is None:
-                    break
-                message, fds = received
-                if message["op"] in {"connect", "scratch", "keep"}:
-                    self._requests(client, message, fds)[message["op"]]()
+            client.sock.settimeout(0)  # The last request may be incomplete.
+            with contextlib.suppress(BlockingIOError):
+                while received := messages.receive(client.sock):
+                    message, fds = received
+                    if message["op"] in {"connect", "scratch", "keep"}:
+                        self._requests(client, message, fds)[message["op"]]()
 
     def close_clients(self) -> None:
         for client in list(self._clients):
