@@ -161,6 +161,7 @@ def test_decoded_pod_equals_that_of_the_core(manifest):
 @example({"metadata": {"ownerReferences": [{"name": "f1"}]}})
 @example({"metadata": {}, "spec": {"elasticPolicy": {"rdzvBackend": "c10d"}}})
 @example({"metadata": {}, "spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}})
+@example({"metadata": {"name": "x"}, "spec": {"runPolicy": {"suspend": True}}})
 def test_decoded_job_equals_that_of_the_core(manifest):
     assert parsed(Job, manifest) == read_named(read_job, manifest)
 

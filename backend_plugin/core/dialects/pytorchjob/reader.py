@@ -40,6 +40,7 @@ class _RunPolicy(TypedDict, total=False):
     cleanPodPolicy: Any
     ttlSecondsAfterFinished: Any
     activeDeadlineSeconds: Any
+    suspend: Any
 
 
 class _JobSpec(TypedDict, total=False):
