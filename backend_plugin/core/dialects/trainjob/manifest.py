@@ -4,8 +4,11 @@ The runtime has no policy of a framework, because such a policy reserves variabl
 No object has a deadline or a time to live: Trainer 2.3 starts a failed job again when its JobSet is gone.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+import msgspec
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
@@ -29,7 +32,7 @@ from backend_plugin.core.dialects.trainjob.resource import (
     find_trainer,
     with_installer,
 )
-from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -155,7 +158,26 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
             },
         },
     }
-    return (require_storable(runtime),)
+    return (_require_no_controls(require_storable(runtime)),)
+
+
+# Trainer stores the runtime as YAML, and its library accepts these characters only as escapes.
+_CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
+
+
+def _require_no_controls(runtime: Manifest) -> Manifest:
+    text = msgspec.json.encode(runtime).decode()
+    found = _CONTROLS.search(text)
+    if found is None:
+        return runtime
+    raise InvalidTask(
+        Problem(
+            field="template",
+            value=ascii(text[max(0, found.start() - 20) : found.end() + 20]),
+            message=f"contains U+{ord(found[0]):04X}, a character that Kubeflow Trainer cannot store",
+            remedy="remove it from the args, variables, labels and annotations of the task",
+        )
+    )
 
 
 def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:

@@ -303,3 +303,24 @@ def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(
     assert problem.remedy == f"write at least {nodes}"
     (group,) = plan_gang(nodes).companions("u")
     assert group["spec"]["minMember"] == nodes
+
+
+@pytest.mark.parametrize("code", [0x7F, 0x80, 0x84, 0x86, 0x9F, 0xFFFE, 0xFFFF])
+def test_character_that_yaml_cannot_contain_is_rejected(code: int) -> None:
+    with pytest.raises(InvalidTask) as rejected:
+        plan_with_variable(f"a{chr(code)}b")
+    (problem,) = rejected.value.problems
+    assert f"U+{code:04X}" in problem.message
+    assert (problem.value.isascii(), problem.value.isprintable()) == (True, True)
+
+
+def test_other_characters_are_kept() -> None:
+    text = "\t\n\r\x1b \x85\xa0Grüße\ud7ff\ue000\ufffd\u2028\U0001f600"
+    assert plan_with_variable(text)["TEXT"] == text
+
+
+def plan_with_variable(text: str) -> dict[str, Any]:
+    """Return the environment of a node whose task sets a variable."""
+    container = {"name": "primary", "env": [{"name": "TEXT", "value": text}]}
+    template = {"podTemplate": {"spec": {"containers": [container]}}}
+    return get_environment({**REPLICAS, "kfpytorch": {"master": template, "worker": template}})
