@@ -345,16 +345,16 @@ _UNEXPLAINED: Final = (
 
 def get_remedy(failure: Failure) -> str:
     """Return a sentence on what to do, or an empty string."""
-    cause = classify(failure)
-    if cause is Cause.OOM_HOST and _is_refused_memory(_get_evidence(failure)):
+    cause, evidence = classify(failure), _get_evidence(failure)
+    if cause is Cause.OOM_HOST and _is_refused_memory(evidence):
         return _REFUSED  # The process was not killed.
     if cause is not Cause.USER_ERROR:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
-    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_get_evidence(failure)):
+    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
         return _SAME_COLLECTIVES
     for message, remedy in _NCCL_REMEDIES.items():
-        if message in _get_evidence(failure):
+        if message in evidence:
             return remedy
     return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

@@ -129,7 +129,7 @@ class _Server:
                 while received := messages.receive(client.sock):
                     message, fds = received
                     if message["op"] in {"connect", "scratch", "keep"}:
-                        self._requests(client, message, fds)[message["op"]]()
+                        self._build_handlers(client, message, fds)[message["op"]]()
 
     def close_clients(self) -> None:
         for client in list(self._clients):
@@ -146,12 +146,13 @@ class _Server:
         message, fds = received
         if message["op"] == "stop":
             return False
-        self._requests(client, message, fds)[message["op"]]()
+        self._build_handlers(client, message, fds)[message["op"]]()
         return True
 
-    def _requests(
+    def _build_handlers(
         self, client: _Client, message: messages.Message, fds: list[int]
     ) -> Mapping[str, Callable[[], object]]:
+        """Return the handler of each kind of request."""
         return {
             "start": lambda: self._start_child(client, message, fds),
             "kill": lambda: self._send_signal(os.killpg, client, message),

@@ -166,6 +166,7 @@ _CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
 
 
 def _require_no_controls(runtime: Manifest) -> Manifest:
+    """Return the runtime, or raise `InvalidTask` if it contains a character that YAML does not allow."""
     text = msgspec.json.encode(runtime).decode()
     found = _CONTROLS.search(text)
     if found is None:
