@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import os
 import sys
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function in a new event loop."""
+    """Run a test that is a coroutine function in a new event loop, and enter its asynchronous fixtures."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+
+    async def run() -> None:
+        values = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+        async with AsyncExitStack() as stack:
+            for name, value in values.items():
+                if isinstance(value, AbstractAsyncContextManager):
+                    values[name] = await stack.enter_async_context(value)
+            await pyfuncitem.obj(**values)
+
+    asyncio.run(run())
     return True

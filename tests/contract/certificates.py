@@ -26,9 +26,7 @@ class Authority:
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         key.write_bytes(
             secret.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
 

@@ -12,7 +12,8 @@ from typing import Any
 import click
 import grpc
 import pytest
-from stories import name_of, pod, ready_server, status
+from serving import Served
+from stories import name_of, pod, status
 
 from backend_plugin.cli import command_errors, describe, json_lines, tables
 from backend_plugin.core import printable
@@ -35,22 +36,21 @@ def restored() -> Iterator[None]:
     logging.captureWarnings(capture=False)
 
 
-async def test_task_message_contains_no_control_characters(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        failed = pod(name_of(meta), "worker-0", "Failed")
-        failed["status"]["containerStatuses"] = [
-            {
-                "name": "pytorch",
-                "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": f"no data {EVIL}"}},
-            }
-        ]
-        served.cluster.apply(failed)
-        served.cluster.status(name_of(meta), status("Failed"))
-        while not (message := (await served.get(meta)).message).count("no data"):
-            await asyncio.sleep(0.01)
-        assert printable.escape(message) == message
-        assert r"\x9b0m \u202egnp.exe" in message
+async def test_task_message_contains_no_control_characters(served: Served) -> None:
+    meta = await served.create()
+    failed = pod(name_of(meta), "worker-0", "Failed")
+    failed["status"]["containerStatuses"] = [
+        {
+            "name": "pytorch",
+            "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": f"no data {EVIL}"}},
+        }
+    ]
+    served.cluster.apply(failed)
+    served.cluster.status(name_of(meta), status("Failed"))
+    while not (message := (await served.get(meta)).message).count("no data"):
+        await asyncio.sleep(0.01)
+    assert printable.escape(message) == message
+    assert r"\x9b0m \u202egnp.exe" in message
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,11 @@ async def test_task_message_contains_no_control_characters(tmp_path: Path) -> No
     [RequestRejected(403, "Forbidden", f"{EVIL} exceeded quota"), ClusterUnavailable(EVIL)],
     ids=["quota", "away"],
 )
-async def test_call_errors_contain_no_control_characters(tmp_path: Path, error: Exception) -> None:
-    async with ready_server(tmp_path) as served:
-        served.cluster.refusal = error
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.create()
-        assert SHOWN in str(caught.value.details())
+async def test_call_errors_contain_no_control_characters(served: Served, error: Exception) -> None:
+    served.cluster.refusal = error
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.create()
+    assert SHOWN in str(caught.value.details())
 
 
 def test_job_event_contains_no_control_characters(tmp_path: Path) -> None:

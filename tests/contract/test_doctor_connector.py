@@ -87,8 +87,7 @@ def test_trusted_certificate_causes_no_tls_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
+    ("content", "why"), [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")]
 )
 def test_unusable_ca_file_is_reported_instead_of_the_server(
     tmp_path: Path, content: str | None, why: str

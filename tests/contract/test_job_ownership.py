@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,32 +10,30 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from msgspec.json import encode
 from serving import NAMESPACE, Served, get_now, metadata, template, wait_until
-from stories import forged, is_phase, name_of, pod, ready_server, status, terminated
+from stories import forged, is_phase, name_of, pod, status, terminated
 
 from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
 
 
-async def test_foreign_job_with_the_same_name_is_kept(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        name = name_of(await served.create())
-        served.cluster.remove("PyTorchJob", NAMESPACE, name)
-        served.cluster.deaf = True
-        foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
-        served.cluster.apply(foreign)
-        resource = await served.get(await served.create())
-        assert f"metadata.name={name}" in resource.message
-        assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
+async def test_foreign_job_with_the_same_name_is_kept(served: Served) -> None:
+    name = name_of(await served.create())
+    served.cluster.remove("PyTorchJob", NAMESPACE, name)
+    served.cluster.deaf = True
+    foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
+    served.cluster.apply(foreign)
+    resource = await served.get(await served.create())
+    assert f"metadata.name={name}" in resource.message
+    assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
 
-async def test_new_attempt_deletes_the_job_of_the_previous_attempt(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        first, other = await served.create(), await served.create(execution="f2")
-        second = await served.create(attempt=1)
-        names = {name_of(second), name_of(other)}
-        await wait_until(lambda: {key[2] for key in served.cluster.objects} == names)
-        assert name_of(first) not in names
+async def test_new_attempt_deletes_the_job_of_the_previous_attempt(served: Served) -> None:
+    first, other = await served.create(), await served.create(execution="f2")
+    second = await served.create(attempt=1)
+    names = {name_of(second), name_of(other)}
+    await wait_until(lambda: {key[2] for key in served.cluster.objects} == names)
+    assert name_of(first) not in names
 
 
 @pytest.mark.parametrize(
@@ -51,26 +48,25 @@ async def test_new_attempt_deletes_the_job_of_the_previous_attempt(tmp_path: Pat
         ({"name": "foreign", "uid": "foreign"}, True),
     ],
 )
-async def test_forged_reference_deletes_no_job(tmp_path: Path, fields: Any, *, away: bool) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
-        served.cluster.apply({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
-        foreign = {"name": "foreign", "namespace": NAMESPACE, "uid": "foreign"}
-        served.cluster.apply({"kind": "PyTorchJob", "metadata": foreign})
-        for entry in served.cache:  # The server requests jobs from the cluster that are not in its cache.
-            served.cache.forget(entry)
-        before = dict(served.cluster.objects)
-        served.cluster.away = away
-        await served.delete(forged(meta, **fields))
-        served.cluster.away = False
-        await wait_until(lambda: len(served.orders) == 0)
-        assert served.cluster.objects == before
-        await served.delete(meta)
-        await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
+async def test_forged_reference_deletes_no_job(served: Served, fields: Any, *, away: bool) -> None:
+    meta = await served.create()
+    mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
+    served.cluster.apply({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
+    foreign = {"name": "foreign", "namespace": NAMESPACE, "uid": "foreign"}
+    served.cluster.apply({"kind": "PyTorchJob", "metadata": foreign})
+    for entry in served.cache:  # The server requests jobs from the cluster that are not in its cache.
+        served.cache.forget(entry)
+    before = dict(served.cluster.objects)
+    served.cluster.away = away
+    await served.delete(forged(meta, **fields))
+    served.cluster.away = False
+    await wait_until(lambda: len(served.orders) == 0)
+    assert served.cluster.objects == before
+    await served.delete(meta)
+    await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
 
 
-async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(tmp_path: Path) -> None:
+async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served: Served) -> None:
     verdict = verdict_annotation.RecordedVerdict(
         reason="OperatorTimeout",
         message="",
@@ -79,62 +75,58 @@ async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(tmp_pat
         at=get_now() - timedelta(hours=2),
     )
 
-    async with ready_server(tmp_path) as served:
-        name = name_of(await served.create())
-        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        annotations = {
-            **stored["metadata"]["annotations"],
-            verdict_annotation.ANNOTATION: encode(verdict).decode(),
-        }
-        given_up = {**stored["metadata"], "annotations": annotations}
-        served.cluster.apply({**stored, "metadata": {**given_up, "labels": {}}})
-        await wait_until(lambda: "get" in served.cluster.calls)
-        await wait_until(lambda: len(served.orders) == 0)
-        assert "delete" not in served.cluster.calls
-        served.cluster.apply({**stored, "metadata": given_up})
-        await wait_until(lambda: not served.cluster.objects)
+    name = name_of(await served.create())
+    stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+    annotations = {
+        **stored["metadata"]["annotations"],
+        verdict_annotation.ANNOTATION: encode(verdict).decode(),
+    }
+    given_up = {**stored["metadata"], "annotations": annotations}
+    served.cluster.apply({**stored, "metadata": {**given_up, "labels": {}}})
+    await wait_until(lambda: "get" in served.cluster.calls)
+    await wait_until(lambda: len(served.orders) == 0)
+    assert "delete" not in served.cluster.calls
+    served.cluster.apply({**stored, "metadata": given_up})
+    await wait_until(lambda: not served.cluster.objects)
 
 
-async def test_late_create_of_a_superseded_attempt_is_rejected(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        late = await served.create()
-        second = await served.create(attempt=1)
-        await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
-        with pytest.raises(
-            grpc.aio.AioRpcError, match="attempt 0 of f1/n0 is over: attempt 1 has begun"
-        ) as raised:
-            await served.create()
-        assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert {key[2] for key in served.cluster.objects} == {name_of(second)}
-        assert await served.create(attempt=1) == second
-        assert await served.phase(late) != "FAILED"
+async def test_late_create_of_a_superseded_attempt_is_rejected(served: Served) -> None:
+    late = await served.create()
+    second = await served.create(attempt=1)
+    await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+    with pytest.raises(
+        grpc.aio.AioRpcError, match="attempt 0 of f1/n0 is over: attempt 1 has begun"
+    ) as raised:
+        await served.create()
+    assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert {key[2] for key in served.cluster.objects} == {name_of(second)}
+    assert await served.create(attempt=1) == second
+    assert await served.phase(late) != "FAILED"
 
 
-async def test_attempt_of_another_execution_deletes_no_job(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        victim = await served.create()
-        request = admin.CreateTaskRequest(
-            template=template(),
-            output_prefix=served.prefix(4_000_000_000),
-            task_execution_metadata=metadata(4_000_000_000, execution="invented"),
-        )
-        await served.call("CreateTask", request, admin.CreateTaskResponse)
-        await wait_until(lambda: len(served.orders) == 0)
-        assert ("PyTorchJob", NAMESPACE, name_of(victim)) in served.cluster.objects
-        later = await served.create(attempt=1)
-        assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
+async def test_attempt_of_another_execution_deletes_no_job(served: Served) -> None:
+    victim = await served.create()
+    request = admin.CreateTaskRequest(
+        template=template(),
+        output_prefix=served.prefix(4_000_000_000),
+        task_execution_metadata=metadata(4_000_000_000, execution="invented"),
+    )
+    await served.call("CreateTask", request, admin.CreateTaskResponse)
+    await wait_until(lambda: len(served.orders) == 0)
+    assert ("PyTorchJob", NAMESPACE, name_of(victim)) in served.cluster.objects
+    later = await served.create(attempt=1)
+    assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
 
 
-async def test_later_attempt_wins_if_two_are_created_concurrently(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        served.cluster.slow.clear()
-        calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
-        await wait_until(lambda: served.cluster.calls.count("create") == 2)
-        served.cluster.slow.set()
-        done, _ = await asyncio.wait(calls)
-        assert len(done) == 2
-        second = calls[1].result()
-        await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+async def test_later_attempt_wins_if_two_are_created_concurrently(served: Served) -> None:
+    served.cluster.slow.clear()
+    calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
+    await wait_until(lambda: served.cluster.calls.count("create") == 2)
+    served.cluster.slow.set()
+    done, _ = await asyncio.wait(calls)
+    assert len(done) == 2
+    second = calls[1].result()
+    await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
 
 
 async def lines_of(served: Served, meta: bytes) -> list[str]:
@@ -147,66 +139,62 @@ async def lines_of(served: Served, meta: bytes) -> list[str]:
     return [line async for each in answers for line in each.body.results]
 
 
-async def test_pod_without_the_job_as_owner_is_no_replica(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.apply(pod(name, "master-0", "Running"))
-        served.cluster.apply(pod(name, "worker-0", "Running"))
-        of_another = [{"kind": "PyTorchJob", "name": "f1", "uid": "of-another"}]
-        for replica, owners in (("worker-1", of_another), ("worker-2", [])):
-            stranger = pod(name, replica, "Failed", containerStatuses=terminated(1))
-            stranger["metadata"]["ownerReferences"] = owners
-            served.cluster.apply(stranger)
-        served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
-        assert await lines_of(served, meta) == ["worker-0: ours"]
-        served.cluster.status(name, status("Running", "Failed"))
-        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
-        assert "worker-1" not in (await served.get(meta)).message
-        await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
-        await wait_until(lambda: len(served.orders) == 0)
-        strangers = {("Pod", NAMESPACE, f"{name}-worker-{index}") for index in (1, 2)}
-        assert strangers <= served.cluster.objects.keys()
+async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> None:
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.apply(pod(name, "master-0", "Running"))
+    served.cluster.apply(pod(name, "worker-0", "Running"))
+    of_another = [{"kind": "PyTorchJob", "name": "f1", "uid": "of-another"}]
+    for replica, owners in (("worker-1", of_another), ("worker-2", [])):
+        stranger = pod(name, replica, "Failed", containerStatuses=terminated(1))
+        stranger["metadata"]["ownerReferences"] = owners
+        served.cluster.apply(stranger)
+    served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
+    assert await lines_of(served, meta) == ["worker-0: ours"]
+    served.cluster.status(name, status("Running", "Failed"))
+    await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+    assert "worker-1" not in (await served.get(meta)).message
+    await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+    await wait_until(lambda: len(served.orders) == 0)
+    strangers = {("Pod", NAMESPACE, f"{name}-worker-{index}") for index in (1, 2)}
+    assert strangers <= served.cluster.objects.keys()
 
 
-async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        name = name_of(await served.create())
-        served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
-        old = served.cluster.apply(pod(name, "worker-0", "Running"))
-        served.cluster.deaf = True
-        new = served.cluster.apply(pod(name, "worker-0", "Running"))
-        assert new["metadata"]["uid"] != old["metadata"]["uid"]
-        served.cluster.deaf = False
-        served.cluster.status(name, status("Running", "Failed"))
-        await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
-        await wait_until(lambda: len(served.orders) == 0)
-        assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
+async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(served: Served) -> None:
+    name = name_of(await served.create())
+    served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+    old = served.cluster.apply(pod(name, "worker-0", "Running"))
+    served.cluster.deaf = True
+    new = served.cluster.apply(pod(name, "worker-0", "Running"))
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    served.cluster.deaf = False
+    served.cluster.status(name, status("Running", "Failed"))
+    await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+    await wait_until(lambda: len(served.orders) == 0)
+    assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
 
 
-async def test_reference_with_another_output_prefix_gives_no_access(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        of_another = forged(meta, output_prefix="s3://elsewhere")
-        assert await served.phase(of_another) == "FAILED"
-        await served.delete(of_another)
-        assert served.cluster.objects
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await served.get(b"\xff")
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+async def test_reference_with_another_output_prefix_gives_no_access(served: Served) -> None:
+    meta = await served.create()
+    of_another = forged(meta, output_prefix="s3://elsewhere")
+    assert await served.phase(of_another) == "FAILED"
+    await served.delete(of_another)
+    assert served.cluster.objects
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.get(b"\xff")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_outputs_of_another_attempt_do_not_decide_the_phase_of_a_deleted_job(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
-        for entry in served.cache:
-            served.cache.forget(entry)
-        served.leave("outputs.pb", attempt=9)
-        of_another = forged(meta, output_prefix=served.prefix(attempt=9))
-        await wait_until(lambda: is_phase(served, of_another, "SUCCEEDED"))
-        assert await served.phase(meta) == "FAILED"
-        assert "belongs to another attempt" in (await served.get(meta)).message
+async def test_outputs_of_another_attempt_do_not_decide_the_phase_of_a_deleted_job(served: Served) -> None:
+    meta = await served.create()
+    served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
+    for entry in served.cache:
+        served.cache.forget(entry)
+    served.leave("outputs.pb", attempt=9)
+    of_another = forged(meta, output_prefix=served.prefix(attempt=9))
+    await wait_until(lambda: is_phase(served, of_another, "SUCCEEDED"))
+    assert await served.phase(meta) == "FAILED"
+    assert "belongs to another attempt" in (await served.get(meta)).message
 
 
 def signed_by_others(data: bytes) -> bytes:
@@ -219,43 +207,40 @@ def unsigned(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("made", [unsigned, signed_by_others])
 async def test_reference_without_a_valid_signature_is_rejected(
-    tmp_path: Path, made: Callable[[bytes], bytes]
+    served: Served, made: Callable[[bytes], bytes]
 ) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        guessed = made(meta)
-        for call in (served.get, served.delete, lambda data: lines_of(served, data)):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(guessed)
-            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-        assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
+    meta = await served.create()
+    guessed = made(meta)
+    for call in (served.get, served.delete, lambda data: lines_of(served, data)):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(guessed)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
 
 
 @pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
-async def test_reference_outside_the_allowlist_is_rejected(tmp_path: Path, fields: Any) -> None:
-    async with ready_server(tmp_path) as served:
-        elsewhere = forged(await served.create(), **fields)
-        for call in (served.get, lambda data: lines_of(served, data)):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(elsewhere)
-            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+async def test_reference_outside_the_allowlist_is_rejected(served: Served, fields: Any) -> None:
+    elsewhere = forged(await served.create(), **fields)
+    for call in (served.get, lambda data: lines_of(served, data)):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(elsewhere)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_edited_output_prefix_annotation_causes_no_file_read(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        victim, mine = await served.create(), await served.create(execution="f2")
-        served.leave("error.pb", b"not for everybody")
-        name = name_of(mine)
-        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        prefix = {"kfpytorch.flyte.org/output-prefix": served.prefix()}
-        metadata = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **prefix}}
-        served.cluster.apply({**stored, "metadata": metadata, "status": status("Running", "Failed")})
-        entry = served.cache.get((NAMESPACE, name))
-        assert entry is not None
-        await wait_until(lambda: entry.read)
-        assert (entry.error_files, entry.outputs) == ((), None)
-        served.cluster.status(name_of(victim), status("Running", "Failed"))
-        own = served.cache.get((NAMESPACE, name_of(victim)))
-        assert own is not None
-        await wait_until(lambda: own.read)
-        assert own.error_files
+async def test_edited_output_prefix_annotation_causes_no_file_read(served: Served) -> None:
+    victim, mine = await served.create(), await served.create(execution="f2")
+    served.leave("error.pb", b"not for everybody")
+    name = name_of(mine)
+    stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+    prefix = {"kfpytorch.flyte.org/output-prefix": served.prefix()}
+    metadata = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **prefix}}
+    served.cluster.apply({**stored, "metadata": metadata, "status": status("Running", "Failed")})
+    entry = served.cache.get((NAMESPACE, name))
+    assert entry is not None
+    await wait_until(lambda: entry.read)
+    assert (entry.error_files, entry.outputs) == ((), None)
+    served.cluster.status(name_of(victim), status("Running", "Failed"))
+    own = served.cache.get((NAMESPACE, name_of(victim)))
+    assert own is not None
+    await wait_until(lambda: own.read)
+    assert own.error_files

@@ -38,66 +38,60 @@ async def answered(served: Served) -> None:
     assert served.cluster.calls.count("pods") == 1
 
 
-async def test_watch_event_during_a_pod_list_is_newer_than_the_list(tmp_path):
-    async with ready_server(tmp_path) as served:
-        meta, name = await create_job(served, "master-0", "worker-0")
-        served.cluster.apply(failed(name, "worker-0", 3))
-        await answered(served)
-        assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
-        await wait_until(lambda: is_phase(served, meta, "FAILED"))
+async def test_watch_event_during_a_pod_list_is_newer_than_the_list(served):
+    meta, name = await create_job(served, "master-0", "worker-0")
+    served.cluster.apply(failed(name, "worker-0", 3))
+    await answered(served)
+    assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
+    await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
 
-async def test_pod_deleted_during_a_pod_list_stays_deleted(tmp_path):
-    async with ready_server(tmp_path) as served:
-        _, name = await create_job(served, "master-0", "worker-0")
-        served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
-        await answered(served)
-        assert phases(served) == {"master-0": "Running"}
+async def test_pod_deleted_during_a_pod_list_stays_deleted(served):
+    _, name = await create_job(served, "master-0", "worker-0")
+    served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
+    await answered(served)
+    assert phases(served) == {"master-0": "Running"}
 
 
-async def test_pod_list_adds_unobserved_pods_and_removes_deleted_ones(tmp_path):
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.apply(pod(name, "master-0", "Running"))
-        served.cluster.deaf = True
-        served.cluster.remove("Pod", NAMESPACE, f"{name}-master-0")
-        served.cluster.apply(failed(name, "worker-0", 3))
-        served.cluster.deaf = False
-        served.cluster.status(name, status("Failed"))
-        await answered(served)
-        assert phases(served) == {"worker-0": "Failed"}
-        await wait_until(lambda: is_phase(served, meta, "FAILED"))
+async def test_pod_list_adds_unobserved_pods_and_removes_deleted_ones(served):
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.apply(pod(name, "master-0", "Running"))
+    served.cluster.deaf = True
+    served.cluster.remove("Pod", NAMESPACE, f"{name}-master-0")
+    served.cluster.apply(failed(name, "worker-0", 3))
+    served.cluster.deaf = False
+    served.cluster.status(name, status("Failed"))
+    await answered(served)
+    assert phases(served) == {"worker-0": "Failed"}
+    await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
 
-async def test_placeholder_pod_is_kept_after_a_pod_list(tmp_path):
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
-        metadata = {"name": "place-0", "namespace": NAMESPACE, "labels": labels}
-        served.cluster.apply({"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
-        served.cluster.status(name_of(meta), status("Failed"))
-        await answered(served)
-        assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
+async def test_placeholder_pod_is_kept_after_a_pod_list(served):
+    meta = await served.create()
+    labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
+    metadata = {"name": "place-0", "namespace": NAMESPACE, "labels": labels}
+    served.cluster.apply({"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
+    served.cluster.status(name_of(meta), status("Failed"))
+    await answered(served)
+    assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
 
 
-async def test_known_pods_are_kept_if_pods_cannot_be_listed(tmp_path):
-    async with ready_server(tmp_path) as served:
-        served.cluster.blind = True
-        await create_job(served, "master-0", "worker-0")
-        await answered(served)
-        assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
+async def test_known_pods_are_kept_if_pods_cannot_be_listed(served):
+    served.cluster.blind = True
+    await create_job(served, "master-0", "worker-0")
+    await answered(served)
+    assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
 
-async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(tmp_path):
-    async with ready_server(tmp_path) as served:
-        _, name = await create_job(served, "master-0", "worker-0")
-        (entry,) = served.cache
-        job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        served.cluster.apply({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
-        served.cluster.late.set()
-        await wait_until(lambda: entry.read)
-        assert phases(served) == {}
+async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served):
+    _, name = await create_job(served, "master-0", "worker-0")
+    (entry,) = served.cache
+    job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+    served.cluster.apply({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
+    served.cluster.late.set()
+    await wait_until(lambda: entry.read)
+    assert phases(served) == {}
 
 
 async def test_unexpected_list_error_does_not_block_the_verdict(tmp_path, caplog):
@@ -114,43 +108,40 @@ async def test_unexpected_list_error_does_not_block_the_verdict(tmp_path, caplog
     assert "internal error: an operation stopped" in caplog.text
 
 
-async def test_unfinished_pods_of_a_succeeded_job_are_deleted_even_if_created_later(tmp_path):
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.apply(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
-        served.cluster.apply(pod(name, "worker-0", "Pending"))
-        served.cluster.status(name, status("Running", "Succeeded"))
-        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
-        await wait_until(lambda: [*phases(served)] == ["master-0"])
-        # The operator, or an autoscaler, may create a pod after the job has succeeded.
-        served.cluster.apply(pod(name, "worker-1", "Pending"))
-        await wait_until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
-        await wait_until(lambda: [*phases(served)] == ["master-0"])
+async def test_unfinished_pods_of_a_succeeded_job_are_deleted_even_if_created_later(served):
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.apply(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
+    served.cluster.apply(pod(name, "worker-0", "Pending"))
+    served.cluster.status(name, status("Running", "Succeeded"))
+    await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
+    await wait_until(lambda: [*phases(served)] == ["master-0"])
+    # The operator, or an autoscaler, may create a pod after the job has succeeded.
+    served.cluster.apply(pod(name, "worker-1", "Pending"))
+    await wait_until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
+    await wait_until(lambda: [*phases(served)] == ["master-0"])
 
 
-async def test_reads_for_jobs_removed_from_the_cache_are_cancelled(tmp_path):
-    async with ready_server(tmp_path) as served:
-        await wait_until(served.cache.ready.is_set)
-        for number in range(2_100):
-            served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
-        assert len(served.cache) == served.orders.count_running("read_outputs") == 2_000
-        await wait_until(lambda: served.orders.count_running("read_outputs") == 0)
-        assert all(entry.read for entry in served.cache)
+async def test_reads_for_jobs_removed_from_the_cache_are_cancelled(served):
+    await wait_until(served.cache.ready.is_set)
+    for number in range(2_100):
+        served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
+    assert len(served.cache) == served.orders.count_running("read_outputs") == 2_000
+    await wait_until(lambda: served.orders.count_running("read_outputs") == 0)
+    assert all(entry.read for entry in served.cache)
 
 
 @pytest.mark.parametrize("refusal", [None, Misconfigured("no permission")], ids=["stopped", "refused"])
-async def test_cancelled_job_has_its_pods_stopped_or_gets_a_deadline(tmp_path, refusal):
-    async with ready_server(tmp_path) as served:
-        name = name_of(await served.create())
-        served.cluster.may_not_stop = refusal
-        served.cluster.apply(pod(name, "master-0", "Running"))
-        job = served.cluster.apply(served.cluster.objects["PyTorchJob", NAMESPACE, name])
-        verdict = cleanup.build_cancellation("no use")
-        job["metadata"]["annotations"][ANNOTATION] = encode(verdict, datetime.now(timezone.utc))
-        served.cluster.apply({**job, "status": {**status("Running"), "startTime": "2026-01-01T00:00:00Z"}})
-        await wait_until(lambda: f"stop_pod {name}-master-0" in served.cluster.calls)
-        await wait_until(lambda: len(served.orders) == 0)
-        policy = served.cluster.objects["PyTorchJob", NAMESPACE, name]["spec"]["runPolicy"]
-        ended = (phases(served), policy.get("activeDeadlineSeconds"))
-        assert ended == (({"master-0": "Failed"}, None) if refusal is None else ({"master-0": "Running"}, 1))
+async def test_cancelled_job_has_its_pods_stopped_or_gets_a_deadline(served, refusal):
+    name = name_of(await served.create())
+    served.cluster.may_not_stop = refusal
+    served.cluster.apply(pod(name, "master-0", "Running"))
+    job = served.cluster.apply(served.cluster.objects["PyTorchJob", NAMESPACE, name])
+    verdict = cleanup.build_cancellation("no use")
+    job["metadata"]["annotations"][ANNOTATION] = encode(verdict, datetime.now(timezone.utc))
+    served.cluster.apply({**job, "status": {**status("Running"), "startTime": "2026-01-01T00:00:00Z"}})
+    await wait_until(lambda: f"stop_pod {name}-master-0" in served.cluster.calls)
+    await wait_until(lambda: len(served.orders) == 0)
+    policy = served.cluster.objects["PyTorchJob", NAMESPACE, name]["spec"]["runPolicy"]
+    ended = (phases(served), policy.get("activeDeadlineSeconds"))
+    assert ended == (({"master-0": "Failed"}, None) if refusal is None else ({"master-0": "Running"}, 1))

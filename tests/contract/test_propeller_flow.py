@@ -173,14 +173,8 @@ def written(kind: int) -> bytes:
 
 
 LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
-    "outputs": (
-        {"outputs.pb": b""},
-        lambda end: end == NodeSucceeded(),
-    ),
-    "nothing": (
-        {},
-        lambda end: end.code == "RetriesExhausted|OutputsNotFound",
-    ),
+    "outputs": ({"outputs.pb": b""}, lambda end: end == NodeSucceeded()),
+    "nothing": ({}, lambda end: end.code == "RetriesExhausted|OutputsNotFound"),
     "an error": (
         {"error.pb": written(ContainerError.NON_RECOVERABLE), "outputs.pb": b""},
         lambda end: end == NodeFailed(code="USER:ValueError", message="no data"),

@@ -138,18 +138,12 @@ def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
 
 
 async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
-    async with (
-        serving(limit=1, streams=2) as served,
-        grpc.aio.insecure_channel(served.address) as channel,
-    ):
+    async with serving(limit=1, streams=2) as served, grpc.aio.insecure_channel(served.address) as channel:
         (front,) = served.server.fronts
         streams = [counting(channel) for _ in range(2)]
         assert [await each.read() for each in streams] == [b"1", b"1"]
         refused = await code_of(counting(channel).read())
-        assert refused == (
-            EXHAUSTED,
-            "2 streams are open, which is the limit of this server; retry later",
-        )
+        assert refused == (EXHAUSTED, "2 streams are open, which is the limit of this server; retry later")
         assert await served.echo(channel) == b"hello"
         assert (front.running, front.streaming) == (0, 2)
         streams[0].cancel()

@@ -223,10 +223,7 @@ def test_missing_token_file_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "message"),
     [
-        (
-            "objects.sqlite",
-            "state/objects.sqlite: Is a directory; check that this user may write",
-        ),
+        ("objects.sqlite", "state/objects.sqlite: Is a directory; check that this user may write"),
         ("lock", "state: Is a directory; check that this user may write there"),
         ("server.json", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],

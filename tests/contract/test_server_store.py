@@ -49,11 +49,7 @@ async def test_prefix_is_listed_and_its_error_files_are_read(bucket: Bucket) -> 
     ]
     assert first.outputs
     assert [file.message for file in second.error_files] == ["late", "first", "second", ""]
-    assert sorted(bucket.asked[:3]) == [
-        "list x/data/0/",
-        "x/data/0/error-a.pb",
-        "x/data/0/error-b.pb",
-    ]
+    assert sorted(bucket.asked[:3]) == ["list x/data/0/", "x/data/0/error-a.pb", "x/data/0/error-b.pb"]
 
 
 def test_empty_prefix_has_no_outputs(bucket: Bucket) -> None:

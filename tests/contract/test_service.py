@@ -12,7 +12,7 @@ from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
 from server_metrics import read_counts
 from serving import NAMESPACE, Served, get_now, metadata, serving, template, wait_until
-from stories import is_phase, name_of, pod, ready_server, run_story, status, terminated
+from stories import is_phase, name_of, pod, run_story, status, terminated
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
@@ -20,48 +20,42 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.verdict import Phase
 
 
-async def test_concurrent_creates_of_one_attempt_create_one_job(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        metas = await asyncio.gather(*(served.create() for _ in range(8)))
-        assert len(set(metas)) == 1
-        assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
-        assert await served.phase(metas[0]) == "QUEUED"
+async def test_concurrent_creates_of_one_attempt_create_one_job(served: Served) -> None:
+    metas = await asyncio.gather(*(served.create() for _ in range(8)))
+    assert len(set(metas)) == 1
+    assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
+    assert await served.phase(metas[0]) == "QUEUED"
 
 
-async def test_job_in_deletion_is_not_adopted(tmp_path: Path) -> None:
+async def test_job_in_deletion_is_not_adopted(served: Served) -> None:
     """A job with finalizers is deleted later; after that, the same attempt can create one."""
 
-    async with ready_server(tmp_path) as served:
+    await served.create()
+    ((key, made),) = served.cluster.objects.items()
+    metadata = {**made["metadata"], "deletionTimestamp": ago(0)}
+    served.cluster.objects[key] = {**made, "metadata": metadata}
+    with pytest.raises(grpc.RpcError) as caught:
         await served.create()
-        ((key, made),) = served.cluster.objects.items()
-        metadata = {**made["metadata"], "deletionTimestamp": ago(0)}
-        served.cluster.objects[key] = {**made, "metadata": metadata}
-        with pytest.raises(grpc.RpcError) as caught:
-            await served.create()
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
-        del served.cluster.objects[key]
-        await served.create()
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    del served.cluster.objects[key]
+    await served.create()
 
 
-async def test_job_is_owned_by_the_workflow_of_its_execution(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        owner = OwnerReference(
-            api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w"
-        )
-        served.cluster.owners[NAMESPACE, "f1"] = owner
-        await served.create()
-        (job,) = served.cluster.objects.values()
-        (reference,) = job["metadata"]["ownerReferences"]
-        assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
+async def test_job_is_owned_by_the_workflow_of_its_execution(served: Served) -> None:
+    owner = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w")
+    served.cluster.owners[NAMESPACE, "f1"] = owner
+    await served.create()
+    (job,) = served.cluster.objects.values()
+    (reference,) = job["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
 
 
-async def test_invalid_task_fails_at_the_first_status_call(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
-        assert await served.phase(meta) == "FAILED"
-        assert "custom.workerReplicas.replicas" in (await served.get(meta)).message
-        assert served.cluster.objects == {}
-        await served.delete(meta)
+async def test_invalid_task_fails_at_the_first_status_call(served: Served) -> None:
+    meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
+    assert await served.phase(meta) == "FAILED"
+    assert "custom.workerReplicas.replicas" in (await served.get(meta)).message
+    assert served.cluster.objects == {}
+    await served.delete(meta)
 
 
 @pytest.mark.parametrize(
@@ -74,99 +68,93 @@ async def test_invalid_task_fails_at_the_first_status_call(tmp_path: Path) -> No
         ({"namespace": ""}, "task_execution_metadata.namespace"),
     ],
 )
-async def test_task_outside_the_allowlists_is_rejected(tmp_path: Path, change: Any, word: str) -> None:
-    async with ready_server(tmp_path) as served:
-        about = metadata()
-        about.namespace = change.get("namespace", about.namespace)
-        request = admin.CreateTaskRequest(
-            template=template(),
-            output_prefix=change.get("output_prefix", served.prefix()),
-            task_execution_metadata=about,
-        )
-        meta = (await served.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
-        assert await served.phase(meta) == "FAILED"
-        assert word in (await served.get(meta)).message
-        assert served.cluster.calls == []
+async def test_task_outside_the_allowlists_is_rejected(served: Served, change: Any, word: str) -> None:
+    about = metadata()
+    about.namespace = change.get("namespace", about.namespace)
+    request = admin.CreateTaskRequest(
+        template=template(),
+        output_prefix=change.get("output_prefix", served.prefix()),
+        task_execution_metadata=about,
+    )
+    meta = (await served.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+    assert await served.phase(meta) == "FAILED"
+    assert word in (await served.get(meta)).message
+    assert served.cluster.calls == []
 
 
-async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        served.cluster.refusal = RequestRejected(
-            422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
-        )
-        meta = await served.create()
-        resource = await served.get(meta)
-        assert (await served.phase(meta), resource.message.partition(":")[0]) == (
-            "FAILED",
-            "the cluster refuses the job (Invalid)",
-        )
-        assert read_counts(served.orders.metrics.creates) == {("rejected",): 1}
+async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(served: Served) -> None:
+    served.cluster.refusal = RequestRejected(
+        422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
+    )
+    meta = await served.create()
+    resource = await served.get(meta)
+    assert (await served.phase(meta), resource.message.partition(":")[0]) == (
+        "FAILED",
+        "the cluster refuses the job (Invalid)",
+    )
+    assert read_counts(served.orders.metrics.creates) == {("rejected",): 1}
 
 
-async def test_get_sends_no_request_to_the_cluster(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.status(name, status("Running"))
-        for replica in ("master-0", "worker-0"):
-            served.cluster.apply(pod(name, replica, "Running"))
-        before = list(served.cluster.calls)
-        served.cluster.away = True
-        served.cluster.slow.clear()
-        for _ in range(20):
-            assert await served.phase(meta) == "RUNNING"
-        assert served.cluster.calls == before
+async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.status(name, status("Running"))
+    for replica in ("master-0", "worker-0"):
+        served.cluster.apply(pod(name, replica, "Running"))
+    before = list(served.cluster.calls)
+    served.cluster.away = True
+    served.cluster.slow.clear()
+    for _ in range(20):
+        assert await served.phase(meta) == "RUNNING"
+    assert served.cluster.calls == before
 
 
-async def test_error_file_fails_a_succeeded_job(tmp_path: Path) -> None:
+async def test_error_file_fails_a_succeeded_job(served: Served) -> None:
     error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
 
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
-        served.cluster.status(name_of(meta), status("Running", "Succeeded"))
-        await wait_until(lambda: is_phase(served, meta, "FAILED"))
-        assert "no data" in (await served.get(meta)).message
+    meta = await served.create()
+    served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
+    served.cluster.status(name_of(meta), status("Running", "Succeeded"))
+    await wait_until(lambda: is_phase(served, meta, "FAILED"))
+    assert "no data" in (await served.get(meta)).message
 
 
-async def test_running_peers_of_a_failed_replica_are_stopped(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
-        served.cluster.apply(pod(name, "worker-0", "Running"))
-        served.cluster.status(name, status("Running", "Failed"))
-        await wait_until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
-        assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
+async def test_running_peers_of_a_failed_replica_are_stopped(served: Served) -> None:
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+    served.cluster.apply(pod(name, "worker-0", "Running"))
+    served.cluster.status(name, status("Running", "Failed"))
+    await wait_until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
+    assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
 
 
-async def test_deadline_ends_a_job_and_its_verdict_is_permanent(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        custom = {
-            "masterReplicas": {"replicas": 1},
-            "workerReplicas": {"replicas": 1},
-            "runPolicy": {"activeDeadlineSeconds": 60},
-        }
-        meta = await served.create(template=template(custom=custom))
-        name = name_of(meta)
-        began = {"running": {"startedAt": ago(90)}}
-        for replica in ("master-0", "worker-0"):
-            served.cluster.apply(
-                pod(name, replica, "Running", containerStatuses=[{"name": "pytorch", "state": began}])
-            )
-        served.cluster.status(name, status("Running"))
-        await wait_until(lambda: is_phase(served, meta, "FAILED"))
-        message = (await served.get(meta)).message
-        await wait_until(lambda: "patch" in served.cluster.calls)
-        stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        assert stored["spec"]["runPolicy"]["activeDeadlineSeconds"] == 1
-        for replica in ("master-0", "worker-0"):
-            served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
-        assert (await served.get(meta)).message == message
-        assert served.cluster.calls.count("patch") == 1
-        assert served.cluster.awaited == []  # The update is stored, so no call waits for it.
-        await served.delete(meta)
-        assert served.cluster.awaited == ["delete"]
+async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served: Served) -> None:
+    custom = {
+        "masterReplicas": {"replicas": 1},
+        "workerReplicas": {"replicas": 1},
+        "runPolicy": {"activeDeadlineSeconds": 60},
+    }
+    meta = await served.create(template=template(custom=custom))
+    name = name_of(meta)
+    began = {"running": {"startedAt": ago(90)}}
+    for replica in ("master-0", "worker-0"):
+        served.cluster.apply(
+            pod(name, replica, "Running", containerStatuses=[{"name": "pytorch", "state": began}])
+        )
+    served.cluster.status(name, status("Running"))
+    await wait_until(lambda: is_phase(served, meta, "FAILED"))
+    message = (await served.get(meta)).message
+    await wait_until(lambda: "patch" in served.cluster.calls)
+    stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+    assert stored["spec"]["runPolicy"]["activeDeadlineSeconds"] == 1
+    for replica in ("master-0", "worker-0"):
+        served.cluster.remove("Pod", NAMESPACE, f"{name}-{replica}")
+    assert (await served.get(meta)).message == message
+    assert served.cluster.calls.count("patch") == 1
+    assert served.cluster.awaited == []  # The update is stored, so no call waits for it.
+    await served.delete(meta)
+    assert served.cluster.awaited == ["delete"]
 
 
 async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) -> None:
@@ -202,20 +190,19 @@ async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) 
 
 
 async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(
-    tmp_path: Path,
+    served: Served,
 ) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        key = ("PyTorchJob", NAMESPACE, name_of(meta))
-        stored = served.cluster.objects.pop(key)
-        served.cluster.relist()
-        served.cluster.objects[key] = stored
-        await wait_until(lambda: "get" in served.cluster.calls)
-        await wait_until(lambda: len(served.orders) == 0)
-        assert await served.phase(meta) == "QUEUED"
-        del served.cluster.objects[key]
-        served.cluster.relist()
-        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+    meta = await served.create()
+    key = ("PyTorchJob", NAMESPACE, name_of(meta))
+    stored = served.cluster.objects.pop(key)
+    served.cluster.relist()
+    served.cluster.objects[key] = stored
+    await wait_until(lambda: "get" in served.cluster.calls)
+    await wait_until(lambda: len(served.orders) == 0)
+    assert await served.phase(meta) == "QUEUED"
+    del served.cluster.objects[key]
+    served.cluster.relist()
+    await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
 def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: Path) -> None:
@@ -243,88 +230,83 @@ def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: 
     run_story(third, tmp_path, cluster=cluster)
 
 
-async def test_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        name = name_of(meta)
-        served.cluster.apply(pod(name, "worker-0", "Running"))
-        served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
-        ask = served.channel.unary_stream(
-            "/flyteidl.service.AsyncAgentService/GetTaskLogs",
-            request_serializer=admin.GetTaskLogsRequest.SerializeToString,
-            response_deserializer=admin.GetTaskLogsResponse.FromString,
-        )
-        request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
-        lines = [line async for each in ask(request) for line in each.body.results]
-        assert lines == ["worker-0: b", "worker-0: c"]
+async def test_last_log_lines_of_replicas_are_returned(served: Served) -> None:
+    meta = await served.create()
+    name = name_of(meta)
+    served.cluster.apply(pod(name, "worker-0", "Running"))
+    served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
+    ask = served.channel.unary_stream(
+        "/flyteidl.service.AsyncAgentService/GetTaskLogs",
+        request_serializer=admin.GetTaskLogsRequest.SerializeToString,
+        response_deserializer=admin.GetTaskLogsResponse.FromString,
+    )
+    request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
+    lines = [line async for each in ask(request) for line in each.body.results]
+    assert lines == ["worker-0: b", "worker-0: c"]
 
 
-async def test_supported_task_types_are_reported_to_propeller(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        ask = served.channel.unary_unary(
-            "/flyteidl.service.AgentMetadataService/ListAgents",
-            request_serializer=admin.ListAgentsRequest.SerializeToString,
-            response_deserializer=admin.ListAgentsResponse.FromString,
-        )
-        (agent,) = (await ask(admin.ListAgentsRequest())).agents
-        assert [(each.name, each.version) for each in agent.supported_task_categories] == [
-            ("pytorch", 0),
-            ("pytorch", 1),
-        ]
-        assert not agent.is_sync
+async def test_supported_task_types_are_reported_to_propeller(served: Served) -> None:
+    ask = served.channel.unary_unary(
+        "/flyteidl.service.AgentMetadataService/ListAgents",
+        request_serializer=admin.ListAgentsRequest.SerializeToString,
+        response_deserializer=admin.ListAgentsResponse.FromString,
+    )
+    (agent,) = (await ask(admin.ListAgentsRequest())).agents
+    assert [(each.name, each.version) for each in agent.supported_task_categories] == [
+        ("pytorch", 0),
+        ("pytorch", 1),
+    ]
+    assert not agent.is_sync
 
 
-async def test_job_observed_during_its_lookup_is_not_reported_as_missing(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        key = ("PyTorchJob", NAMESPACE, name_of(meta))
-        stored = served.cluster.objects.pop(key)
-        for entry in served.cache:
-            served.cache.forget(entry)
-        served.cluster.slow.clear()
-        assert await served.phase(meta) == "QUEUED"
-        await wait_until(lambda: "get" in served.cluster.calls)
-        served.cache.put_record(NAMESPACE, read_job(stored))
-        served.cluster.slow.set()
-        await wait_until(lambda: len(served.orders) == 0)
-        assert await served.phase(meta) == "QUEUED"
+async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served: Served) -> None:
+    meta = await served.create()
+    key = ("PyTorchJob", NAMESPACE, name_of(meta))
+    stored = served.cluster.objects.pop(key)
+    for entry in served.cache:
+        served.cache.forget(entry)
+    served.cluster.slow.clear()
+    assert await served.phase(meta) == "QUEUED"
+    await wait_until(lambda: "get" in served.cluster.calls)
+    served.cache.put_record(NAMESPACE, read_job(stored))
+    served.cluster.slow.set()
+    await wait_until(lambda: len(served.orders) == 0)
+    assert await served.phase(meta) == "QUEUED"
 
 
 @pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
-async def test_late_response_does_not_override_a_watch_event(tmp_path: Path, how: str) -> None:
-    async with ready_server(tmp_path) as served:
-        cluster = served.cluster
-        meta = b"" if how == "made" else await served.create()
-        if how == "looked for":
-            for entry in served.cache:
-                served.cache.forget(entry)
-        cluster.calls.clear()
-        cluster.late.clear()
-        asked = None
-        if how in ("made", "adopted"):
-            asked = asyncio.create_task(served.create())
-        elif how == "looked for":
-            await served.get(meta)
-        else:
-            cluster.objects, kept = {}, cluster.objects
-            cluster.relist()
-            cluster.objects = kept
-        await wait_until(lambda: ("create" if how == "made" else "get") in cluster.calls)
-        ((_, _, name),) = cluster.objects
-        served.leave("outputs.pb")
-        cluster.status(name, status("Running", "Succeeded"))
-        cluster.late.set()
-        meta = await asked if asked else meta
-        await wait_until(lambda: len(served.orders) == 0)
-        assert await served.phase(meta) == "SUCCEEDED"
+async def test_late_response_does_not_override_a_watch_event(served: Served, how: str) -> None:
+    cluster = served.cluster
+    meta = b"" if how == "made" else await served.create()
+    if how == "looked for":
+        for entry in served.cache:
+            served.cache.forget(entry)
+    cluster.calls.clear()
+    cluster.late.clear()
+    asked = None
+    if how in ("made", "adopted"):
+        asked = asyncio.create_task(served.create())
+    elif how == "looked for":
+        await served.get(meta)
+    else:
+        cluster.objects, kept = {}, cluster.objects
+        cluster.relist()
+        cluster.objects = kept
+    await wait_until(lambda: ("create" if how == "made" else "get") in cluster.calls)
+    ((_, _, name),) = cluster.objects
+    served.leave("outputs.pb")
+    cluster.status(name, status("Running", "Succeeded"))
+    cluster.late.set()
+    meta = await asked if asked else meta
+    await wait_until(lambda: len(served.orders) == 0)
+    assert await served.phase(meta) == "SUCCEEDED"
 
 
-async def test_job_deleted_before_its_create_response_is_reported_as_deleted(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        served.cluster.late.clear()
-        making = asyncio.create_task(served.create())
-        await wait_until(lambda: len(served.cluster.objects) == 1)
-        served.cluster.remove(*next(iter(served.cluster.objects)))
-        served.cluster.late.set()
-        meta = await making
-        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+async def test_job_deleted_before_its_create_response_is_reported_as_deleted(served: Served) -> None:
+    served.cluster.late.clear()
+    making = asyncio.create_task(served.create())
+    await wait_until(lambda: len(served.cluster.objects) == 1)
+    served.cluster.remove(*next(iter(served.cluster.objects)))
+    served.cluster.late.set()
+    meta = await making
+    await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))

@@ -55,9 +55,7 @@ class Tiny:
             "Count": grpc.unary_stream_rpc_method_handler(self.count),
         }
         listed = unary(
-            self.list_agents,
-            admin.ListAgentsRequest.FromString,
-            admin.ListAgentsResponse.SerializeToString,
+            self.list_agents, admin.ListAgentsRequest.FromString, admin.ListAgentsResponse.SerializeToString
         )
         return (
             grpc.method_handlers_generic_handler("tiny.Tiny", words),

@@ -8,17 +8,15 @@ from flyteidl.service import agent_pb2_grpc
 from google.protobuf.json_format import ParseDict
 from kube_nobodys import names
 from kube_served import serve
-from kube_server import served
 
 REFUSED = ("kube-system", "flyte", "flytesnacks-production", "default")
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        for namespace in (*REFUSED, "flytesnacks-development"):
-            server.do(lambda objects, name=namespace: objects.namespaces.update({name: "Active"}))
-        yield server
+def server(server):
+    for namespace in (*REFUSED, "flytesnacks-development"):
+        server.do(lambda objects, name=namespace: objects.namespaces.update({name: "Active"}))
+    return server
 
 
 def request(namespace):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from builders import a_run, a_template
-from kube_server import kubeconfig, served
+from kube_server import kubeconfig
 from kube_world import JOBS, PODS, apply
 
 from backend_plugin.core.dialects.table import DIALECTS
@@ -34,12 +34,6 @@ SIZE = {"mebibytes": 8, "seconds": 0.01, "algbw": 2.5, "busbw": 2.5}
 MEASURED = {"ranks": 2, "hosts": 2, "backend": "gloo", "device": "cpu", "torch": "2", "sizes": [SIZE]}
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": NAME}}
 LINE = json.dumps({"kfpytorch-burn-in": MEASURED})
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 def replica(role, node, exit_code=0):
@@ -166,10 +160,7 @@ def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(ser
         ("get pods/log", '{apiGroups: [""], resources: [pods/log], verbs: [get]}'),
         ("list events", '{apiGroups: [""], resources: [events], verbs: [list]}'),
         ("list pods", '{apiGroups: [""], resources: [pods], verbs: [list]}'),
-        (
-            "create podgroups",
-            "{apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [create]}",
-        ),
+        ("create podgroups", "{apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [create]}"),
     ],
 )
 def test_missing_permission_prevents_the_burn_in_and_its_rule_is_reported(server, tmp_path, forbidden, rule):

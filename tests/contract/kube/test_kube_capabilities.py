@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer
 from kube_world import list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
@@ -24,12 +24,10 @@ COSCHEDULING = {"scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.groups["apps"] = {"deployments": "v1"}
-        server.groups[""] = {**server.groups[""], "limitranges": "v1"}
-        server.objects.namespaces[NAMESPACE] = "Active"
-        yield server
+def server(server):
+    server.groups["apps"] = {"deployments": "v1"}
+    server.groups[""] = {**server.groups[""], "limitranges": "v1"}
+    return server
 
 
 def has(server: KubeServer, group: str, plural: str, manifest: Any) -> None:
@@ -269,10 +267,9 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
-async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, tmp_path, scheduler, tries_pod):
-    async with opened(options(server, tmp_path)) as cluster:
-        platform = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
-        await CapabilitiesCache(cluster.looking, read(platform).kfpytorch.gang).get_capabilities(NAMESPACE)
+async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, cluster, scheduler, tries_pod):
+    platform = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
+    await CapabilitiesCache(cluster.looking, read(platform).kfpytorch.gang).get_capabilities(NAMESPACE)
     assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
     assert "GET /version" in server.asked
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer
 from kube_world import list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
@@ -17,11 +17,9 @@ Story = Callable[[Served], Awaitable[None]]
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
-        server.objects.namespaces[NAMESPACE] = "Active"
-        yield server
+def server(server):
+    server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
+    return server
 
 
 def run_stories(server: KubeServer, folder: Path, *stories: Story) -> None:

@@ -29,11 +29,10 @@ JOB = ObjectName(namespace="ns", name=NAME)
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.tokens = {"first"}
-        server.do(apply(JOBS, job()))
-        yield server
+def server(server):
+    server.tokens = {"first"}
+    server.do(apply(JOBS, job()))
+    return server
 
 
 def asking(settings, check):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from builders import a_run, a_template
-from kube_server import kubeconfig, served
+from kube_server import kubeconfig
 
 from backend_plugin.core.settings import read
 from backend_plugin.doctor import fact_collector, run_checks, sample_task, summary
@@ -20,11 +20,10 @@ CHECKS = {"PyTorchJob": "operator-missing", "TrainJob": "trainer-missing"}
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        del server.groups["kubeflow.org"]
-        server.groups.setdefault("apps", {})["deployments"] = "v1"
-        yield server
+def server(server):
+    del server.groups["kubeflow.org"]
+    server.groups.setdefault("apps", {})["deployments"] = "v1"
+    return server
 
 
 def collect(server, folder, template=None, **settings):

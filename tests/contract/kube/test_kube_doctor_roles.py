@@ -7,7 +7,7 @@ import shlex
 import pytest
 import yaml
 from builders import a_run
-from kube_server import kubeconfig, served
+from kube_server import kubeconfig
 
 from backend_plugin.doctor import fact_collector, run_checks, sample_task
 from backend_plugin.doctor.access_review import RULES
@@ -17,23 +17,16 @@ from backend_plugin.doctor.cluster_reader import read_permission
 from backend_plugin.doctor.facts import Facts, MissingPermissions
 from backend_plugin.kube.options import KubernetesOptions
 
-FORBIDDEN = {
-    "list nodes",
-    "list deployments",
-    "list resourcequotas",
-    "list limitranges",
-    "get namespaces",
-}
+FORBIDDEN = {"list nodes", "list deployments", "list resourcequotas", "list limitranges", "get namespaces"}
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.groups.setdefault("apps", {})["deployments"] = "v1"
-        server.groups.setdefault("", {}).update(
-            dict.fromkeys(("nodes", "namespaces", "resourcequotas", "limitranges"), "v1")
-        )
-        yield server
+def server(server):
+    server.groups.setdefault("apps", {})["deployments"] = "v1"
+    server.groups.setdefault("", {}).update(
+        dict.fromkeys(("nodes", "namespaces", "resourcequotas", "limitranges"), "v1")
+    )
+    return server
 
 
 def unseen(server, folder):

@@ -154,11 +154,7 @@ async def test_response_is_handled_as_its_row_specifies(
     name = ObjectName(namespace="ns", name=NAME)
 
     async with opened(options(server, tmp_path, patience=1.0)) as cluster:
-        calls = {
-            "POST": cluster.create(job()),
-            "GET": cluster.get(name),
-            "DELETE": cluster.delete(name),
-        }
+        calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
         answer = {"body": example.body} if example.body is not None else {"status": example.status}
         server.faults[:] = [
             Fault(method, "pytorchjobs", times=1_000, code=example.code, **answer) for method in calls

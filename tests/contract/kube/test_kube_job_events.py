@@ -1,13 +1,13 @@
 """Events on the job report that it waits again or runs again: once each, also with several servers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer
 from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, job, list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
@@ -22,13 +22,6 @@ Story = Callable[..., Awaitable[None]]
 NOTHING_SET: Any = {}
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
 GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    with served() as server:
-        server.objects.namespaces[NAMESPACE] = "Active"
-        yield server
 
 
 def run_servers(
@@ -248,29 +241,25 @@ def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, tmp_pa
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def test_existing_event_is_not_changed(server, tmp_path):
-    async with opened(options(server, tmp_path)) as cluster:
-        await cluster.record_event(event("Turned", message="first"))
-        await cluster.record_event(event("Turned", message="second"))
-        await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
+async def test_existing_event_is_not_changed(server, cluster):
+    await cluster.record_event(event("Turned", message="first"))
+    await cluster.record_event(event("Turned", message="second"))
+    await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
     assert [each["message"] for each in list_objects(server, "events")] == ["first"]
     assert posts(server) == 2
 
 
-async def test_job_creation_does_not_wait_for_hanging_event_requests(server, tmp_path):
+async def test_job_creation_does_not_wait_for_hanging_event_requests(server, cluster):
     server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
 
-    async with opened(options(server, tmp_path)) as cluster:
-        events = [
-            asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)
-        ]
-        while posts(server) < 16:
-            await asyncio.sleep(0.01)
-        await asyncio.wait_for(cluster.create(job()), 3)
-        assert not any(each.done() for each in events)
-        for each in events:
-            each.cancel()
-        await asyncio.gather(*events, return_exceptions=True)
+    events = [asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)]
+    while posts(server) < 16:
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(cluster.create(job()), 3)
+    assert not any(each.done() for each in events)
+    for each in events:
+        each.cancel()
+    await asyncio.gather(*events, return_exceptions=True)
 
 
 # ---- a job that runs is checked rarely, apart from some changes

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from kube_server import Fault, served
+from kube_server import Fault
 from kube_world import NAME, PODS, apply, opened, options, pod
 
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
@@ -15,10 +15,9 @@ TOLD = [LogLine(time=line.partition(" ")[0], text=line.partition(" ")[2]) for li
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.do(apply(PODS, pod(phase="Succeeded")))
-        yield server
+def server(server):
+    server.do(apply(PODS, pod(phase="Succeeded")))
+    return server
 
 
 def lines_of(server, tmp_path, uid=None, **fields):
@@ -59,42 +58,37 @@ def test_missing_replaced_or_unscheduled_pod_has_no_log_lines(server, tmp_path):
     assert lines_of(server, tmp_path, follow=True) == []
 
 
-async def test_follow_continues_over_restarts_until_the_container_has_terminated(server, tmp_path):
+async def test_follow_continues_over_restarts_until_the_container_has_terminated(server, cluster):
     server.do(apply(PODS, pod(phase="Running", restartPolicy="OnFailure")))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
 
-    async with opened(options(server, tmp_path)) as cluster:
-        found = []
-        name, request = (
-            ObjectName(namespace="ns", name=REPLICA),
-            LogRequest(container="pytorch", follow=True),
-        )
-        async for line in cluster.read_log(name, request):
-            found.append(line)
-            if line == TOLD[2]:
-                server.do(apply(PODS, pod(phase="Succeeded")))
+    found = []
+    name, request = (ObjectName(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True))
+    async for line in cluster.read_log(name, request):
+        found.append(line)
+        if line == TOLD[2]:
+            server.do(apply(PODS, pod(phase="Succeeded")))
     assert found == TOLD
     assert "follow=true" in list_log_queries(server)[0]
     assert "sinceTime=2026-01-01T00:00:01Z" in list_log_queries(server)[1]
     assert "follow" not in list_log_queries(server)[2]
 
 
-async def test_follow_continues_after_a_connection_reset(server, tmp_path):
+async def test_follow_continues_after_a_connection_reset(server, cluster):
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
 
-    async with opened(options(server, tmp_path)) as cluster:
-        found = []
-        request = LogRequest(container="pytorch", follow=True)
-        async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-            async for line in lines:
-                found.append(line)
-                if line == TOLD[3]:
-                    break
+    found = []
+    request = LogRequest(container="pytorch", follow=True)
+    async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
+        async for line in lines:
+            found.append(line)
+            if line == TOLD[3]:
+                break
     assert found == TOLD
 
 
-async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, tmp_path):
+async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluster):
     zoned = [
         "2026-01-01T02:00:05.000000000+02:00 before",
         "2026-01-01T02:00:04.000000000+02:00 put back",
@@ -104,14 +98,13 @@ async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, tmp_pa
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
 
-    async with opened(options(server, tmp_path)) as cluster:
-        found = []
-        request = LogRequest(container="pytorch", follow=True)
-        async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-            async for line in lines:
-                found.append(line.text)
-                if line.text == "after":
-                    break
+    found = []
+    request = LogRequest(container="pytorch", follow=True)
+    async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
+        async for line in lines:
+            found.append(line.text)
+            if line.text == "after":
+                break
     assert found == ["before", "put back", "at the same time", "after"]
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from click.testing import CliRunner
 from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
-from kube_server import Fault, kubeconfig, served
+from kube_server import Fault, kubeconfig
 from kube_world import JOBS, apply, job, opened, options, wait_until
 
 from backend_plugin.cli.commands import kfpytorch
@@ -24,10 +24,9 @@ GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
 
 
 @pytest.fixture
-def server():
-    with served() as server:
-        server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-        yield server
+def server(server):
+    server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
+    return server
 
 
 @asynccontextmanager

@@ -3,17 +3,11 @@
 import asyncio
 
 import pytest
-from kube_server import Fault, served
+from kube_server import Fault
 from kube_world import apply, opened, options
 
 WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
 RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 def owners(server, tmp_path, *executions, **settings):

@@ -5,7 +5,7 @@ import contextlib
 from types import MappingProxyType
 
 import pytest
-from kube_server import Fault, served
+from kube_server import Fault
 from kube_world import JOBS, NAME, PODS, apply, job, opened, options, pod, wait_until
 
 from backend_plugin.core.errors import RequestRejected
@@ -13,12 +13,6 @@ from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misc
 
 TEMPLATES = ("", "podtemplates")
 CREATE_RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 def run_with_cluster(server, tmp_path, ask, **settings):
@@ -113,20 +107,19 @@ def test_job_created_despite_a_lost_response_is_found(server, tmp_path, fault):
     assert list_names(server) == [NAME]
 
 
-async def test_hanging_request_does_not_delay_other_jobs(server, tmp_path):
+async def test_hanging_request_does_not_delay_other_jobs(server, cluster):
     server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
     server.objects.namespaces["slow"] = "Active"
     slow = job()
     slow["metadata"]["namespace"] = "slow"
 
-    async with opened(options(server, tmp_path)) as cluster:
-        hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
-        await asyncio.sleep(0.5)
-        await asyncio.wait_for(cluster.create(job()), 2)
-        assert not any(task.done() for task in hanging)
-        for task in hanging:
-            task.cancel()
-        await asyncio.gather(*hanging, return_exceptions=True)
+    hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
+    await asyncio.sleep(0.5)
+    await asyncio.wait_for(cluster.create(job()), 2)
+    assert not any(task.done() for task in hanging)
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
     assert list_names(server) == [NAME]
 
 
@@ -134,17 +127,16 @@ async def test_hanging_request_does_not_delay_other_jobs(server, tmp_path):
 
 
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
-async def test_invalid_name_addresses_no_object(server, tmp_path, name):
+async def test_invalid_name_addresses_no_object(server, cluster, name):
     server.do(apply(JOBS, job()))
 
-    async with opened(options(server, tmp_path)) as cluster:
-        for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
-            assert await cluster.get(no_job) is None
-            await cluster.patch(no_job, {"spec": {}})
-            await cluster.delete(no_job)
-        assert await cluster.list_pod_templates(["ns"], name) == []
-        with pytest.raises(RequestRejected, match="not a name of a namespace"):
-            await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
+    for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
+        assert await cluster.get(no_job) is None
+        await cluster.patch(no_job, {"spec": {}})
+        await cluster.delete(no_job)
+    assert await cluster.list_pod_templates(["ns"], name) == []
+    with pytest.raises(RequestRejected, match="not a name of a namespace"):
+        await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
     assert server.asked == []
 
 
@@ -162,16 +154,15 @@ async def test_failed_get_does_not_report_a_job_as_deleted(server, tmp_path, arr
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
 
-async def test_patch_is_merged_only_into_the_job_with_the_uid(server, tmp_path):
+async def test_patch_is_merged_only_into_the_job_with_the_uid(server, cluster):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async with opened(options(server, tmp_path)) as cluster:
-        patch = {"metadata": {"annotations": {"a": "b"}}}
-        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
-        assert "annotations" not in server.objects.get((*JOBS, "ns", NAME))["metadata"]
-        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid=uid), patch)
-        assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
-        await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
+    patch = {"metadata": {"annotations": {"a": "b"}}}
+    await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
+    assert "annotations" not in server.objects.get((*JOBS, "ns", NAME))["metadata"]
+    await cluster.patch(ObjectName(namespace="ns", name=NAME, uid=uid), patch)
+    assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
+    await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
 
 
 async def test_patch_raises_rejection_and_missing_permission(server, tmp_path):
@@ -187,41 +178,38 @@ async def test_patch_raises_rejection_and_missing_permission(server, tmp_path):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
 
 
-async def test_delete_removes_only_the_job_with_the_uid(server, tmp_path):
+async def test_delete_removes_only_the_job_with_the_uid(server, cluster):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async with opened(options(server, tmp_path)) as cluster:
-        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
-        assert list_names(server) == [NAME]
-        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
-        assert list_names(server) == []
-        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
+    await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
+    assert list_names(server) == [NAME]
+    await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
+    assert list_names(server) == []
+    await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
 
 
-async def test_pod_is_deleted_and_a_missing_pod_is_accepted(server, tmp_path):
+async def test_pod_is_deleted_and_a_missing_pod_is_accepted(server, cluster):
     server.do(apply(PODS, pod()))
 
-    async with opened(options(server, tmp_path)) as cluster:
-        for _ in range(2):
-            await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
+    for _ in range(2):
+        await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
     assert list_names(server) == []
 
 
-async def test_stopped_pod_has_a_deadline_and_keeps_its_object(server, tmp_path):
+async def test_stopped_pod_has_a_deadline_and_keeps_its_object(server, cluster):
     uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
     name = f"{NAME}-master-0"
 
-    async with opened(options(server, tmp_path)) as cluster:
-        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
-        assert "activeDeadlineSeconds" not in server.objects.get((*PODS, "ns", name))["spec"]
-        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
-        assert server.objects.get((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
-        await cluster.stop_pod(ObjectName(namespace="ns", name="gone"))
-        server.forbidden.add("patch pods")
-        with pytest.raises(Misconfigured, match=r"verbs: .patch."):
-            await cluster.stop_pod(ObjectName(namespace="ns", name=name))
+    await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
+    assert "activeDeadlineSeconds" not in server.objects.get((*PODS, "ns", name))["spec"]
+    await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
+    assert server.objects.get((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
+    await cluster.stop_pod(ObjectName(namespace="ns", name="gone"))
+    server.forbidden.add("patch pods")
+    with pytest.raises(Misconfigured, match=r"verbs: .patch."):
+        await cluster.stop_pod(ObjectName(namespace="ns", name=name))
 
 
 async def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
@@ -236,12 +224,11 @@ async def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
             await cluster.list_pod_templates(["ns", "platform"], "gpu")
 
 
-async def test_cancelled_request_is_aborted(server, tmp_path):
+async def test_cancelled_request_is_aborted(server, cluster):
     server.faults.append(Fault("POST", hang=30))
 
-    async with opened(options(server, tmp_path)) as cluster:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(cluster.create(job()), 0.2)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(cluster.create(job()), 0.2)
 
 
 async def test_closed_cluster_sends_no_request(server, tmp_path):
@@ -300,7 +287,7 @@ def test_background_requests_do_not_delay_job_creation(server, tmp_path, method,
     assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
 
 
-async def test_background_requests_do_not_delay_abort_and_cancellation(server, tmp_path):
+async def test_background_requests_do_not_delay_abort_and_cancellation(server, cluster):
     server.do(apply(JOBS, job()))
     server.faults += [
         Fault("PATCH", path="/j", hang=60, times=1_000),
@@ -308,16 +295,15 @@ async def test_background_requests_do_not_delay_abort_and_cancellation(server, t
     ]
     name = ObjectName(namespace="ns", name=NAME)
 
-    async with opened(options(server, tmp_path)) as cluster:
-        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
-        leftovers = [cluster.delete(each) for each in build_names(100)]
-        pods = [cluster.delete_pod(each) for each in build_names(100)]
-        is_sent = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
-        async with under_way([*edits, *leftovers, *pods], is_sent):
-            assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
-            cancelled = {"metadata": {"labels": {"a": "b"}}}
-            await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
-            await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
+    edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+    leftovers = [cluster.delete(each) for each in build_names(100)]
+    pods = [cluster.delete_pod(each) for each in build_names(100)]
+    is_sent = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
+    async with under_way([*edits, *leftovers, *pods], is_sent):
+        assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
+        cancelled = {"metadata": {"labels": {"a": "b"}}}
+        await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
+        await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
     assert list_names(server) == []
 
 
@@ -332,15 +318,14 @@ async def test_queued_request_does_not_time_out_behind_others(server, tmp_path):
     assert asked_for(server, "PATCH") == 96
 
 
-async def test_request_in_backoff_does_not_block_others(server, tmp_path):
+async def test_request_in_backoff_does_not_block_others(server, cluster):
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async with opened(options(server, tmp_path)) as cluster:
-        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
-        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
-            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
+    edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+    async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
+        await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
 
 
 # ---- a cluster without the default kind of job

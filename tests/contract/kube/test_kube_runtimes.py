@@ -270,10 +270,7 @@ def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> Non
 
 @pytest.mark.parametrize(
     ("lines", "phase", "message"),
-    [
-        (report(*REPORT), "Succeeded", "complete list"),
-        ((), "Failed", "exit code 127"),
-    ],
+    [(report(*REPORT), "Succeeded", "complete list"), ((), "Failed", "exit code 127")],
 )
 def test_failed_or_incomplete_package_job_is_reported_and_deleted(
     kube: KubeServer, lines: Any, phase: str, message: str

@@ -5,25 +5,17 @@ import time
 import urllib.request
 
 import grpc
-import pytest
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_served import serve
-from kube_server import served
 from kube_world import JOBS, NAME, apply, job
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import JobRef
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):

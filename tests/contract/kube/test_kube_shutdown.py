@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import names, ours, prefix
 from kube_served import Serving, serve
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer
 from kube_world import JOBS, apply
 
 from backend_plugin.core import job_ref
@@ -26,11 +26,10 @@ NAMES = [f"{execution}-n0-0-0123456789ab" for execution in EXECUTIONS]
 
 
 @pytest.fixture
-def server() -> Iterator[KubeServer]:
-    with served() as server:
-        for execution in EXECUTIONS:
-            server.do(apply(JOBS, ours(execution)))
-        yield server
+def server(server: KubeServer) -> KubeServer:
+    for execution in EXECUTIONS:
+        server.do(apply(JOBS, ours(execution)))
+    return server
 
 
 def delete_all(serving: Serving) -> None:

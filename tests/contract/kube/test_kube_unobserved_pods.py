@@ -1,13 +1,13 @@
 """A job fails while the watch of its pods sends no data: the server lists the pods once before it reports."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer
 from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
@@ -17,13 +17,6 @@ from backend_plugin.shell.cluster import ObjectName
 
 LABEL = "training.kubeflow.org/"
 LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    with served() as server:
-        server.objects.namespaces[NAMESPACE] = "Active"
-        yield server
 
 
 @asynccontextmanager
@@ -160,7 +153,6 @@ async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, t
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
-async def test_invalid_name_causes_no_pod_list(server, tmp_path, namespace, job):
-    async with opened(options(server, tmp_path)) as cluster:
-        assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
+async def test_invalid_name_causes_no_pod_list(server, cluster, namespace, job):
+    assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
     assert server.asked == []

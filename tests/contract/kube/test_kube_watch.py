@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from kube_objects import expired
-from kube_server import Fault, served
+from kube_server import Fault
 from kube_world import (
     EVENTS,
     JOBS,
@@ -36,12 +36,6 @@ REPLICA = f"{NAME}-master-0"
 OTHER = "f2-n0-0-0123456789ab"
 AS_JSON = {"Content-Type": "application/json"}
 WORKLOADS = ("kueue.x-k8s.io", "workloads")
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 @contextlib.asynccontextmanager
@@ -321,13 +315,12 @@ async def test_only_allowed_namespaces_are_watched(server, tmp_path):
         assert heard.names() == [NAME, OTHER]
 
 
-async def test_close_ends_the_watch(server, tmp_path):
-    async with opened(options(server, tmp_path)) as cluster:
-        heard = Heard()
-        task = asyncio.create_task(cluster.watch(heard))
-        await wait_until(heard.complete)
-        await cluster.close()
-        assert task.done()
+async def test_close_ends_the_watch(cluster):
+    heard = Heard()
+    task = asyncio.create_task(cluster.watch(heard))
+    await wait_until(heard.complete)
+    await cluster.close()
+    assert task.done()
 
 
 async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):

@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from kube_server import Fault, served
+from kube_server import Fault
 from kube_world import JOBS, NAME, PODS, apply, following, job, opened, options, pod, wait_until
 from kubernetes_messages import wrapped
 
@@ -25,12 +25,6 @@ FALSE_LISTS = {
     "protobuf without a list": wrapped("PodList", {}).removesuffix(b"\x12\0"),
     "protobuf without a version": wrapped("PodList", {}),
 }
-
-
-@pytest.fixture
-def server():
-    with served() as server:
-        yield server
 
 
 @pytest.mark.parametrize(
