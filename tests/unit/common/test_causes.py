@@ -38,63 +38,40 @@ def raised_by_torch(exception: str, message: str, **fields: Any) -> Failure:
 CONSEQUENCES = [
     ("RuntimeError", f"{GLOO}pair.cc:561] {LOST}"),
     ("RuntimeError", f"{GLOO}pair.cc:550] Read error [127.0.0.1]:4711: Connection reset by peer"),
-    (
-        "RuntimeError",
-        f"{GLOO}unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
-    ),
+    ("RuntimeError", f"{GLOO}unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
     ("RuntimeError", "Application timeout caused pair closure"),
     ("DistStoreError", "Timed out after 61 seconds waiting for clients. 1/2 clients joined."),
     ("DistStoreError", "wait timeout after 300000ms, keys: /default_pg/0//cpu//0/0"),
     ("DistNetworkError", "failed to recv, got 0 bytes"),
     ("DistNetworkError", "recvValue failed on SocketImpl(fd=5, addr=[localhost]:4, remote=[localhost]:5): "),
     ("DistNetworkError", "sendBytes failed on SocketImpl(fd=5): Broken pipe"),
-    (
-        "DistBackendError",
-        "NCCL error in: ProcessGroupNCCL.cpp:2, remote process exited or there was a network error",
-    ),
+    ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp:2, remote process exited or there was a network error"),
     ("DistBackendError", WATCHDOG),
-]
-OF_THE_USER = [
-    ("ValueError", "connection closed"),
-    ("RuntimeError", LOST),
-    ("RuntimeError", "the data loader timed out waiting for the bucket"),
-    ("ConnectionResetError", "[Errno 104] Connection reset by peer"),
-    ("BrokenPipeError", "[Errno 32] Broken pipe"),
-    ("TimeoutError", "timed out waiting for the database"),
-    ("TimeoutError", ""),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("exception", "message"), CONSEQUENCES)
-def test_torch_error_about_a_lost_peer_is_a_consequence(exception: str, message: str) -> None:
-    assert is_consequence(raised_by_torch(exception, message))
+NO_CONSEQUENCES = [
+    failure("ValueError", "connection closed"),
+    failure("RuntimeError", LOST),
+    failure("RuntimeError", "the data loader timed out waiting for the bucket"),
+    failure("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+    failure("BrokenPipeError", "[Errno 32] Broken pipe"),
+    failure("TimeoutError", "timed out waiting for the database"),
+    failure("TimeoutError", ""),
+    failure(exit_code=-9),
+    raised_by_torch("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)"),
+    raised_by_torch("RuntimeError", "DataLoader timed out after 5 seconds"),
+    raised_by_torch("RuntimeError", "DataLoader worker (pid 12) is killed by signal: Killed."),
+    raised_by_torch("ValueError", "Connection closed by peer"),
+    raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
+    raised_by_torch("ConnectionResetError", "Caught ConnectionResetError in DataLoader worker process 0.\nConnection reset by peer"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("exception", "message"), OF_THE_USER)
-def test_user_error_about_a_connection_is_no_consequence(exception: str, message: str) -> None:
-    assert not is_consequence(failure(exception, message))
-
-
-@pytest.mark.parametrize(
-    ("exception", "message"),
-    [
-        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)"),
-        ("RuntimeError", "DataLoader timed out after 5 seconds"),
-        ("RuntimeError", "DataLoader worker (pid 12) is killed by signal: Killed."),
-        ("ValueError", "Connection closed by peer"),
-        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
-        pytest.param(
-            "ConnectionResetError",
-            "Caught ConnectionResetError in DataLoader worker process 0.\nConnection reset by peer",
-        ),
-    ],
-)
-def test_other_torch_errors_are_no_consequence(exception: str, message: str) -> None:
-    assert not is_consequence(raised_by_torch(exception, message))
-
-
-def test_exit_by_signal_without_exception_is_no_consequence() -> None:
-    assert not is_consequence(failure(exit_code=-9))
+def test_only_torch_errors_about_a_lost_peer_are_consequences() -> None:
+    for exception, message in CONSEQUENCES:
+        assert is_consequence(raised_by_torch(exception, message)), message
+    assert [each for each in NO_CONSEQUENCES if is_consequence(each)] == []
 
 
 # Failures in order, from the root cause to the least informative one.
@@ -145,60 +122,42 @@ def test_empty_list_of_failures_has_no_root_cause() -> None:
         select_root_cause([])
 
 
-@pytest.mark.parametrize(
-    ("ended", "cause"),
-    [
-        (
-            raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
-            Cause.OOM_GPU,
-        ),
-        (raised_by_torch("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 MiB"), Cause.OOM_GPU),
-        (raised_by_torch("OutOfMemoryError", "HIP out of memory. Tried to allocate 2 GiB"), Cause.OOM_GPU),
-        pytest.param(
-            raised_by_torch("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might"),
-            Cause.OOM_GPU,
-        ),
-        (failure("MemoryError", ""), Cause.OOM_HOST),
-        (failure("MemoryError", "Unable to allocate 7.28 TiB for an array"), Cause.OOM_HOST),
-        pytest.param(
-            failure(
-                "RuntimeError",
-                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
-            ),
-            Cause.OOM_HOST,
-        ),
-        (failure(exit_code=-signal.SIGKILL), Cause.OOM_HOST),
-        (raised_by_torch("DistBackendError", WATCHDOG), Cause.NCCL_TIMEOUT),
-        (
-            raised_by_torch(
-                "RuntimeError",
-                "NCCL communicator was aborted on rank 0. Original reason for failure was: " + WATCHDOG,
-            ),
-            Cause.NCCL_TIMEOUT,
-        ),
-        (raised_by_torch(*CONSEQUENCES[2]), Cause.HANG),
-        (raised_by_torch(*CONSEQUENCES[4]), Cause.HANG),
-        (raised_by_torch(*CONSEQUENCES[5]), Cause.HANG),
-        pytest.param(
-            raised_by_torch(
-                "DistNetworkError",
-                "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456).",
-            ),
-            Cause.HANG,
-        ),
-        (failure("RendezvousFailed", "1 of 2 nodes came"), Cause.HANG),
-        (failure(exit_code=-signal.SIGTERM), Cause.PREEMPTED),
-        (failure(exit_code=-signal.SIGSEGV), Cause.USER_ERROR),
-        (failure(exit_code=3), Cause.USER_ERROR),
-        (failure("SystemExit", "the function called sys.exit(3)", exit_code=3), Cause.USER_ERROR),
-        (failure("TimeoutError", "timed out waiting for the database"), Cause.USER_ERROR),
-        pytest.param(failure("ValueError", "nccl_timeout must be above 0"), Cause.USER_ERROR),
-        (raised_by_torch(*CONSEQUENCES[0]), Cause.USER_ERROR),
-    ],
-    ids=lambda each: each.value if isinstance(each, Cause) else f"{each.exception or each.exit_code}",
-)
-def test_failure_is_classified_with_a_cause(ended: Failure, cause: Cause) -> None:
-    assert classify(ended) is cause
+CAUSES: list[tuple[Cause, list[Failure]]] = [
+    (Cause.OOM_GPU, [
+        raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
+        raised_by_torch("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 MiB"),
+        raised_by_torch("OutOfMemoryError", "HIP out of memory. Tried to allocate 2 GiB"),
+        raised_by_torch("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might"),
+    ]),
+    (Cause.OOM_HOST, [
+        failure("MemoryError", "Unable to allocate 7.28 TiB for an array"),
+        failure("RuntimeError", "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        failure(exit_code=-signal.SIGKILL),
+    ]),
+    (Cause.NCCL_TIMEOUT, [
+        raised_by_torch("DistBackendError", WATCHDOG),
+        raised_by_torch("RuntimeError", f"NCCL communicator was aborted on rank 0. Original reason for failure was: {WATCHDOG}"),
+    ]),
+    (Cause.HANG, [
+        *(raised_by_torch(*CONSEQUENCES[each]) for each in (2, 4, 5)),
+        raised_by_torch("DistNetworkError", "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456)."),
+        failure("RendezvousFailed", "1 of 2 nodes came"),
+    ]),
+    (Cause.PREEMPTED, [failure(exit_code=-signal.SIGTERM)]),
+    (Cause.USER_ERROR, [
+        failure(exit_code=-signal.SIGSEGV),
+        failure(exit_code=3),
+        failure("SystemExit", "the function called sys.exit(3)", exit_code=3),
+        failure("TimeoutError", "timed out waiting for the database"),
+        failure("ValueError", "nccl_timeout must be above 0"),
+        raised_by_torch(*CONSEQUENCES[0]),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "failures"), CAUSES, ids=lambda each: getattr(each, "value", ""))
+def test_failure_is_classified_with_a_cause(cause: Cause, failures: list[Failure]) -> None:
+    assert [each for each in failures if classify(each) is not cause] == []
 
 
 @pytest.mark.parametrize(

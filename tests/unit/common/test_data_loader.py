@@ -42,18 +42,15 @@ class Objects:
         Path(path).write_bytes(self.objects[name])
 
 
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
+OTHER_FORMATS = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"]
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("dataset", {"repo_type": "dataset", "allow_patterns": None, "ignore_patterns": None}),
-        (
-            "model",
-            {
-                "repo_type": None,
-                "allow_patterns": ["*.json", "*.safetensors", "*.model", "*.txt"],
-                "ignore_patterns": ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"],
-            },
-        ),
+        ("model", {"repo_type": None, "allow_patterns": MODEL_FILES, "ignore_patterns": OTHER_FORMATS}),
     ],
 )
 def test_hugging_face_repository_is_loaded_like_trainer_does(
@@ -61,14 +58,10 @@ def test_hugging_face_repository_is_loaded_like_trainer_does(
 ) -> None:
     hub = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)  # type: ignore[arg-type]
-    data_loader.load(kind, "hf://owner/name", tmp_path / "files", {"ACCESS_TOKEN": "t"})
-    assert [*tmp_path.glob("files/*")] == [tmp_path / "files" / "config.json"]
-    assert hub.request == {
-        "repo_id": "owner/name",
-        "local_dir": str(tmp_path / "files"),
-        "token": "t",
-        **expected,
-    }
+    folder = tmp_path / "files"
+    data_loader.load(kind, "hf://owner/name", folder, {"ACCESS_TOKEN": "t"})
+    assert [*folder.iterdir()] == [folder / "config.json"]
+    assert hub.request == {"repo_id": "owner/name", "local_dir": str(folder), "token": "t", **expected}
 
 
 @pytest.fixture
@@ -86,23 +79,20 @@ def test_objects_keep_their_names_below_the_prefix(tmp_path: Path, store: Object
     assert store.options["client_kwargs"] == {"region_name": "eu"}
 
 
-def test_file_of_the_same_size_is_not_loaded_again(tmp_path: Path, store: Objects) -> None:
-    for _ in range(2):
-        data_loader.load("dataset", "s3://data/digits", tmp_path, {})
-    assert len(store.transferred) == 3
+def test_prefix_may_be_a_single_object_and_a_file_of_the_same_size_is_not_loaded_again(
+    tmp_path: Path, store: Objects
+) -> None:
+    for uri in ("s3://data/digits/a.csv", "s3://data/digits", "s3://data/digits"):
+        data_loader.load("dataset", uri, tmp_path, {})
+        assert (tmp_path / "a.csv").read_text() == "1"
+    assert sorted(store.transferred) == sorted(store.objects)
 
 
-def test_prefix_may_be_a_single_object(tmp_path: Path, store: Objects) -> None:
-    data_loader.load("dataset", "s3://data/digits/a.csv", tmp_path, {})
-    assert (tmp_path / "a.csv").read_text() == "1"
-
-
-def test_missing_package_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_and_unsupported_uri_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
     with pytest.raises(data_loader.LoaderNotInstalled, match="huggingface_hub"):
         data_loader.load("dataset", "hf://owner/name", tmp_path, {})
-
-
-def test_data_cache_uri_is_unsupported(tmp_path: Path) -> None:
     with pytest.raises(data_loader.UnsupportedUri):
         data_loader.load("dataset", "cache://schema/table", tmp_path, {})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import HERE, ForkCaller, all_gone, eventually
@@ -19,22 +20,46 @@ from kfpytorch_common.forkserver import client
 BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1], ids=lambda each: each.name)
-def test_signal_reaches_the_whole_process_group(caller: ForkCaller, signum: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("to_group", "at_start"), [(signal.SIGKILL, signal.SIGKILL), (signal.SIGUSR1, signal.SIGTERM)]
+)
+def test_signal_reaches_the_whole_process_group(
+    caller: ForkCaller, to_group: signal.Signals, at_start: signal.Signals
+) -> None:
     child = caller.start("sleep_with_grandchild")
     pids = child.read_message()["pids"]
-    caller.client.signal_group(child.number, signum)
-    assert child.code() == -signum
+    caller.client.signal_group(child.number, to_group)
+    assert child.code() == -to_group
     assert all_gone(*pids, within=2.0)
+    for _ in range(4):
+        child = caller.start("sleep")
+        caller.client.signal_group(child.number, at_start)
+        assert child.code() == -at_start
 
 
-def test_released_child_is_killed_with_its_group_once_the_request_is_handled(caller: ForkCaller) -> None:
-    child = caller.start("sleep_with_grandchild")
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [("sleep_with_grandchild", {}), ("agent", {"serve": True})],
+    ids=["group", "children"],
+)
+def test_released_child_is_killed_with_its_processes(caller: ForkCaller, target: str, options: Any) -> None:
+    child = caller.start(target, **options)
     pids = child.read_message()["pids"]
     caller.client.release(child.number)
     caller.client.wait_until_handled()
     assert all_gone(pids[0])
-    assert all_gone(*pids, within=1.0)
+    # The server kills the children of a child before it handles the request.
+    assert all_gone(*pids, within=0 if options else 1.0)
+
+
+def test_child_can_be_released_right_after_its_start(caller: ForkCaller) -> None:
+    started = time.monotonic()
+    for _ in range(4):
+        child = caller.start("sleep")
+        caller.client.release(child.number)
+        caller.client.wait_until_handled()
+        assert all_gone(child.pid)
+    assert time.monotonic() - started < 8
 
 
 def test_processes_of_an_ended_child_are_killed_on_release(caller: ForkCaller) -> None:
@@ -45,35 +70,6 @@ def test_processes_of_an_ended_child_are_killed_on_release(caller: ForkCaller) -
     assert not all_gone(grandchild)
     caller.client.release(child.number)
     assert all_gone(first, grandchild, within=2.0)
-
-
-def test_child_can_be_released_right_after_its_start(caller: ForkCaller) -> None:
-    started = time.monotonic()
-    pids = []
-    for _ in range(4):
-        child = caller.start("sleep")
-        pids.append(child.pid)
-        caller.client.release(child.number)
-        caller.client.wait_until_handled()
-    assert all_gone(*pids)
-    assert time.monotonic() - started < 8
-
-
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-def test_child_can_be_killed_right_after_its_start(caller: ForkCaller, signum: signal.Signals) -> None:
-    for _ in range(4):
-        child = caller.start("sleep")
-        caller.client.signal_group(child.number, signum)
-        assert child.code() == -signum
-
-
-def test_children_of_a_released_child_are_killed_once_the_request_is_handled(caller: ForkCaller) -> None:
-    for _ in range(2):
-        child = caller.start("agent", serve=True)
-        pids = child.read_message()["pids"]
-        caller.client.release(child.number)
-        caller.client.wait_until_handled()
-        assert all_gone(*pids)
 
 
 def test_children_of_a_child_are_killed_with_it(caller: ForkCaller) -> None:

@@ -1,8 +1,6 @@
 """The environment of a replica equals that of the training operator (envvar.go, versions 1.7 to 1.9)."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kfpytorch_common import operator_env
 from kfpytorch_common.operator_env import RendezvousEndpoint
@@ -10,9 +8,9 @@ from kfpytorch_common.operator_env import RendezvousEndpoint
 MASTER = RendezvousEndpoint(address="train-master-0", port=23456)
 
 
-@pytest.mark.parametrize(("index", "rank"), [(0, "0"), (1, "1"), (2, "2")])
-def test_replica_gets_the_master_address_and_its_rank(index: int, rank: str) -> None:
-    assert operator_env.build_replica_env(index, 3, MASTER) == {
+@pytest.mark.parametrize("rank", ["0", "1", "2"])
+def test_replica_gets_the_master_address_and_its_rank(rank: str) -> None:
+    assert operator_env.build_replica_env(int(rank), 3, MASTER) == {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "23456",
         "PET_MASTER_PORT": "23456",
@@ -57,15 +55,8 @@ def test_single_process_gets_all_variables_of_torchrun() -> None:
     }
 
 
-@given(st.integers(1, 50))
-def test_ranks_of_a_job_are_unique_and_below_the_world_size(replicas: int) -> None:
-    given_out = [operator_env.build_replica_env(index, replicas, MASTER) for index in range(replicas)]
-    assert [int(env["RANK"]) for env in given_out] == list(range(replicas))
-    assert {int(env["WORLD_SIZE"]) for env in given_out} == {replicas}
-
-
 def test_replicas_are_named_like_the_operator_names_them() -> None:
-    assert [operator_env.format_replica_name(index) for index in range(3)] == [
+    assert [operator_env.format_replica_name(index) for index in (0, 1, 2)] == [
         "master-0",
         "worker-0",
         "worker-1",

@@ -9,19 +9,8 @@ from hypothesis import strategies as st
 from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain, with_prefix
 
 PIECES = (
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b"\x1b",
-    b"[",
-    b"\x1b[31m",
-    b"0;1",
-    b"K",
-    b"]",
-    b"\x07",
-    b"word",
-    b" 50%|",
-    b"\xff\xc3",
+    *(b"\n", b"\r", b"\r\n", b"\x1b", b"[", b"\x1b[31m", b"0;1"),
+    *(b"K", b"]", b"\x07", b"word", b" 50%|", b"\xff\xc3"),
 )
 TEXTS = st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
 WHOLE = TEXTS.map(lambda text: text + b"\n")
@@ -59,12 +48,8 @@ def test_line_is_returned_as_soon_as_it_is_whole(chunks: list[bytes]) -> None:
 
 def test_remaining_partial_line_is_returned_once() -> None:
     lines = LineBuffer()
-    assert [lines.feed(b"half"), lines.flush(), lines.flush(), lines.feed(b"new\n")] == [
-        b"",
-        b"half\n",
-        b"",
-        b"new\n",
-    ]
+    assert (lines.feed(b"half"), lines.flush(), lines.flush()) == (b"", b"half\n", b"")
+    assert lines.feed(b"new\n") == b"new\n"
 
 
 @pytest.mark.parametrize("chunk", [1 << 14, MIB, 17 * MIB], ids=["16 KiB", "1 MiB", "at once"])
@@ -80,13 +65,9 @@ def test_line_of_16_mib_stays_whole() -> None:
     assert collected(LineBuffer(), [line, b"\n", b"next\n"]) == [b"", line + b"\n", b"next\n", b""]
 
 
-@given(WHOLE)
+@given(WHOLE | st.just(b""))
 def test_each_line_gets_the_prefix(lines: bytes) -> None:
     assert with_prefix(lines, PREFIX) == b"".join(PREFIX + line + b"\n" for line in lines.split(b"\n")[:-1])
-
-
-def test_empty_output_gets_no_prefix() -> None:
-    assert with_prefix(b"", PREFIX) == b""
 
 
 @given(WHOLE.filter(lambda text: not {0x1B, 0x0D} & set(text)))
@@ -105,10 +86,7 @@ def test_plain_format_keeps_the_line_count_and_removes_redrawn_lines(lines: byte
     [
         (b"\x1b[1;31merror\x1b[0m: no\n", b"error: no\n"),
         (b"\x1b[?25l\x1b[2K\x1b[1A\x1b[38;5;12mbar\x1b[?25h\n", b"bar\n"),
-        pytest.param(
-            b"\x1b[38:2::1:2:3mcolon\x1b[0m\n",
-            b"colon\n",
-        ),
+        (b"\x1b[38:2::1:2:3mcolon\x1b[0m\n", b"colon\n"),
         (b"\x1b]0;a title\x07text\n", b"text\n"),
         (b"\x1b]8;;http://x\x1b\\a link\x1b]8;;\x1b\\\n", b"a link\n"),
         (b"  1%|\r 50%|\r100%|\n", b"100%|\n"),
@@ -124,17 +102,16 @@ def test_plain_format_keeps_the_last_visible_text(lines: bytes, expected: bytes)
     assert format_plain(lines) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"a" * MIB + b"\nshort\r\n"),
-        pytest.param(b"  1%|" * MIB + b"\r\n"),
-        b"  1%|\r" * MIB,
-        b"\x1b[" * MIB,
-        b"\x1b]" * 100_000,
-    ],
-    ids=["long line", "long redrawn line", "many redrawn", "open escapes", "open titles"],
-)
+LONG_LINES = {
+    "long line": b"a" * MIB + b"\nshort\r\n",
+    "long redrawn line": b"  1%|" * MIB + b"\r\n",
+    "many redrawn": b"  1%|\r" * MIB,
+    "open escapes": b"\x1b[" * MIB,
+    "open titles": b"\x1b]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG_LINES.values(), ids=LONG_LINES)
 @pytest.mark.timeout(5)
 def test_long_lines_are_formatted_quickly(text: bytes) -> None:
     started = time.process_time()
@@ -168,21 +145,12 @@ def test_terminal_output_contains_all_input(pieces: list[bytes]) -> None:
         (b"\x1b[31mred\x1b[0m\n", b"\x1b[31m[r0] red\x1b[0m\n"),
         (b"a\x1b[1A\r\x1b[2Kb", b"[r0] a\x1b[1A\r\x1b[2K[r0] b"),
         (b"caf\xc3\xa9 \xff\n", b"[r0] caf\xc3\xa9 \xff\n"),
-    ],
-)
-def test_prefix_precedes_the_first_visible_character(text: bytes, expected: bytes) -> None:
-    assert feed_all([text]) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+        # An escape sequence is not split.
         (b"\x1b]8;;http://x\x1b\\link", b"\x1b]8;;http://x\x1b\\[r0] link"),
         (b"\x1b]0;title\x07text", b"\x1b]0;title\x07[r0] text"),
         (b"\x1b[38:2::1:2:3mcolour", b"\x1b[38:2::1:2:3m[r0] colour"),
         (b"\x1b[>4;1mkeys", b"\x1b[>4;1m[r0] keys"),
     ],
-    ids=["link", "title", "colons", "private"],
 )
-def test_prefix_does_not_split_an_escape_sequence(text: bytes, expected: bytes) -> None:
+def test_prefix_precedes_the_first_visible_character(text: bytes, expected: bytes) -> None:
     assert feed_all([text]) == expected

@@ -48,14 +48,11 @@ STARTED = "[(0, 0), True, True]"
         ("pyflyte-execute run train.py main", None),
         ("python run train.py main", None),
         ("pytest train.py", None),
+        ("", None),
     ],
 )
 def test_script_is_found_in_the_command(command: str, script: str | None) -> None:
     assert find_script(command.split()) == (Path(script) if script else None)
-
-
-def test_empty_command_has_no_script() -> None:
-    assert find_script([]) is None
 
 
 WRAPS = "from torch.nn.parallel import DistributedDataParallel"
@@ -103,40 +100,33 @@ def test_imports_of_a_script_are_read_from_its_text(
     assert read_script_imports(tmp_path / "train.py") == needs
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Path:
-    script = tmp_path / "train.py"
-    script.write_text("from flytekitplugins.kfpytorch import Elastic\n")
-    return script
+def look(directory: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Import the module in a process with the arguments of a local run of this script."""
+    (directory / "train.py").write_text(script)
+    command = [sys.executable, "-c", LOOK, "pyflyte", "run", directory / "train.py", "main"]
+    return subprocess.run(command, env={"PATH": "", **env}, capture_output=True, text=True, check=False)
 
 
-def looked(*argv: str | Path, **env: str) -> str:
-    """Return the effect of importing the module in a process with the arguments `argv`."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LOOK, *argv],
-        env={"PATH": "", **env},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return ran.stdout.strip()
+OURS = "from flytekitplugins.kfpytorch import Elastic\n"
 
 
-def test_script_without_this_plugin_starts_no_server(tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text("import flytekit\n")
-    assert looked("pyflyte", "run", tmp_path / "other.py", "main") == NOTHING
-
-
-def test_prestart_can_be_switched_off(ours: Path) -> None:
-    assert looked("pyflyte", "run", ours, "main", FLYTE_KFPYTORCH_PRESTART="0") == NOTHING
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
-def test_local_run_of_a_plugin_script_starts_a_server_early(ours: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "prestart", "expected"),
+    [
+        ("import flytekit\n", "", NOTHING),
+        (OURS, "0", NOTHING),
+        pytest.param(OURS, "", STARTED, marks=[pytest.mark.timeout(60), pytest.mark.linux]),
+    ],
+    ids=["not of this plugin", "switched off", "of this plugin"],
+)
+def test_server_starts_early_for_a_local_run_of_a_plugin_script(
+    tmp_path: Path, script: str, prestart: str, expected: str
+) -> None:
     # The server loads this module instead of torch.
-    (ours.parent / "torch.py").touch()
-    assert looked("pyflyte", "run", ours, "main", PYTHONPATH=str(ours.parent)) == STARTED
+    (tmp_path / "torch.py").touch()
+    env = {"FLYTE_KFPYTORCH_PRESTART": prestart} if prestart else {}
+    ran = look(tmp_path, script, PYTHONPATH=str(tmp_path), **env)
+    assert (ran.stdout.strip(), ran.returncode) == (expected, 0)
 
 
 SWALLOWS = """
@@ -149,16 +139,8 @@ except BaseException:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+@pytest.mark.linux
 def test_interrupt_during_the_import_of_torch_is_not_lost(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import torch\nfrom flytekitplugins.kfpytorch import Elastic\n")
     (tmp_path / "torch.py").write_text(SWALLOWS)
-    ran = subprocess.run(
-        [sys.executable, "-c", LOOK, "pyflyte", "run", script, "main"],
-        env={"PATH": "", "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = look(tmp_path, f"import torch\n{OURS}", PYTHONPATH=str(tmp_path))
     assert (ran.stdout, ran.stderr.splitlines()[-1:]) == ("", ["KeyboardInterrupt"])

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,50 +30,34 @@ class Rank:
         self.console.close()
 
 
-@pytest.fixture
-def rank(tmp_path: Path) -> Rank:
-    return Rank(tmp_path)
-
-
 @pytest.mark.parametrize("drawn", ["\r{}%", "{}%\r"])
 def test_progress_bar_is_shown_every_five_seconds(
-    rank: Rank, tmp_path: Path, capfd: pytest.CaptureFixture[str], drawn: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], drawn: str
 ) -> None:
+    rank = Rank(tmp_path)
     for step in range(101):
         rank.write(drawn.format(step), at=step / 10)
     rank.write("\nready\n", at=10.1)
     rank.close()
-
     assert capfd.readouterr().out.splitlines() == ["[r1] 50%", "[r1] 100%", "[r1] ready"]
     assert (tmp_path / "rank1.log").read_text() == "50%\n100%\nready\n"
 
 
-def test_short_progress_bar_is_one_line(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
-    for step in range(0, 101, 10):
-        rank.write(f"\r{step}%", at=step / 100)
-    rank.close()
-
-    assert capfd.readouterr().out.splitlines() == ["[r1] 100%"]
-
-
-def test_stalled_progress_bar_is_shown_once(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
-    rank.write("\r57%", at=0)
-    for second in range(1, 30):
-        rank.console.show_redrawn(second)
-    shown = capfd.readouterr().out.splitlines()
-    rank.close()
-
-    assert shown == ["[r1] 57%"]
-    assert capfd.readouterr().out == ""
-
-
-def test_unfinished_line_without_carriage_return_is_shown_at_its_end(
-    rank: Rank, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("written", "shown", "at_the_end"),
+    [
+        ([(step / 10, f"\r{step * 10}%") for step in range(11)], "", "[r1] 100%\n"),
+        ([(0, "\r57%"), *((second, "") for second in range(1, 30))], "[r1] 57%\n", ""),
+        ([(0, "epoch 1 ... "), (60, "still ... ")], "", "[r1] epoch 1 ... still ... \n"),
+    ],
+    ids=["short", "stalled", "without carriage return"],
+)
+def test_unfinished_line_is_shown_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], written: Any, shown: str, at_the_end: str
 ) -> None:
-    rank.write("epoch 1 ... ", at=0)
-    rank.write("still ... ", at=60)
-    shown = capfd.readouterr().out
-    rank.write("loss 0.5\n", at=61)
+    rank = Rank(tmp_path)
+    for at, text in written:
+        rank.write(text, at=at)
+    before = capfd.readouterr().out
     rank.close()
-
-    assert (shown, capfd.readouterr().out) == ("", "[r1] epoch 1 ... still ... loss 0.5\n")
+    assert (before, capfd.readouterr().out) == (shown, at_the_end)

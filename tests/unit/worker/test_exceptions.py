@@ -76,56 +76,43 @@ def name_of(kind: type) -> str:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=name_of)
-def test_exception_is_recorded_with_type_message_and_line(tmp_path: Path, kind: Any) -> None:
+def test_exception_and_cause_are_recorded_with_type_message_and_line(tmp_path: Path, kind: Any) -> None:
     found = None
     try:
         fail(kind)
     except BaseException as error:  # noqa: BLE001 - pytest reads the attributes of an exception.
         found = record(tmp_path, error)
+    with pytest.raises(ValueError, match="outer") as caught:
+        fail_from(kind)
+    [cause] = record(tmp_path, caught.value).chain
 
     assert found is not None
-    assert (found.exception, found.message) == (name_of(kind), MESSAGES.get(name_of(kind), "text"))
-    assert (found.frames[-1].file, found.frames[-1].function) == (__file__, "fail")
+    for each in (found, cause):
+        assert (each.exception, each.message) == (name_of(kind), MESSAGES.get(name_of(kind), "text"))
+        assert (each.frames[-1].file, each.frames[-1].function) == (__file__, "fail")
     assert f"{found.exception}: " in found.traceback
     assert 'raise kind("text")' in found.traceback
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=name_of)
-def test_cause_is_recorded_with_type_message_and_line(tmp_path: Path, kind: Any) -> None:
-    with pytest.raises(ValueError, match="outer") as caught:
-        fail_from(kind)
-
-    [cause] = record(tmp_path, caught.value).chain
-
-    assert (cause.exception, cause.message) == (name_of(kind), MESSAGES.get(name_of(kind), "text"))
-    assert cause.frames[-1].function == "fail"
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes")
-def test_notes_follow_the_message() -> None:
-    error = ValueError("no data")
-    error.add_note("epoch 3")
-    error.add_note("batch 7\nof 9")
-    assert exceptions.read_message(error) == "no data\nepoch 3\nbatch 7\nof 9"
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
-def test_members_of_an_exception_group_have_their_lines() -> None:
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups")
+def test_notes_and_members_of_an_exception_group_follow_the_message() -> None:
     group: Any = vars(builtins)["ExceptionGroup"]
     with pytest.raises(ValueError, match="text") as caught:
         fail(ValueError)
     line = caught.value.__traceback__.tb_next.tb_lineno if caught.value.__traceback__.tb_next else 0
     place = exceptions.format_frame(exceptions.read_user_frames(exceptions.read_stack(caught.value))[-1])
-
-    message = exceptions.read_message(group("two", [caught.value, group("one", [KeyError("key")])]))
-
     assert place.endswith(f"test_exceptions.py:{line} in fail")
-    assert message.splitlines() == [
+    both = group("two", [caught.value, group("one", [KeyError("key")])])
+    assert exceptions.read_message(both).splitlines() == [
         "two (2 sub-exceptions)",
         f"ValueError: text, at {place}",
         "ExceptionGroup: one (1 sub-exception)",
         "  KeyError: 'key'",
     ]
+    error = ValueError("no data")
+    error.add_note("epoch 3")
+    error.add_note("batch 7\nof 9")
+    assert exceptions.read_message(error) == "no data\nepoch 3\nbatch 7\nof 9"
 
 
 def test_exception_that_rejects_assignments_is_raised_unchanged() -> None:

@@ -9,26 +9,25 @@ import pytest
 from flytekitplugins.kfpytorch.worker import local_mode
 from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalMode
 
+INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
+
 
 @pytest.mark.parametrize(
-    ("env", "by_default", "under_pyflyte_run"),
+    ("value", "by_default", "under_pyflyte_run"),
     [
-        ({}, LocalMode(inline=True), LocalMode(inline=False)),
-        ({"FLYTE_KFPYTORCH_LOCAL": ""}, LocalMode(inline=True), LocalMode(inline=False)),
-        ({"FLYTE_KFPYTORCH_LOCAL": "replicas"}, LocalMode(inline=False), LocalMode(inline=False)),
-        ({"FLYTE_KFPYTORCH_LOCAL": " Replicas "}, LocalMode(inline=False), LocalMode(inline=False)),
-        ({"FLYTE_KFPYTORCH_LOCAL": "inline"}, LocalMode(inline=True), LocalMode(inline=True)),
-        ({"FLYTE_KFPYTORCH_LOCAL": "1"}, LocalMode(inline=False, ranks=1), LocalMode(inline=False, ranks=1)),
-        (
-            {"FLYTE_KFPYTORCH_LOCAL": "64"},
-            LocalMode(inline=False, ranks=64),
-            LocalMode(inline=False, ranks=64),
-        ),
+        (None, INLINE, REPLICAS),
+        ("", INLINE, REPLICAS),
+        ("replicas", REPLICAS, REPLICAS),
+        (" Replicas ", REPLICAS, REPLICAS),
+        ("inline", INLINE, INLINE),
+        ("1", LocalMode(inline=False, ranks=1), LocalMode(inline=False, ranks=1)),
+        ("64", LocalMode(inline=False, ranks=64), LocalMode(inline=False, ranks=64)),
     ],
 )
 def test_local_mode_is_selected(
-    env: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode
+    value: str | None, by_default: LocalMode, under_pyflyte_run: LocalMode
 ) -> None:
+    env = {} if value is None else {"FLYTE_KFPYTORCH_LOCAL": value}
     assert local_mode.read_local_mode(env, replicas_by_default=False) == by_default
     assert local_mode.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
 
@@ -36,11 +35,7 @@ def test_local_mode_is_selected(
 @pytest.mark.parametrize(
     ("value", "guess"),
     [
-        ("0", ""),
-        ("-1", ""),
-        ("2.5", ""),
-        ("²", ""),
-        ("true", ""),
+        *((value, "") for value in ("0", "-1", "2.5", "²", "true")),
         ("in-line", "; did you mean 'inline'?"),
         ("Replica", "; did you mean 'replicas'?"),
     ],
@@ -69,10 +64,6 @@ def params(**fields: Any) -> Any:
     return RunLevelParams(**fields)
 
 
-def test_pyflyte_run_is_not_detected_outside_click() -> None:
-    assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)
-
-
 @pytest.mark.parametrize(
     ("remote", "verbose", "expected"),
     [(False, 0, (True, False)), (False, 1, (True, True)), (True, 1, (False, False))],
@@ -85,8 +76,6 @@ def test_pyflyte_run_is_detected_from_the_click_context(
         click.Context(click.Command("main"), parent=run, obj="the task's own"),
     ):
         assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == expected
-
-
-def test_environment_takes_precedence_over_the_command_line() -> None:
-    with click.Context(click.Command("run"), obj=params(verbose=1)):
+        # The environment takes precedence over the command line.
         assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False
+    assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)

@@ -77,36 +77,32 @@ def test_rank_imports_the_modules_of_its_own_node(tmp_path: Path, install: Insta
     assert (tmp_path / "done").exists()
 
 
-def test_message_of_mpirun_is_its_text_without_rules(tmp_path: Path, install: Install) -> None:
-    rule = "-" * 74
-    install("mpirun", f"printf '%s\\n' {rule} 'There are not enough slots' '' {rule} >&2; exit 3")
-    (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
-    assert (failure.exception, failure.message) == ("MpirunFailed", "There are not enough slots")
-    assert failure.exit_code == 3
+RULE = "-" * 74
+NOTICED = "noticed that process rank 1 with PID 9596 on node"
+ENDED = "  Process name: {}\n  Exit code:    3\n"
+ON_ANOTHER = "rank 1 failed on another node, with exit code 3"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "code", "expected"),
     [
-        "mpirun noticed that process rank 1 with PID 0 on node j-node-0-0 exited on signal 9 (Killed).",
-        "prterun noticed that process rank 1 with PID 9596 on node vm exited on\nsignal 9 (Killed).",
+        (f"{RULE}\nThere are not enough slots\n\n{RULE}\n", 3, (None, "There are not enough slots", 3)),
+        (f"mpirun {NOTICED} j-node-0-0 exited on signal 9 (Killed).\n", 137, (1, None, -9)),
+        (f"prterun {NOTICED} vm exited on\nsignal 9 (Killed).\n", 137, (1, None, -9)),
+        (ENDED.format("[[18740,1],1]"), 3, (None, ON_ANOTHER, 3)),
+        (ENDED.format("[prterun-vm-9667@1,1]"), 3, (None, ON_ANOTHER, 3)),
     ],
+    ids=["slots", "signal", "signal of Open MPI 5", "exit", "exit of Open MPI 5"],
 )
-def test_signal_of_a_rank_on_another_node_is_its_exit_code(
-    tmp_path: Path, install: Install, text: str
+def test_message_of_mpirun_names_the_problem_or_the_rank_on_another_node(
+    tmp_path: Path, install: Install, text: str, code: int, expected: tuple[int | None, str | None, int]
 ) -> None:
-    install("mpirun", f"echo '{text}' >&2; exit 137")
+    (tmp_path / "said").write_text(text)
+    install("mpirun", f"cat {tmp_path}/said >&2; exit {code}")
     (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
-    assert (failure.rank, failure.exit_code) == (1, -9)
-
-
-@pytest.mark.parametrize("name", ["[[18740,1],1]", "[prterun-vm-9667@1,1]"])
-def test_exit_code_of_a_rank_on_another_node_is_in_the_message(
-    tmp_path: Path, install: Install, name: str
-) -> None:
-    install("mpirun", f"printf '  Process name: %s\\n  Exit code:    3\\n' '{name}' >&2; exit 3")
-    (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
-    assert failure.message == "rank 1 failed on another node, with exit code 3"
+    rank, message, exit_code = expected
+    assert (failure.rank, failure.message, failure.exit_code) == (rank, message or failure.message, exit_code)
+    assert (failure.exception == "MpirunFailed") is (message is not None)
 
 
 @pytest.mark.usefixtures("keys")

@@ -56,83 +56,44 @@ def test_code_pickled_by_value_keeps_its_file_names() -> None:
     assert theirs[-1] == (Path(__file__), line + 2, "<lambda>")
 
 
-def uses_input() -> Payload:
-    def train(data: Any) -> None: ...
+class Odd:
+    def __reduce__(self) -> str:
+        raise KeyError("odd")
 
-    return payload(train, size=1, data=threading.Lock())
 
-
-def uses_closure() -> Payload:
+def list_unsendable() -> dict[str, Payload]:
+    """Return payloads that cannot be pickled, by the part that prevents this."""
     fine, own = 1, threading.Lock()
 
-    def train() -> Any:
-        return fine, own
+    def use_input(data: Any) -> None: ...
 
-    return payload(train)
-
-
-def uses_global() -> Payload:
-    def train() -> Any:
+    def use_global() -> Any:
         return LOCK
 
-    return payload(train)
+    def use_function() -> Any:
+        return use_global()
 
-
-def uses_attribute() -> Payload:
-    def train() -> Any:
-        return MODEL.lock
-
-    return payload(train)
-
-
-def uses_other_function() -> Payload:
-    def inner() -> Any:
-        return LOCK
-
-    def train() -> Any:
-        return inner()
-
-    return payload(train)
-
-
-def uses_generator() -> Payload:
-    def train(data: Any) -> None: ...
-
-    return payload(train, data=(number for number in range(3)))
-
-
-@pytest.mark.parametrize(
-    ("sent", "culprit"),
-    [
-        (uses_input, "the input 'data' is a lock: cannot pickle '_thread.lock' object"),
-        (uses_generator, "the input 'data' is a generator: cannot pickle 'generator' object"),
-        (uses_closure, "the variable 'own' around it is a lock: cannot pickle '_thread.lock' object"),
-        (uses_global, "the global 'LOCK' is a lock: cannot pickle '_thread.lock' object"),
-        (uses_attribute, "the global 'MODEL' is a SimpleNamespace: cannot pickle '_thread.lock' object"),
-        (
-            uses_other_function,
-            "the variable 'inner' around it is a function: cannot pickle '_thread.lock' object",
+    generator = (number for number in range(3))
+    lock = "cannot pickle '_thread.lock' object"
+    return {
+        f"the input 'data' is a lock: {lock}": payload(use_input, size=1, data=own),
+        "the input 'data' is a generator: cannot pickle 'generator' object": payload(
+            use_input, data=generator
         ),
-    ],
-)
-def test_object_that_cannot_be_pickled_is_named(sent: Callable[[], Payload], culprit: str) -> None:
-    assert refusal(sent()) == (
-        f"flow.train cannot be sent to its worker processes: {culprit}. "
-        'Make it inside the function, or use start_method="fork"'
-    )
+        "the input 'data' is a Odd: 'odd'": payload(use_input, data=Odd()),
+        f"the variable 'own' around it is a lock: {lock}": payload(lambda: (fine, own)),
+        f"the global 'LOCK' is a lock: {lock}": payload(use_global),
+        f"the global 'MODEL' is a SimpleNamespace: {lock}": payload(lambda: MODEL.lock),
+        f"the variable 'use_global' around it is a function: {lock}": payload(use_function),
+    }
 
 
-def test_object_that_raises_any_exception_on_pickling_is_named() -> None:
-    class Odd:
-        def __reduce__(self) -> str:
-            raise KeyError("odd")
-
-    def train(data: Odd) -> None: ...
-
-    assert refusal(payload(train, data=Odd())) == (
-        "flow.train cannot be sent to its worker processes: the input 'data' is a Odd: 'odd'. "
-        'Make it inside the function, or use start_method="fork"'
-    )
+def test_object_that_cannot_be_pickled_is_named() -> None:
+    for culprit, sent in list_unsendable().items():
+        assert refusal(sent) == (
+            f"flow.train cannot be sent to its worker processes: {culprit}. "
+            'Make it inside the function, or use start_method="fork"'
+        )
 
 
 def test_callable_without_code_is_sent_or_rejected() -> None:

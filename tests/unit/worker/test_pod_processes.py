@@ -1,5 +1,7 @@
 """The number of processes of a pod."""
 
+from typing import Any
+
 import pytest
 
 from flytekitplugins.kfpytorch.worker import machine, pod_processes
@@ -19,7 +21,7 @@ JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
     ],
 )
 def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(
-    asked: int | str, env: dict[str, str], expected: int
+    asked: Any, env: Any, expected: int
 ) -> None:
     assert pod_processes.count_processes(asked, env) == expected
 
