@@ -39,18 +39,15 @@ def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("config", "by_position"),
     [
-        (RunPolicy(CleanPodPolicy.ALL, 1, 2, 3), ["clean_pod_policy", "ttl_seconds_after_finished"]),
-        (Worker("i", None, Resources(), 4, RestartPolicy.NEVER), ["image", "requests", "limits", "replicas"]),
-        (
-            Master("i", None, Resources(), RestartPolicy.NEVER),
-            ["image", "requests", "limits", "restart_policy"],
-        ),
-        (PyTorch(Master(), Worker(), None, 3, False), ["master", "worker", "run_policy", "num_workers"]),
-        (Elastic(2, 4, "fork", 1, 3, {}, False, None), ["nnodes", "nproc_per_node", "start_method"]),
+        (RunPolicy(CleanPodPolicy.ALL, 1, 2, 3), "clean_pod_policy ttl_seconds_after_finished"),
+        (Worker("i", None, Resources(), 4, RestartPolicy.NEVER), "image requests limits replicas"),
+        (Master("i", None, Resources(), RestartPolicy.NEVER), "image requests limits restart_policy"),
+        (PyTorch(Master(), Worker(), None, 3, False), "master worker run_policy num_workers"),
+        (Elastic(2, 4, "fork", 1, 3, {}, False, None), "nnodes nproc_per_node start_method"),
     ],
 )
-def test_positional_fields_have_the_order_of_upstream(config: Any, by_position: list[str]) -> None:
-    assert list(vars(config))[: len(by_position)] == by_position
+def test_positional_fields_have_the_order_of_upstream(config: Any, by_position: str) -> None:
+    assert " ".join(vars(config)).startswith(by_position)
 
 
 def test_defaults_equal_those_of_upstream() -> None:
@@ -127,22 +124,15 @@ def test_example_of_the_guide_is_accepted() -> None:
     assert guide.restarts() == RestartSettings(RestartPolicy.FAILURE, RestartPolicy.FAILURE, 16)
 
 
-@pytest.mark.parametrize(
-    "text", ["OnFailure", "on_failure", "FAILURE", "failure", "RESTART_POLICY_ON_FAILURE"]
-)
-def test_restart_policy_may_be_text(text: str) -> None:
-    assert Worker(restart_policy=text) == Worker(restart_policy=RestartPolicy.FAILURE)
-
-
-@given(st.sampled_from([*RestartPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
-def test_restart_policy_name_is_accepted_in_any_case(policy: RestartPolicy, case: Any) -> None:
-    assert Master(restart_policy=case(policy.name)).restart_policy is policy
-
-
-@given(st.sampled_from([*CleanPodPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
-def test_clean_pod_policy_name_is_accepted_in_any_case(policy: CleanPodPolicy, case: Any) -> None:
-    assert RunPolicy(case(policy.name)).clean_pod_policy is policy
-    assert RunPolicy("CLEANPOD_POLICY_" + policy.name).clean_pod_policy is policy
+@pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
+def test_policy_name_is_accepted_in_any_case(case: Any) -> None:
+    for policy in RestartPolicy:
+        assert Master(restart_policy=case(policy.name)).restart_policy is policy
+    for text in ("OnFailure", "on_failure", "RESTART_POLICY_ON_FAILURE"):
+        assert Worker(restart_policy=text).restart_policy is RestartPolicy.FAILURE
+    for clean in CleanPodPolicy:
+        assert RunPolicy(case(clean.name)).clean_pod_policy is clean
+        assert RunPolicy("CLEANPOD_POLICY_" + clean.name).clean_pod_policy is clean
 
 
 def test_resources_may_be_request_and_limit_pairs() -> None:
@@ -150,12 +140,9 @@ def test_resources_may_be_request_and_limit_pairs() -> None:
     assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
 
 
-def test_image_may_be_an_image_spec() -> None:
+def test_image_may_be_an_image_spec_and_a_run_policy_an_empty_dict() -> None:
     spec = ImageSpec(name="trainer", registry="example.com")
     assert Worker(image=spec).image is spec
-
-
-def test_empty_dict_means_no_run_policy() -> None:
     assert PyTorch(run_policy={}).run_policy is None
 
 
@@ -168,12 +155,7 @@ def test_nodes_are_a_number_or_a_range(low: int, more: int, space: str) -> None:
 
 
 def test_only_the_integer_one_is_a_standalone_pod() -> None:
-    assert [Elastic(nnodes=nodes).is_standalone() for nodes in (1, "1", "1:1", 2)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert [nodes for nodes in (1, "1", "1:1", 2) if Elastic(nnodes=nodes).is_standalone()] == [1]
 
 
 def test_workers_are_counted_like_upstream_does() -> None:
@@ -187,45 +169,31 @@ def test_workers_are_counted_like_upstream_does() -> None:
 # Invalid values.
 
 
-def list_places(config: Any, **arguments: Any) -> list[str]:
-    """Return the fields and values of the problems."""
-    return [problem.partition(": ")[0] for problem in refusal(config, **arguments)]
+RETRIED, MPI = Master(num_retries=1), TrainJob(framework="mpi")
 
 
-COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
+COUNTS = {
+    Worker: ("replicas", "num_retries"),
+    Master: ("num_retries",),
+    PyTorch: ("num_workers",),
+    RunPolicy: ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"),
+    Elastic: ("nproc_per_node", "max_restarts"),
+}
 
 
-@pytest.mark.parametrize("value", COUNTS)
-@pytest.mark.parametrize(
-    ("config", "field"),
-    [
-        (Worker, "replicas"),
-        (Worker, "num_retries"),
-        (Master, "num_retries"),
-        (PyTorch, "num_workers"),
-        (RunPolicy, "ttl_seconds_after_finished"),
-        (RunPolicy, "active_deadline_seconds"),
-        (RunPolicy, "backoff_limit"),
-        (Elastic, "nproc_per_node"),
-        (Elastic, "max_restarts"),
-    ],
-)
-def test_invalid_count_is_rejected(config: Any, field: str, value: object) -> None:
-    (problem,) = refusal(config, **{field: value})
-    assert problem.startswith(f"{field}={value!r}: must be ")
+@pytest.mark.parametrize("value", [-1, True, 1.5, "3", 2**31, float("nan"), [1]])
+def test_invalid_count_is_rejected(value: object) -> None:
+    for config, names in COUNTS.items():
+        for field in names:
+            (problem,) = refusal(config, **{field: value})
+            assert problem.startswith(f"{field}={value!r}: must be ")
 
 
 @pytest.mark.parametrize(
     ("config", "arguments", "place"),
     [
-        (Elastic, {"nnodes": "4:1"}, "nnodes='4:1'"),
-        (Elastic, {"nnodes": "a"}, "nnodes='a'"),
-        (Elastic, {"nnodes": "1:2:3"}, "nnodes='1:2:3'"),
-        (Elastic, {"nnodes": "0:2"}, "nnodes='0:2'"),
-        (Elastic, {"nnodes": "2:"}, "nnodes='2:'"),
-        (Elastic, {"nnodes": True}, "nnodes=True"),
-        (Elastic, {"nnodes": 2.0}, "nnodes=2.0"),
-        (Elastic, {"nnodes": 0}, "nnodes=0"),
+        *((Elastic, {"nnodes": value}, f"nnodes={value!r}") for value in ("4:1", "a", "1:2:3", "0:2", "2:")),
+        *((Elastic, {"nnodes": value}, f"nnodes={value!r}") for value in (True, 2.0, 0)),
         (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0"),
         (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
         (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
@@ -253,45 +221,31 @@ def test_invalid_count_is_rejected(config: Any, field: str, value: object) -> No
         (Worker, {"requests": Resources(mem="16Gib")}, "requests.mem='16Gib'"),
         (Worker, {"requests": Resources(cpu="-1")}, "requests.cpu='-1'"),
         (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5'"),
-    ],
-)
-def test_invalid_value_is_reported_with_its_field(config: Any, arguments: dict[str, Any], place: str) -> None:
-    assert list_places(config, **arguments) == [place]
-
-
-@pytest.mark.parametrize(
-    ("config", "arguments", "place"),
-    [
+        # Fields that conflict.
         (Worker, {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")}, "requests.cpu='2'"),
         (Worker, {"resources": Resources(mem=("2Gi", "1G"))}, "resources.mem='2Gi'"),
         (Master, {"num_retries": 2, "restart_policy": "never"}, "num_retries=2"),
         (Master, {"num_retries": 0, "restart_policy": "failure"}, "num_retries=0"),
         (Master, {"num_retries": 1, "restart_policy": "always"}, "num_retries=1"),
         (PyTorch, {"num_workers": 2, "worker": Worker(replicas=3)}, "num_workers=2"),
+        (PyTorch, {"master": RETRIED, "run_policy": {"backoff_limit": 3}}, "run_policy.backoff_limit=3"),
         (
             PyTorch,
-            {"master": Master(num_retries=1), "run_policy": {"backoff_limit": 3}},
-            "run_policy.backoff_limit=3",
-        ),
-        (
-            PyTorch,
-            {"master": Master(num_retries=1), "worker": Worker(restart_policy="always")},
+            {"master": RETRIED, "worker": Worker(restart_policy="always")},
             "worker.restart_policy=<RestartPolicy.ALWAYS",
         ),
         (PyTorch, {"worker": Worker(replicas=1), "gang": Gang(min_member=9)}, "gang.min_member=9"),
         (PyTorch, {"num_workers": 3, "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=1)}, "gang.min_member=1"),
-        (
-            PyTorch,
-            {"num_workers": 3, "gang": Gang(min_member=3), "train_job": TrainJob(framework="mpi")},
-            "gang.min_member=3",
-        ),
+        (PyTorch, {"num_workers": 3, "gang": Gang(min_member=3), "train_job": MPI}, "gang.min_member=3"),
         (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
-def test_conflicting_fields_are_rejected(config: Any, arguments: dict[str, Any], place: str) -> None:
-    assert list_places(config, **arguments) == [place]
+def test_invalid_or_conflicting_value_is_reported_with_its_field(
+    config: Any, arguments: dict[str, Any], place: str
+) -> None:
+    assert [problem.partition(": ")[0] for problem in refusal(config, **arguments)] == [place]
 
 
 @pytest.mark.parametrize(

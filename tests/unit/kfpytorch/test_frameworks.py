@@ -18,21 +18,27 @@ def find_problems(**fields: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("field", "value"),
     [
-        {"start_method": "fork"},
-        {"monitor_interval": 1},
-        {"max_restarts": 1},
-        {"rdzv_configs": {"timeout": 9}},
-        {"nproc_per_node": "gpu"},
-        {"nnodes": "1:2"},
-        {"nnodes": 1},
+        ("start_method", "fork"),
+        ("monitor_interval", 1),
+        ("max_restarts", 1),
+        ("rdzv_configs", {"timeout": 9}),
+        ("nproc_per_node", "gpu"),
+        ("nnodes", "1:2"),
+        ("nnodes", 1),
     ],
 )
-def test_torch_launcher_setting_is_rejected_for_jax(fields: dict[str, Any]) -> None:
-    ((field, value),) = fields.items()
-    assert [*find_problems(**fields)] == [f"{field}={value!r}"]
-    assert Elastic(**{"nnodes": 2, **fields}, train_job=TrainJob()).train_job == TrainJob(framework="torch")
+def test_torch_launcher_setting_is_rejected_for_jax(field: str, value: Any) -> None:
+    assert [*find_problems(**{field: value})] == [f"{field}={value!r}"]
+    config = Elastic(**{"nnodes": 2, field: value}, train_job=TrainJob())
+    assert config.train_job == TrainJob(framework="torch")
+
+
+@pytest.mark.parametrize("framework", ["flux", "Flux", "IntelMPI", "MPICH", "jacks", None, 1])
+def test_unknown_framework_is_rejected(framework: Any) -> None:
+    problems = find_problems(train_job=TrainJob(framework=framework))
+    assert [*problems] == [f"train_job.framework={framework!r}"]
 
 
 @pytest.mark.parametrize("nodes", ["1", 1])
@@ -45,12 +51,6 @@ def test_remedy_for_an_mpi_job_with_one_node_is_valid(nodes: Any) -> None:
 def test_jax_runs_a_fixed_number_of_processes_on_each_node(nodes: Any) -> None:
     assert Elastic(nnodes=nodes, nproc_per_node=4, train_job=JAX).min_max_nodes() == (int(nodes),) * 2
     assert PyTorch(worker=Worker(replicas=1), train_job=JAX).workers() == 1
-
-
-@pytest.mark.parametrize("framework", ["flux", "Flux", "IntelMPI", "MPICH", "jacks", None, 1])
-def test_unknown_framework_is_rejected(framework: Any) -> None:
-    train_job = TrainJob(framework=framework)
-    assert [*find_problems(train_job=train_job)] == [f"train_job.framework={framework!r}"]
 
 
 @pytest.mark.parametrize(

@@ -34,20 +34,18 @@ def test_quantity_is_parsed_like_kubernetes_does(text: object, amount: str) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Gi", "1 Gi", "16Gib", "1.2.3", "1e", "0x1", "ten", True, None, [1], float("nan")]
+    ("text", "better"),
+    [
+        *((text, "") for text in ("", "Gi", "1 Gi", "1.2.3", "1e", "0x1", "ten")),
+        *((value, "") for value in (True, None, [1], float("nan"))),
+        *(("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5M")),
+    ],
 )
-def test_invalid_quantity_is_rejected(text: object) -> None:
-    with pytest.raises(InvalidValue, match="as Kubernetes writes it"):
+def test_invalid_quantity_is_rejected_with_a_similar_valid_one(text: object, better: str) -> None:
+    with pytest.raises(InvalidValue, match="as Kubernetes writes it") as caught:
         parse_quantity(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5M")]
-)
-def test_similar_valid_quantity_is_suggested(text: str, better: str) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        parse_quantity(text)
-    assert caught.value.problems[0].remedy.endswith(f"; did you mean '{better}'?")
+    remedy = caught.value.problems[0].remedy
+    assert not better or remedy.endswith(f"; did you mean '{better}'?")
 
 
 AMOUNTS = st.none() | st.integers(0, 9)

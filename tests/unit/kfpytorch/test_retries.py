@@ -96,9 +96,6 @@ def test_conflicting_restart_limits_of_a_train_job_are_rejected(
     with pytest.raises(ConfigError) as caught:
         PyTorch(worker=Worker(replicas=2, **role), run_policy=policy, train_job=train_job)
     assert f"train_job.max_restarts={train_job.max_restarts}: {words}" in str(caught.value)
-
-
-def test_elastic_train_job_rejects_a_second_restart_limit() -> None:
     Elastic(nnodes=2, max_restarts=3, train_job=FIVE)
     with pytest.raises(ConfigError, match=r"train_job\.max_restarts=5"):
         Elastic(nnodes=2, run_policy={"backoff_limit": 1}, train_job=FIVE)

@@ -45,57 +45,51 @@ def defined(config: Any, **arguments: Any) -> Any:
 
 def test_package_exports_only_the_names_for_authors() -> None:
     upstreams = {"CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"}
-    ours = {
-        "Dataset",
-        "Gang",
-        "Model",
-        "PodFailurePolicyRule",
-        "Storage",
-        "SuccessPolicy",
-        "Topology",
-        "TrainJob",
-    }
-    assert flytekitplugins.kfpytorch.__all__ == sorted(upstreams | ours)
+    ours = {"Dataset", "Gang", "Model", "PodFailurePolicyRule", "Storage", "SuccessPolicy", "Topology"}
+    assert flytekitplugins.kfpytorch.__all__ == sorted(upstreams | ours | {"TrainJob"})
     assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in upstreams)
+    with pytest.raises(AttributeError, match="no attribute 'Elastik'"):
+        _ = module.Elastik
 
 
 def test_task_definition_imports_neither_torch_nor_kubernetes() -> None:
     code = (
         "import sys, flytekit\n"
         "from flytekitplugins.kfpytorch import *\n"
+        "from flytekitplugins.kfpytorch.custom import encode_pytorch\n"
         "flytekit.task(lambda: None, task_config=Elastic(nnodes=2))\n"
         "pod = flytekit.PodTemplate(pod_spec={'containers': [{'name': 'primary'}]})\n"
-        "flytekit.task(lambda: None, task_config=PyTorch(worker=Worker(replicas=2)), pod_template=pod)\n"
+        "config = PyTorch(worker=Worker(replicas=2))\n"
+        "flytekit.task(lambda: None, task_config=config, pod_template=pod)\n"
         "print({'torch', 'kubernetes', 'difflib'} & set(sys.modules))\n"
+        # Only an extension needs the protobuf messages.
+        "encode_pytorch(config)\n"
+        "print([name for name in sys.modules if name.startswith('kfpytorch_idl')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True
-    )
-    assert (done.stdout, done.stderr) == ("set()\n", "")
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("set()\n[]\n", "")
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("config", "task_type"),
     [
-        (PyTorch(num_workers=1), ("pytorch", 1)),
-        (Elastic(), ("python-task", 1)),
-        (Elastic(nnodes="1"), ("pytorch", 1)),
-        (Elastic(nnodes="1:1"), ("pytorch", 1)),
-        (Elastic(nnodes=2), ("pytorch", 1)),
+        (PyTorch(num_workers=1), "pytorch"),
+        (Elastic(), "python-task"),
+        (Elastic(nnodes="1"), "pytorch"),
+        (Elastic(nnodes="1:1"), "pytorch"),
+        (Elastic(nnodes=2), "pytorch"),
     ],
 )
-def test_task_type_is_derived_from_the_config(config: Any, expected: tuple[str, int]) -> None:
+def test_task_type_is_derived_from_the_config(config: Any, task_type: str) -> None:
     made = defined(config)
-    assert (made.task_type, made.task_type_version) == expected
+    assert (made.task_type, made.task_type_version) == (task_type, 1)
+    assert (made.get_custom(SETTINGS) is None) is (task_type == "python-task")
 
 
 def test_elastic_task_has_its_node_range() -> None:
     made = defined(Elastic(nnodes="2:4"))
     assert (made.min_nodes, made.max_nodes, made.rdzv_backend) == (2, 4, "c10d")
-
-
-def test_single_node_task_has_no_custom() -> None:
-    assert defined(Elastic()).get_custom(SETTINGS) is None
 
 
 def test_number_of_workers_is_required() -> None:
@@ -120,7 +114,8 @@ def test_config_may_change_until_it_is_encoded() -> None:
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
-def test_pod_template_is_built_once_on_first_access(config: Any) -> None:
+def test_pod_template_is_built_once_on_first_access(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.logger, "warning", pytest.fail)
     made = defined(config)
     assert made.pod_template == pods.build(None, shared_memory=True)
     assert made.pod_template is made.pod_template
@@ -242,14 +237,3 @@ def test_ineffective_setting_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logged == [
         "PyTorch: run_policy.backoff_limit=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
     ]
-
-
-@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
-def test_default_config_logs_no_warning(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.logger, "warning", pytest.fail)
-    assert defined(config).pod_template is not None
-
-
-def test_unknown_module_attribute_raises_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Elastik'"):
-        _ = module.Elastik
