@@ -6,14 +6,14 @@ import re
 
 from generated import code, table
 
-from flytekitplugins.kfpytorch import config
+import flytekitplugins.kfpytorch
 
 ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
 def build_class_table(name: str) -> str:
     """Return the summary of the class docstring, and a table of its fields with defaults and descriptions."""
-    kind = getattr(config, name)
+    kind = getattr(flytekitplugins.kfpytorch, name)
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
     descriptions = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
     fields = dataclasses.fields(kind)

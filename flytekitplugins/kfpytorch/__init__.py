@@ -3,23 +3,18 @@
 Importing this package registers the task types with flytekit. It loads neither torch nor kubernetes.
 """
 
+from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
+from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.task import (
     CleanPodPolicy,
-    Dataset,
     Elastic,
-    Gang,
     Master,
-    Model,
-    PodFailurePolicyRule,
     PyTorch,
     RestartPolicy,
     RunPolicy,
-    Storage,
-    SuccessPolicy,
-    Topology,
-    TrainJob,
     Worker,
 )
+from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
 
 __all__ = [
     "CleanPodPolicy",

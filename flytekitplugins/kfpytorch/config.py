@@ -11,32 +11,11 @@ from flytekit import ImageSpec, PodTemplate, Resources
 
 from flytekitplugins.kfpytorch import data_sources, extension, frameworks, quantities, retries, validators
 from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
-from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
-from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
-from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
+from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common.frameworks import MPI
-
-__all__ = [
-    "CleanPodPolicy",
-    "ConfigError",
-    "Dataset",
-    "Elastic",
-    "Gang",
-    "Master",
-    "Model",
-    "PodFailurePolicyRule",
-    "PyTorch",
-    "RestartPolicy",
-    "RunPolicy",
-    "Storage",
-    "SuccessPolicy",
-    "Topology",
-    "TrainJob",
-    "Worker",
-]
 
 
 @dataclass
@@ -79,13 +58,13 @@ def _read_run_policy(value: object) -> object:
         return build_config_reader(RunPolicy)(value)
     policy = RunPolicy()
     vars(policy).update({item.name: value[item.name] for item in fields(RunPolicy) if item.name in value})
-    if problems := [*policy.problems(), *find_unknown_fields(RunPolicy, value)]:
-        raise InvalidValue(*problems)
+    require_no_problems([*policy.problems(), *find_unknown_fields(RunPolicy, value)])
     # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
     return policy if value else None
 
 
-def _get_backoff_limit(policy: object) -> int | None:
+def get_backoff_limit(policy: object) -> int | None:
+    """Return the backoff limit of a run policy, if there is one."""
     return policy.backoff_limit if isinstance(policy, RunPolicy) else None
 
 
@@ -122,16 +101,18 @@ class _Role(ConfigPart):
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
+        yield from self._find_resource_contradictions()
+        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(self)):
+            yield ConfigProblem("num_retries", self.num_retries, remedy)
+
+    def _find_resource_contradictions(self) -> Iterator[ConfigProblem]:
         twice = [name for name in ("requests", "limits") if getattr(self, name) is not None]
         if self.resources is not None and twice:
             remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
             yield ConfigProblem("resources", self.resources, remedy)
         elif _has_resources(self.requests, self.limits, self.resources):
             name = "requests" if self.resources is None else "resources"
-            found = quantities.find_excess_requests(*self.requests_and_limits())
-            yield from (problem.with_prefix(name) for problem in found)
-        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(self) or ""):
-            yield ConfigProblem("num_retries", self.num_retries, remedy)
+            yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
         """Return the requests and limits of a replica, also if ``resources`` contains them."""
@@ -263,15 +244,14 @@ class PyTorch(Config):
 
     def workers(self) -> int | None:
         """Return the number of workers from ``num_workers`` or ``worker.replicas``, or `None` if unset."""
-        return self.num_workers or (
-            self.num_workers if self.worker.replicas is None else self.worker.replicas
-        )
+        replicas = self.worker.replicas
+        return self.num_workers if self.num_workers or replicas is None else replicas
 
     def restarts(self) -> retries.RestartSettings:
         """Return the restart policies and the backoff limit for the operator."""
         restarts = retries.compute_restarts(self.master, self.worker, self.workers() or 0)
-        if isinstance(self.run_policy, RunPolicy) and restarts.backoff_limit is None:
-            return restarts._replace(backoff_limit=self.run_policy.backoff_limit)
+        if restarts.backoff_limit is None:
+            return restarts._replace(backoff_limit=get_backoff_limit(self.run_policy))
         return restarts
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -279,14 +259,9 @@ class PyTorch(Config):
             yield from self._find_size_contradictions(sound, workers)
         if not {"master", "worker"} <= sound:
             return
-        if "num_workers" in sound and self.num_workers and self.worker.replicas:
-            remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
-            yield ConfigProblem("num_workers", self.num_workers, remedy)
         if {"run_policy", "train_job"} <= sound:
-            roles = (self.master, self.worker)
-            yield from extension.check_max_restarts(
-                self.train_job, roles, _get_backoff_limit(self.run_policy)
-            )
+            limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
+            yield from extension.check_max_restarts(self.train_job, roles, limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._find_retry_contradictions(sound)
 
@@ -298,9 +273,12 @@ class PyTorch(Config):
         if "train_job" in sound:
             yield from extension.check_succeeded_nodes(self.train_job, nodes)
             yield from frameworks.check_launcher(self.train_job, "worker.replicas", workers, nodes)
+        if self.num_workers and self.worker.replicas:
+            remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
+            yield ConfigProblem("num_workers", self.num_workers, remedy)
 
     def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        limit = _get_backoff_limit(self.run_policy)
+        limit = get_backoff_limit(self.run_policy)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
             yield ConfigProblem("run_policy.backoff_limit", limit, remedy)
@@ -376,7 +354,7 @@ class Elastic(Config):
             yield from extension.check_min_member(self.gang, *self.min_max_nodes())
         if {"run_policy", "train_job"} <= sound:
             yield from extension.check_succeeded_nodes(self.train_job, None)
-            yield from extension.check_max_restarts(self.train_job, (), _get_backoff_limit(self.run_policy))
+            yield from extension.check_max_restarts(self.train_job, (), get_backoff_limit(self.run_policy))
         if {"nnodes", "train_job"} <= sound and self.is_standalone():
             yield from data_sources.check_pod(self.train_job)
         if "train_job" in sound:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from flytekitplugins.kfpytorch.problems import (
     ConfigError,
     ConfigProblem,
-    InvalidValue,
     build_invalid_value,
+    require_no_problems,
     suggest_name,
 )
-from flytekitplugins.kfpytorch.validators import Reader
+from flytekitplugins.kfpytorch.validators import Reader, find_problems
 
 
 class Config:
@@ -31,7 +31,7 @@ class Config:
                 problem.
         """
         if problems := self.problems():
-            raise ConfigError(type(self).__name__, [str(problem) for problem in problems])
+            raise ConfigError(type(self).__name__, problems)
 
     def problems(self) -> list[ConfigProblem]:
         """Normalize the fields, and return all problems without raising."""
@@ -44,11 +44,7 @@ class Config:
         ]
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
-        try:
-            setattr(self, name, reader(getattr(self, name)))
-        except InvalidValue as refusal:
-            return [problem.with_prefix(name) for problem in refusal.problems]
-        return []
+        return find_problems(name, lambda value: setattr(self, name, reader(value)), getattr(self, name))
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
         """Yield the contradictions between fields; `sound` contains the names of the valid fields."""
@@ -78,8 +74,7 @@ def build_config_reader(cls: type[Config]) -> Reader:
     def read(value: object) -> object:
         if not isinstance(value, cls):
             raise build_invalid_value(value, f"must be {cls.__name__}(...)")
-        if problems := value.problems():
-            raise InvalidValue(*problems)
+        require_no_problems(value.problems())
         return value
 
     return read

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
-from flytekit import ImageSpec, Resources
+from flytekit import ImageSpec
 from flytekit.core.resources import convert_resources_to_resource_model
 from google.protobuf.json_format import MessageToDict
 
 from flytekitplugins.kfpytorch import extension_wire
-from flytekitplugins.kfpytorch.config import Elastic, PyTorch, RunPolicy
+from flytekitplugins.kfpytorch.config import Elastic, PyTorch, RunPolicy, get_backoff_limit
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 
 Custom: TypeAlias = dict[str, Any]
@@ -45,7 +45,7 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
         worker_replicas=worker,
         run_policy=_encode_run_policy(config.run_policy, restarts.backoff_limit),
     )
-    return {**_to_json(message), **extension_wire.encode(config)}
+    return {**MessageToDict(message), **extension_wire.encode(config)}
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
@@ -64,10 +64,9 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
     """
     config.check()
     low, high = config.min_max_nodes()
-    backoff_limit = config.run_policy.backoff_limit if isinstance(config.run_policy, RunPolicy) else None
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
         worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
-        run_policy=_encode_run_policy(config.run_policy, backoff_limit),
+        run_policy=_encode_run_policy(config.run_policy, get_backoff_limit(config.run_policy)),
         elastic_config=pytorch_pb2.ElasticConfig(
             rdzv_backend=RDZV_BACKEND,
             min_replicas=low,
@@ -76,37 +75,28 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
             max_restarts=config.max_restarts,
         ),
     )
-    return {**_to_json(message), **extension_wire.encode(config)}
+    return {**MessageToDict(message), **extension_wire.encode(config)}
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
     """Yield a sentence for each setting of the author that has no effect because the wire cannot carry it."""
     if isinstance(config, Elastic) and config.is_standalone():
-        yield from _iter_ineffective_in_pod(config)
-        return
-    if not isinstance(config.run_policy, RunPolicy):
+        for name in ("run_policy", "gang", "train_job"):
+            if getattr(config, name) is not None:
+                reason = "one node is an ordinary pod, without the operator"
+                yield f"{name}= has no effect with nnodes=1: {reason}"
         return
     for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
-        if getattr(config.run_policy, name) == 0:
+        if getattr(config.run_policy, name, None) == 0:
             yield f"run_policy.{name}=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
-
-
-def _iter_ineffective_in_pod(config: Elastic) -> Iterator[str]:
-    for name in ("run_policy", "gang", "train_job"):
-        if getattr(config, name) is not None:
-            yield f"{name}= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
 
 
 def _encode_replicas(role: Any, resolve_image: ResolveImage) -> Any:
     requests, limits = role.requests_and_limits()
     return pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(
         image=resolve_image(role.image) if role.image else None,
-        resources=_encode_resources(requests, limits),
+        resources=convert_resources_to_resource_model(requests=requests, limits=limits).to_flyte_idl(),
     )
-
-
-def _encode_resources(requests: Resources | None, limits: Resources | None) -> Any:
-    return convert_resources_to_resource_model(requests=requests, limits=limits).to_flyte_idl()
 
 
 def _encode_run_policy(policy: object, backoff_limit: int | None) -> common_pb2.RunPolicy | None:
@@ -119,8 +109,3 @@ def _encode_run_policy(policy: object, backoff_limit: int | None) -> common_pb2.
         active_deadline_seconds=policy.active_deadline_seconds,
         backoff_limit=backoff_limit,
     )
-
-
-def _to_json(message: Any) -> Custom:
-    written: Custom = MessageToDict(message)
-    return written

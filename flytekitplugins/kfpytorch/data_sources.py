@@ -6,9 +6,14 @@ from typing import Any, ClassVar, Final
 
 from flytekitplugins.kfpytorch import quantities
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
-from kfpytorch_common import data_sources, labels
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
+from flytekitplugins.kfpytorch.validators import (
+    Reader,
+    build_mapping_reader,
+    build_object_name_reader,
+    build_optional_reader,
+)
+from kfpytorch_common import data_sources
 
 
 def _build_uri_reader(kind: str) -> Reader:
@@ -22,28 +27,23 @@ def _build_uri_reader(kind: str) -> Reader:
     return read
 
 
-def _read_object_name(value: object) -> object:
-    if isinstance(value, str) and labels.is_subdomain(value):
-        return value
-    raise build_invalid_value(value, f"must be the name of an object in the cluster: {labels.SUBDOMAIN}")
+def _check_variable(name: object, value: object) -> Iterator[ConfigProblem]:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        yield ConfigProblem("", value, "a variable and its value must be text")
+    elif remedy := data_sources.find_variable_remedy(name, value):
+        # The value may be a credential.
+        yield ConfigProblem("", "...", remedy)
+
+
+_VARIABLES_REMEDY: Final = f"must be a dict of at most {data_sources.MOST_VARIABLES - 1} variables"
+_check_variables: Final = build_mapping_reader(_check_variable, _VARIABLES_REMEDY)
+_read_object_name: Final = build_object_name_reader("an object in the cluster")
 
 
 def _read_variables(value: object) -> object:
-    if not isinstance(value, Mapping) or len(value) >= data_sources.MOST_VARIABLES:
-        limit = data_sources.MOST_VARIABLES - 1
-        raise build_invalid_value(value, f"must be a dict of at most {limit} variables")
-    problems = [problem for name, item in value.items() for problem in _check_variable(name, item)]
-    if problems:
-        raise InvalidValue(*problems)
-    return dict(value)
-
-
-def _check_variable(name: object, value: object) -> Iterator[ConfigProblem]:
-    if not (isinstance(name, str) and isinstance(value, str)):
-        yield ConfigProblem(f"[{name!r}]", value, "a variable and its value must be text")
-    elif remedy := data_sources.find_variable_remedy(name, value):
-        # The value may be a credential.
-        yield ConfigProblem(f"[{name!r}]", "...", remedy)
+    if isinstance(value, Mapping) and len(value) >= data_sources.MOST_VARIABLES:
+        raise build_invalid_value(value, _VARIABLES_REMEDY)
+    return _check_variables(value)
 
 
 _ACCESS_READERS: Final[Mapping[str, Reader]] = {
@@ -132,11 +132,10 @@ class Storage(ConfigPart):
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if "claim" in sound and self.claim is not None:
-            for name in ("size", "storage_class"):
-                if getattr(self, name) is not None:
-                    yield ConfigProblem(
-                        name, getattr(self, name), "an existing claim has its own; leave it out"
-                    )
+            given = {name: getattr(self, name) for name in ("size", "storage_class")}
+            for name, value in given.items():
+                if value is not None:
+                    yield ConfigProblem(name, value, "an existing claim has its own; leave it out")
         elif {"claim", "size"} <= sound and self.size is None:
             yield ConfigProblem("size", None, "write a size such as '50Gi', or the name of a claim")
 
@@ -158,22 +157,26 @@ READERS: Final[Mapping[str, Reader]] = {
 """The readers of the fields of `TrainJob`."""
 
 
+_STORAGE_REMEDIES: Final = {
+    (True, True, True): "the runtime has the volume; leave it out",
+    (True, False, True): "the runtime has the volume; leave it out",
+    (False, False, True): "has no dataset or model; leave it out",
+    (False, True, False): (
+        "dataset and model need a volume; write storage='50Gi' or storage=Storage(claim='...')"
+    ),
+}
+"""Remedies by whether a `TrainJob` has a runtime, a source and a storage."""
+
+
 def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
     """Yield the contradictions between the sources, the storage and the runtime of a `TrainJob`."""
-    sources = [each for each in (options.dataset, options.model) if each is not None]
-    if options.storage is not None and options.runtime is not None:
-        yield ConfigProblem("storage", options.storage, "the runtime has the volume; leave it out")
-    elif options.storage is not None and not sources:
-        yield ConfigProblem("storage", options.storage, "has no dataset or model; leave it out")
-    elif sources and options.storage is None and options.runtime is None:
-        remedy = "dataset and model need a volume; write storage='50Gi' or storage=Storage(claim='...')"
-        yield ConfigProblem("storage", None, remedy)
-    if options.dataset is not None and options.runtime is None:
-        uri = options.dataset.uri
-        if uri.startswith(data_sources.CACHE_SCHEME):
-            yield ConfigProblem(
-                "dataset.uri", uri, f"{data_sources.CACHE_REFUSAL}; {data_sources.CACHE_REMEDY}"
-            )
+    has_source = options.dataset is not None or options.model is not None
+    has = (options.runtime is not None, has_source, options.storage is not None)
+    if has in _STORAGE_REMEDIES:
+        yield ConfigProblem("storage", options.storage, _STORAGE_REMEDIES[has])
+    uri = options.dataset.uri if options.dataset is not None else ""
+    if options.runtime is None and uri.startswith(data_sources.CACHE_SCHEME):
+        yield ConfigProblem("dataset.uri", uri, f"{data_sources.CACHE_REFUSAL}; {data_sources.CACHE_REMEDY}")
 
 
 def check_pod(options: Any) -> Iterator[ConfigProblem]:

@@ -14,9 +14,9 @@ from flytekit.core.node import Node
 from flytekit.models.task import Resources as ResourcesModel
 
 from flytekitplugins.kfpytorch import pod_template as pods
-from flytekitplugins.kfpytorch import quantities
-from flytekitplugins.kfpytorch.config import ConfigError, Elastic, PyTorch, Worker
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue
+from flytekitplugins.kfpytorch import quantities, validators
+from flytekitplugins.kfpytorch.config import Elastic, PyTorch, Worker
+from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, add_prefix
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 
@@ -43,15 +43,15 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     """
     found = [*config.problems(), *_find_missing_workers(config)]
     unread = [*_find_wrong_resources(arguments)]
-    texts = [str(problem) for problem in found + unread]
     template = arguments.get("pod_template")
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
-    texts += pods.find_problems(template, shared_memory=shared_memory)
+    problems: list[ConfigProblem | str] = [*found, *unread]
+    problems += pods.find_problems(template, shared_memory=shared_memory)
     if not _touches(found, "nproc_per_node") and not _touches(unread, *_ARGUMENTS, *_GPU_FIELDS):
         granted = read_amounts(*_split_resources(arguments), template)
-        texts += [str(problem) for problem in _find_ranks_without_gpus(config, granted)]
-    if texts:
-        raise ConfigError(type(config).__name__, texts)
+        problems += _find_ranks_without_gpus(config, granted)
+    if problems:
+        raise ConfigError(type(config).__name__, problems)
 
 
 def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
@@ -66,7 +66,7 @@ def require_valid_config(config: PyTorch | Elastic) -> None:
         ConfigError: If values are invalid. It lists all problems.
     """
     if problems := [*config.problems(), *_find_missing_workers(config)]:
-        raise ConfigError(type(config).__name__, [str(problem) for problem in problems])
+        raise ConfigError(type(config).__name__, problems)
 
 
 def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
@@ -92,8 +92,7 @@ class CheckedNode(Node):  # type: ignore[misc]
         if not _touches(found, *_GPU_FIELDS):
             found += _find_ranks_without_gpus(task.task_config, granted)
         if found:
-            texts = [str(problem.with_prefix("with_overrides")) for problem in found]
-            raise ConfigError(type(task.task_config).__name__, texts)
+            raise ConfigError(type(task.task_config).__name__, add_prefix("with_overrides", found))
         return node
 
 
@@ -119,7 +118,7 @@ def count_processes(task: Any) -> int:
     if count := _compute_processes(asked, _get_amounts(task, None)):
         return count
     problem = ConfigProblem("nproc_per_node", asked, _UNKNOWN_COUNTS[asked])
-    raise ConfigError(type(task.task_config).__name__, [str(problem)])
+    raise ConfigError(type(task.task_config).__name__, [problem])
 
 
 def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
@@ -127,10 +126,8 @@ def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
     requested = getattr(task.task_config, "nproc_per_node", None)
     if not isinstance(requested, str) or task.task_config.is_standalone():
         return
-    of_task, of_node = (
-        _compute_processes(requested, _get_amounts(task, None)),
-        _compute_processes(requested, granted),
-    )
+    of_task = _compute_processes(requested, _get_amounts(task, None))
+    of_node = _compute_processes(requested, granted)
     if of_task != of_node:
         remedy = (
             f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a "
@@ -162,30 +159,24 @@ def read_amounts(requests: Resources, limits: Resources, template: PodTemplate |
 
     The resources of the pod template count only if the task has none, because flytekit overwrites them.
     """
-    if any(
-        getattr(each, name) is not None for each in (requests, limits) for name in quantities.RESOURCE_FIELDS
-    ):
-        stated = {
-            name: _get_effective(getattr(limits, name), getattr(requests, name)) for name in ("cpu", "gpu")
-        }
-    else:
-        stated = pods.read_resources(template)
-    return {name: quantities.parse_quantity(value) for name, value in stated.items() if _is_quantity(value)}
+    stated = {**_list_resources(requests), **_list_resources(limits)} or pods.read_resources(template)
+    return {
+        name: quantities.parse_quantity(value)
+        for name, value in stated.items()
+        if quantities.is_quantity(value)
+    }
 
 
-def _get_effective(limit: object, request: object) -> object:
-    return request if limit is None else limit
-
-
-def _is_quantity(value: object) -> bool:
-    return value is not None and not [*quantities.find_problems("cpu", value)]
+def _list_resources(resources: Resources) -> dict[str, object]:
+    values = {name: getattr(resources, name) for name in quantities.RESOURCE_FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _get_amounts(task: Any, node: Node | None) -> Amounts:
     """Return the cpus and GPUs that the task grants, with the overrides of `node`."""
     amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
     for _, name, value in _iter_overrides(node):
-        if _is_quantity(value):
+        if quantities.is_quantity(value):
             amounts[name] = quantities.parse_quantity(value)
     return amounts
 
@@ -200,7 +191,7 @@ def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
 
 def _find_wrong_overrides(node: Node) -> Iterator[ConfigProblem]:
     for field, name, value in _iter_overrides(node):
-        yield from (problem.with_prefix(field) for problem in quantities.find_problems(name, value))
+        yield from add_prefix(field, quantities.find_problems(name, value))
 
 
 def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[ConfigProblem]:
@@ -213,12 +204,8 @@ def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[ConfigProblem]:
 
 def _find_wrong_resources(arguments: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     for name, read in _ARGUMENTS.items():
-        value = arguments.get(name)
-        try:
-            if value is not None:
-                read(value)
-        except InvalidValue as refusal:
-            yield from (problem.with_prefix(name) for problem in refusal.problems)
+        if (value := arguments.get(name)) is not None:
+            yield from validators.find_problems(name, read, value)
 
 
 def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
@@ -228,7 +215,7 @@ def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources
     return arguments.get("requests") or Resources(), arguments.get("limits") or Resources()
 
 
-def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterable[ConfigProblem]:
+def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterator[ConfigProblem]:
     """Yield a problem if a replica with GPUs has more processes than GPUs."""
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from flytekit import PodTemplate
 
 from flytekitplugins.kfpytorch import data_sources, frameworks, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch.problems import (
+    ConfigProblem,
+    build_invalid_value,
+    require_no_problems,
+    suggest_name,
+)
 from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.train_job_policies import (
     PodFailurePolicyRule,
@@ -18,7 +23,7 @@ from flytekitplugins.kfpytorch.train_job_policies import (
     check_success_policy,
     read_pod_failure_policy,
 )
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader, find_problems
 from kfpytorch_common import labels
 from kfpytorch_common.frameworks import TORCH
 
@@ -79,34 +84,15 @@ def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigP
         yield ConfigProblem("gang.min_member", gang.min_member, remedy)
 
 
-def _read_runtime(value: object) -> object:
-    if isinstance(value, str) and labels.is_subdomain(value):
-        return value
-    raise build_invalid_value(value, f"must be the name of a runtime: {labels.SUBDOMAIN}")
-
-
-def _read_packages(value: object) -> object:
-    """Read a list of requirements of pip."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise build_invalid_value(value, "must be a list of requirements such as ['einops>=0.8']")
-    problems = [
-        problem.with_prefix(f"[{place}]")
-        for place, item in enumerate(value)
-        for problem in _check_package(item)
-    ]
-    if problems:
-        raise InvalidValue(*problems)
-    return value
-
-
-def _check_package(package: object) -> Iterator[ConfigProblem]:
+def _read_package(package: object) -> object:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        Requirement(package if isinstance(package, str) else "")
+        return Requirement(package if isinstance(package, str) else "")
     except InvalidRequirement as error:
         reason = str(error).partition("\n")[0]
-        yield ConfigProblem("", package, f"must be a requirement such as 'einops>=0.8': {reason}")
+        remedy = f"must be a requirement such as 'einops>=0.8': {reason}"
+        raise build_invalid_value(package, remedy) from error
 
 
 @dataclass(kw_only=True)
@@ -159,10 +145,14 @@ class TrainJob(ConfigPart):
     topology: Topology | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "runtime": build_optional_reader(_read_runtime),
+        "runtime": build_optional_reader(validators.build_object_name_reader("a runtime")),
         "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
         "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
-        "packages": build_optional_reader(_read_packages),
+        "packages": build_optional_reader(
+            validators.build_list_reader(
+                _read_package, "must be a list of requirements such as ['einops>=0.8']"
+            )
+        ),
         "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
         "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
         **data_sources.READERS,
@@ -178,10 +168,12 @@ class TrainJob(ConfigPart):
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
     """Yield a problem if a job of `nodes` nodes cannot have the success policy; None for an elastic job."""
     policy = train_job.success_policy if train_job is not None else None
-    if policy is not None and nodes is None:
+    if policy is None:
+        return
+    if nodes is None:
         remedy = "names nodes, and rank 0 of Elastic may be on any node; use PyTorch, or leave it out"
         yield ConfigProblem("train_job.success_policy", policy, remedy)
-    elif nodes is not None:
+    else:
         yield from check_success_policy(policy, nodes)
 
 
@@ -195,59 +187,35 @@ def check_max_restarts(
         yield ConfigProblem("train_job.max_restarts", train_job.max_restarts, remedy)
 
 
-def _read_node_selector(value: object) -> object:
-    if not isinstance(value, Mapping):
-        raise build_invalid_value(value, "must be a dict of labels such as {'gpu': 'h100'}")
-    bad = [problem for key, item in value.items() for problem in _check_label(key, item)]
-    if bad:
-        raise InvalidValue(*bad)
-    return value
-
-
 def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
     if not (isinstance(key, str) and isinstance(value, str)):
-        yield ConfigProblem(f"[{key!r}]", value, "a label and its value must be text")
+        yield ConfigProblem("", value, "a label and its value must be text")
         return
     if not labels.is_key(key):
-        yield ConfigProblem(f"[{key!r}]", value, f"the name of a label is {labels.KEY}")
+        yield ConfigProblem("", value, f"the name of a label is {labels.KEY}")
     if not labels.is_value(value):
-        yield ConfigProblem(f"[{key!r}]", value, f"the value of a label is {labels.VALUE}")
+        yield ConfigProblem("", value, f"the value of a label is {labels.VALUE}")
 
 
-def _read_tolerations(value: object) -> object:
-    """Check a list of tolerations: dicts as in a manifest, or kubernetes models."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise build_invalid_value(
-            value, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}"
-        )
-    problems = [
-        problem.with_prefix(f"[{place}]")
-        for place, item in enumerate(value)
-        for problem in _check_toleration(item)
-    ]
-    if problems:
-        raise InvalidValue(*problems)
+def _read_toleration(value: object) -> object:
+    """Read a toleration: a dict as in a manifest, or a kubernetes model."""
+    mapping = validators.find_mapping(value)
+    if mapping is None:
+        raise build_invalid_value(value, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
+    require_no_problems(_check_toleration(value, mapping))
     return value
 
 
-def _check_toleration(toleration: object) -> Iterator[ConfigProblem]:
-    mapping = validators.find_mapping(toleration)
-    if mapping is None:
-        yield ConfigProblem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
-        return
+def _check_toleration(toleration: object, mapping: Mapping[Any, object]) -> Iterator[ConfigProblem]:
     if {"tolerationSeconds", "toleration_seconds"} <= {*mapping}:
         yield ConfigProblem("", toleration, "sets tolerationSeconds twice; leave one out")
     for key, item in mapping.items():
-        reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else str(key))
+        reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else key)
         if reader is None:
-            yield ConfigProblem(
-                str(key), item, f"a toleration has no such key{suggest_name(key, [*_TOLERATION])}"
-            )
-            continue
-        try:
-            reader(item)
-        except InvalidValue as refusal:
-            yield from (problem.with_prefix(str(key)) for problem in refusal.problems)
+            remedy = f"a toleration has no such key{suggest_name(key, [*_TOLERATION])}"
+            yield ConfigProblem(str(key), item, remedy)
+        else:
+            yield from find_problems(str(key), reader, item)
 
 
 # The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
@@ -271,15 +239,20 @@ def _read_pod_template(value: object) -> object:
         raise build_invalid_value(
             value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest"
         )
-    problems = [*validators.check_json_value(parts)]
-    if problems:
-        raise InvalidValue(*problems)
+    require_no_problems(validators.check_json_value(parts))
     return value
 
 
 ROLE_READERS: Final[Mapping[str, Reader]] = {
-    "node_selector": build_optional_reader(_read_node_selector),
-    "tolerations": build_optional_reader(_read_tolerations),
+    "node_selector": build_optional_reader(
+        validators.build_mapping_reader(_check_label, "must be a dict of labels such as {'gpu': 'h100'}")
+    ),
+    "tolerations": build_optional_reader(
+        validators.build_list_reader(
+            _read_toleration,
+            "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}",
+        )
+    ),
     "pod_template": build_optional_reader(_read_pod_template),
     "priority_class_name": build_optional_reader(validators.read_priority_class),
 }

@@ -15,6 +15,7 @@ from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
+from flytekitplugins.kfpytorch.validators import is_list
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -38,9 +39,7 @@ def encode(config: PyTorch | Elastic) -> dict[str, Any]:
         else {"master": _encode_role(config.master), "worker": _encode_role(config.worker)}
     )
     parts = {
-        name: _encode_options(getattr(config, name))
-        for name, _ in _PARTS
-        if getattr(config, name) is not None
+        name: _encode_value(getattr(config, name)) for name, _ in _PARTS if getattr(config, name) is not None
     }
     content = {**{name: role for name, role in roles.items() if role}, **parts}
     if not content:
@@ -88,22 +87,23 @@ def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
     return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
 
 
-def _encode_options(part: ConfigPart) -> dict[str, Any]:
-    return {name: _encode_value(value) for name, value in vars(part).items() if value is not None}
-
-
 def _encode_value(value: Any) -> Any:
-    """Return a value as in a manifest; kubernetes models contain their own field names."""
-    if hasattr(value, "attribute_map"):
-        items = {key: getattr(value, name) for name, key in value.attribute_map.items()}
-        return {key: _encode_value(item) for key, item in items.items() if item is not None}
+    """Return a value as in a manifest."""
+    fields = _read_fields(value)
+    if fields is not None:
+        return {name: _encode_value(item) for name, item in fields.items()}
+    return [_encode_value(item) for item in value] if is_list(value) else value
+
+
+def _read_fields(value: Any) -> Mapping[str, Any] | None:
+    """Return the fields of a config or kubernetes model that are set, a dict as it is, or else None."""
     if isinstance(value, ConfigPart):
-        return _encode_options(value)
-    if isinstance(value, Mapping):
-        return {key: _encode_value(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_encode_value(item) for item in value]
-    return value
+        fields = vars(value)
+    elif hasattr(value, "attribute_map"):
+        fields = {key: getattr(value, name) for name, key in value.attribute_map.items()}
+    else:
+        return value if isinstance(value, Mapping) else None
+    return {name: item for name, item in fields.items() if item is not None}
 
 
 def _decode_fields(message: "Message") -> dict[str, Any]:

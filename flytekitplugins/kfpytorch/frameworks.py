@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.config import Elastic, PyTorch
     from flytekitplugins.kfpytorch.extension import TrainJob
 
-_OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_configs")
+_OF_TORCH: Final = frozenset({"start_method", "monitor_interval", "max_restarts", "rdzv_configs"})
 """The settings of torch's elastic launcher."""
+_NOT_OF_MPI: Final = {
+    "topology": "cannot place an MPI job, whose launcher is a Job of its own; leave it out",
+    "success_policy": "cannot select nodes of an MPI job, which all end with mpirun; leave it out",
+    "runtime": "has an image of its own for the nodes of an MPI job, without the task; leave it out",
+}
+"""Remedies by the options of a `TrainJob` that an MPI job cannot have."""
 _UNSUPPORTED: Final = ("flux", "intelmpi", "intel-mpi", "intel mpi", "mpich")
 
 
@@ -39,11 +45,10 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     if framework == TORCH:
         return
     for each in fields(config):
-        if each.name in _OF_TORCH and each.name in sound:
-            value, default = getattr(config, each.name), _get_default(each)
-            if value != default:
-                remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-                yield ConfigProblem(each.name, value, remedy)
+        value = getattr(config, each.name)
+        if each.name in _OF_TORCH & sound and value != _get_default(each):
+            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+            yield ConfigProblem(each.name, value, remedy)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
@@ -61,15 +66,9 @@ def check_launcher(
     if nodes < 2:
         remedy = "leaves the launcher of mpirun without another node; use at least 2 nodes"
         yield ConfigProblem(field, value, remedy)
-    if train_job.topology is not None:
-        remedy = "cannot place an MPI job, whose launcher is a Job of its own; leave it out"
-        yield ConfigProblem("train_job.topology", train_job.topology, remedy)
-    if train_job.success_policy is not None:
-        remedy = "cannot select nodes of an MPI job, which all end with mpirun; leave it out"
-        yield ConfigProblem("train_job.success_policy", train_job.success_policy, remedy)
-    if train_job.runtime is not None:
-        remedy = "has an image of its own for the nodes of an MPI job, without the task; leave it out"
-        yield ConfigProblem("train_job.runtime", train_job.runtime, remedy)
+    for name, remedy in _NOT_OF_MPI.items():
+        if (option := getattr(train_job, name)) is not None:
+            yield ConfigProblem(f"train_job.{name}", option, remedy)
 
 
 def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:

@@ -5,10 +5,11 @@ unknown field as an error with the most similar known name.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.problems import suggest_name
+from flytekitplugins.kfpytorch.validators import is_list
 
 # A package with the classes V1PodSpec, V1Container, ...: `kubernetes.client.models` or an equivalent.
 Models: TypeAlias = Any
@@ -38,36 +39,33 @@ def convert_to_model(models: Models, type_name: str, value: object, path: str) -
     Raises:
         ValueError: If a dict has an unknown field or lacks a required one.
     """
-    if value is None:
-        return None
-    if (match := _LIST.fullmatch(type_name)) and isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Mapping):
+        return _convert_mapping(models, type_name, value, path)
+    if is_list(value) and (match := _LIST.fullmatch(type_name)):
         return [
             convert_to_model(models, match[1], item, f"{path}[{place}]") for place, item in enumerate(value)
         ]
-    if (match := _DICT.fullmatch(type_name)) and isinstance(value, Mapping):
-        return {key: convert_to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
     if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)  # Manifests may contain `cpu: 4`; the models require text.
-    if isinstance(value, Mapping) and hasattr(models, type_name):
-        return _convert_mapping(models, type_name, value, path)
     return value
 
 
 def _convert_mapping(models: Models, type_name: str, value: Mapping[str, object], path: str) -> Any:
-    cls = getattr(models, type_name)
-    names = {wire: name for name, wire in cls.attribute_map.items()} | {
-        name: name for name in cls.attribute_map
-    }
-    for key in value:
-        if key not in names:
-            raise ValueError(
-                f"{path}.{key}: {type_name} has no such "
-                f"field{suggest_name(key, list(cls.attribute_map.values()))}"
-            )
-    arguments = {
-        names[key]: convert_to_model(models, cls.openapi_types[names[key]], item, f"{path}.{key}")
-        for key, item in value.items()
-    }
+    if match := _DICT.fullmatch(type_name):
+        return {key: convert_to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
+    cls = getattr(models, type_name, None)
+    return value if cls is None else _build_model(models, cls, value, path)
+
+
+def _build_model(models: Models, cls: Any, value: Mapping[str, object], path: str) -> Any:
+    names = {wire: name for name, wire in cls.attribute_map.items()}
+    arguments = {}
+    for key, item in value.items():
+        name = names.get(key, key)
+        if name not in cls.attribute_map:
+            hint = suggest_name(key, list(names))
+            raise ValueError(f"{path}.{key}: {cls.__name__} has no such field{hint}")
+        arguments[name] = convert_to_model(models, cls.openapi_types[name], item, f"{path}.{key}")
     try:
         return cls(**arguments)
     except ValueError as error:

@@ -36,33 +36,28 @@ def require_buildable(template: PodTemplate | None, *, shared_memory: bool) -> N
 
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
     """Yield a sentence for each reason why `build` cannot build `template`."""
-    spec = None if template is None else template.pod_spec
-    if template is None or spec is None:
+    if template is None or template.pod_spec is None:
         return
+    spec = template.pod_spec
     if not isinstance(spec, Mapping) and not hasattr(spec, "containers"):
         yield f"pod_template.pod_spec={spec!r}: must be a V1PodSpec or a dict of the same fields"
-        return
-    if not shared_memory:
-        return
-    containers = _get_field(spec, "containers") or []
+    elif shared_memory:
+        yield from _find_conflicts(spec, template.primary_container_name)
+
+
+def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
+    """Yield a sentence for each reason why the container `primary` cannot have shared memory."""
+    containers = _list_items(spec, "containers")
+    mounts = _list_items(_find_container(spec, primary), "volume_mounts")
     if len(containers) > 1:
         yield (
             f"pod_template has {len(containers)} containers, so it has to define their shared memory itself: "
             f"{_WAY_OUT} and mount a memory volume where it is needed"
         )
-    elif any(
-        _has_shared_memory_mount(container, template.primary_container_name) for container in containers
-    ):
+    elif any(str(_get_field(mount, "mount_path")).rstrip("/") == MOUNT_PATH for mount in mounts):
         yield f"pod_template already mounts {MOUNT_PATH}: remove the mount or {_WAY_OUT}"
-    if any(_get_field(volume, "name") == VOLUME_NAME for volume in _get_field(spec, "volumes") or []):
+    if any(_get_field(volume, "name") == VOLUME_NAME for volume in _list_items(spec, "volumes")):
         yield f"pod_template already has a volume named {VOLUME_NAME!r}: rename it or {_WAY_OUT}"
-
-
-def _has_shared_memory_mount(container: object, primary: str) -> bool:
-    mounts = (
-        (_get_field(container, "volume_mounts") or []) if _get_field(container, "name") == primary else []
-    )
-    return any(str(_get_field(mount, "mount_path")).rstrip("/") == MOUNT_PATH for mount in mounts)
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
@@ -70,14 +65,11 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
 
     The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
-    spec = None if template is None else template.pod_spec
-    containers = [] if template is None or spec is None else _get_field(spec, "containers") or []
-    for container in containers:
-        if template is not None and _get_field(container, "name") == template.primary_container_name:
-            resources = _get_field(container, "resources")
-            stated = {**(_get_field(resources, "requests") or {}), **(_get_field(resources, "limits") or {})}
-            return {str(name).rpartition("/")[2]: value for name, value in stated.items()}
-    return {}
+    if template is None:
+        return {}
+    resources = _get_field(_find_container(template.pod_spec, template.primary_container_name), "resources")
+    stated = {**(_get_field(resources, "requests") or {}), **(_get_field(resources, "limits") or {})}
+    return {str(name).rpartition("/")[2]: value for name, value in stated.items()}
 
 
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:
@@ -99,11 +91,9 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
         models = import_models()
         spec = convert_to_model(models, "V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
         template = dataclasses.replace(template, pod_spec=spec)
-    elif template is not None and shared_memory:
-        template = copy.deepcopy(template)
     if not shared_memory:
         return template
-    built = PodTemplate() if template is None else template
+    built = PodTemplate() if template is None else copy.deepcopy(template)
     add_shared_mem_volume_to_pod_template(built)
     return built
 
@@ -125,27 +115,30 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     spec = models.V1PodSpec(containers=[]) if pod_template.pod_spec is None else pod_template.pod_spec
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
-    primary = _get_primary_container(spec, pod_template.primary_container_name, models)
+    primary = _find_container(spec, pod_template.primary_container_name)
+    if primary is None:  # It is added, as flytekit does.
+        primary = models.V1Container(name=pod_template.primary_container_name)
+        spec.containers = [*_list_items(spec, "containers"), primary]
+        primary = spec.containers[-1]
     # New lists instead of append, because newer kubernetes models copy the lists that they receive.
     primary.volume_mounts = [*(primary.volume_mounts or []), mount]
     spec.volumes = [*(spec.volumes or []), volume]
     pod_template.pod_spec = spec
 
 
-def _get_primary_container(spec: Any, name: str, models: Models) -> Any:
-    """Return the container `name`, and add it if it is missing, as flytekit does."""
-    containers = spec.containers or []
-    for container in containers:
-        if container.name == name:
-            return container
-    spec.containers = [*containers, models.V1Container(name=name)]
-    return spec.containers[-1]
+def _find_container(spec: object, name: str) -> Any:
+    containers = _list_items(spec, "containers")
+    return next((container for container in containers if _get_field(container, "name") == name), None)
 
 
 def _get_models(spec: object) -> Models:
     """Return the package that defines the class of `spec`, so that added objects have classes of it too."""
     package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
     return package if hasattr(package, "V1VolumeMount") else import_models()
+
+
+def _list_items(holder: object, name: str) -> list[Any]:
+    return _get_field(holder, name) or []
 
 
 def _get_field(holder: object, name: str) -> Any:

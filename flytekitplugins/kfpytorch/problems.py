@@ -1,6 +1,6 @@
 """Problems of a config: the field, the invalid value and a remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 
@@ -43,10 +43,10 @@ class ConfigError(ValueError):
         problems: One sentence for each problem: field, value, remedy.
     """
 
-    def __init__(self, owner: str, problems: Sequence[str]) -> None:
-        super().__init__(owner, tuple(problems))
+    def __init__(self, owner: str, problems: Iterable[ConfigProblem | str]) -> None:
         self.owner = owner
-        self.problems = tuple(problems)
+        self.problems = tuple(map(str, problems))
+        super().__init__(owner, self.problems)
 
     def __str__(self) -> str:
         if len(self.problems) == 1:
@@ -57,6 +57,17 @@ class ConfigError(ValueError):
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
     """Return an exception for the value that the reader received."""
     return InvalidValue(ConfigProblem("", value, remedy))
+
+
+def require_no_problems(problems: Iterable[ConfigProblem]) -> None:
+    """Raise an `InvalidValue` with all of `problems`, if there are any."""
+    if found := [*problems]:
+        raise InvalidValue(*found)
+
+
+def add_prefix(field: str, problems: Iterable[ConfigProblem]) -> Iterator[ConfigProblem]:
+    """Yield `problems` with their paths relative to the config that has the field `field`."""
+    return (problem.with_prefix(field) for problem in problems)
 
 
 def suggest_name(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:

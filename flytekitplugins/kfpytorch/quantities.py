@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from flytekit import Resources
 
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch import validators
+from flytekitplugins.kfpytorch.problems import (
+    ConfigProblem,
+    build_invalid_value,
+    require_no_problems,
+    suggest_name,
+)
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
 _QUANTITY: Final = re.compile(
@@ -31,7 +37,7 @@ def parse_quantity(value: object) -> Decimal:
     elif suffix[1:].lstrip("+-").isdigit():
         amount = Decimal(number + suffix)
     else:
-        better = suggest_name(suffix, [name for name in _SUFFIXES if name], cutoff=0.5)
+        better = suggest_name(suffix, [*filter(None, _SUFFIXES)], cutoff=0.5)
         raise build_invalid_value(value, _QUANTITY_REMEDY + better.replace("'", f"'{number}", 1))
     if amount < 0:
         raise build_invalid_value(value, "must not be negative")
@@ -43,25 +49,20 @@ _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2
 
 def read_paired_resources(value: object) -> object:
     """Read ``resources=``: each value may be a pair ``(request, limit)``."""
-    return _require_no_problems(list(_check_amounts(value)), value)
+    require_no_problems(_check_amounts(value))
+    return value
 
 
 def read_single_resources(value: object) -> object:
     """Read ``requests=`` or ``limits=``: one value for each resource."""
-    return _require_no_problems([*_check_amounts(value), *_check_no_pairs(value)], value)
-
-
-def _require_no_problems(problems: list[ConfigProblem], value: object) -> object:
-    if problems:
-        raise InvalidValue(*problems)
+    require_no_problems([*_check_amounts(value), *_check_no_pairs(value)])
     return value
 
 
 def _check_amounts(value: object) -> Iterator[ConfigProblem]:
     if not isinstance(value, Resources):
-        yield ConfigProblem(
-            "", value, "must be flytekit's Resources, such as Resources(cpu='4', mem='16Gi', gpu='1')"
-        )
+        remedy = "must be flytekit's Resources, such as Resources(cpu='4', mem='16Gi', gpu='1')"
+        yield ConfigProblem("", value, remedy)
         return
     for name in RESOURCE_FIELDS:
         item = getattr(value, name)
@@ -73,22 +74,26 @@ def _check_no_pairs(value: object) -> Iterator[ConfigProblem]:
     for name in RESOURCE_FIELDS:
         item = getattr(value, name, None)
         if isinstance(item, (list, tuple)):
-            yield ConfigProblem(
-                name, item, "must be one value; a request with its limit goes into resources="
-            )
+            remedy = "must be one value; a request with its limit goes into resources="
+            yield ConfigProblem(name, item, remedy)
 
 
-def find_problems(name: str, value: object) -> Iterator[ConfigProblem]:
-    """Yield the problems of one value of the field `name` of ``Resources``; None is valid."""
-    if value is None:
-        return
-    try:
-        amount = parse_quantity(value)
-    except InvalidValue as refusal:
-        yield from (problem.with_prefix(name) for problem in refusal.problems)
-        return
-    if name == "gpu" and amount % 1:
-        yield ConfigProblem(name, value, "must be a whole number of devices")
+def find_problems(name: str, value: object) -> list[ConfigProblem]:
+    """Return the problems of one value of the field `name` of ``Resources``; None is valid."""
+    reader = _parse_devices if name == "gpu" else parse_quantity
+    return [] if value is None else validators.find_problems(name, reader, value)
+
+
+def _parse_devices(value: object) -> Decimal:
+    amount = parse_quantity(value)
+    if amount % 1:
+        raise build_invalid_value(value, "must be a whole number of devices")
+    return amount
+
+
+def is_quantity(value: object) -> bool:
+    """True if `parse_quantity` accepts the value."""
+    return value is not None and not find_problems("cpu", value)
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
@@ -106,9 +111,5 @@ def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
         return
     for name in RESOURCE_FIELDS:
         request, limit = getattr(requests, name), getattr(limits, name)
-        if _are_quantities(request, limit) and parse_quantity(request) > parse_quantity(limit):
+        if is_quantity(request) and is_quantity(limit) and parse_quantity(request) > parse_quantity(limit):
             yield ConfigProblem(name, request, f"must not exceed the limit, {limit!r}")
-
-
-def _are_quantities(*values: object) -> bool:
-    return all(value is not None and not [*find_problems("cpu", value)] for value in values)

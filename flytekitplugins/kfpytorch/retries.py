@@ -6,8 +6,8 @@ or more (training-operator v1, ``pkg/core/job.go``). The limit is therefore one 
 that all replicas may use together, so that each replica gets its last permitted restart.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
 
@@ -68,19 +68,27 @@ def _get_policy(role: RoleRetries, retries: int) -> RestartPolicy | str:
     return RestartPolicy.FAILURE if retries else RestartPolicy.NEVER
 
 
+_NONE_PERMITTED: Final = (
+    "restart_policy= requires restarts and num_retries=0 permits none; leave one of the two out"
+)
+_CONTRADICTIONS: Final[Mapping[tuple[bool, object], str]] = {
+    (False, RestartPolicy.FAILURE): _NONE_PERMITTED,
+    (False, RestartPolicy.ALWAYS): _NONE_PERMITTED,
+    (True, RestartPolicy.NEVER): (
+        "restart_policy=NEVER permits no retry; leave it out or write RestartPolicy.FAILURE"
+    ),
+    (True, RestartPolicy.ALWAYS): (
+        "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
+    ),
+}
+"""Messages by whether retries are permitted, and by the policy."""
+
+
 def find_contradiction(role: RoleRetries) -> str | None:
     """Return a message if the number of retries of a role contradicts its restart policy, else None."""
-    if role.num_retries is None or role.restart_policy is None:
+    if role.num_retries is None:
         return None
-    if role.num_retries == 0:
-        if role.restart_policy is RestartPolicy.NEVER:
-            return None
-        return "restart_policy= requires restarts and num_retries=0 permits none; leave one of the two out"
-    if role.restart_policy is RestartPolicy.NEVER:
-        return "restart_policy=NEVER permits no retry; leave it out or write RestartPolicy.FAILURE"
-    if role.restart_policy is RestartPolicy.ALWAYS:
-        return "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
-    return None
+    return _CONTRADICTIONS.get((role.num_retries > 0, role.restart_policy))
 
 
 def find_second_limit(
@@ -92,8 +100,10 @@ def find_second_limit(
     if backoff_limit is not None:
         return "run_policy.backoff_limit= sets the limit already; leave one of the two out"
     policies = {role.restart_policy for role in roles} - {None}
-    if max_restarts and RestartPolicy.NEVER in policies:
-        return "restart_policy=NEVER permits no restart; leave it out"
-    if not max_restarts and policies - {RestartPolicy.NEVER}:
-        return "restart_policy= requires restarts and 0 permits none; leave one of the two out"
-    return None
+    if max_restarts:
+        return _NO_RESTART if RestartPolicy.NEVER in policies else None
+    return _NONE_ALLOWED if policies - {RestartPolicy.NEVER} else None
+
+
+_NO_RESTART: Final = "restart_policy=NEVER permits no restart; leave it out"
+_NONE_ALLOWED: Final = "restart_policy= requires restarts and 0 permits none; leave one of the two out"

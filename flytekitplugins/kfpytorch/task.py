@@ -16,44 +16,22 @@ from flytekit.loggers import logger
 
 from flytekitplugins.kfpytorch import custom, definition
 from flytekitplugins.kfpytorch import pod_template as pods
-from flytekitplugins.kfpytorch.config import (
-    CleanPodPolicy,
-    Dataset,
-    Elastic,
-    Gang,
-    Master,
-    Model,
-    PodFailurePolicyRule,
-    PyTorch,
-    RestartPolicy,
-    RunPolicy,
-    Storage,
-    SuccessPolicy,
-    Topology,
-    TrainJob,
-    Worker,
-)
+from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker
+from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import find_loaded
 
+# The names of upstream's module.
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE",
     "CleanPodPolicy",
-    "Dataset",
     "Elastic",
-    "Gang",
     "Master",
-    "Model",
-    "PodFailurePolicyRule",
     "PyTorch",
     "PyTorchFunctionTask",
     "PytorchElasticFunctionTask",
     "RestartPolicy",
     "RunPolicy",
-    "Storage",
-    "SuccessPolicy",
-    "Topology",
-    "TrainJob",
     "Worker",
 ]
 
@@ -107,7 +85,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
         It is built on first access, because it needs kubernetes. A template that is assigned is not changed.
         """
-        wanted = self._needs_shared_memory()
+        wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         if not self._is_pod_final and self._pod_built_for is not wanted:
             self._pod = pods.build(self._author_pod, shared_memory=wanted)
             self._pod_built_for = wanted
@@ -117,9 +95,6 @@ class _DistributedTask(PythonFunctionTask[C]):
     def pod_template(self, template: PodTemplate | None) -> None:
         self._pod = template
         self._is_pod_final = True
-
-    def _needs_shared_memory(self) -> bool:
-        return definition.needs_shared_memory(self.task_config, self.shared_memory)
 
     @property
     def author_pod(self) -> PodTemplate | None:
@@ -192,14 +167,12 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
     @property
     def min_nodes(self) -> int:
         """The smallest number of nodes with which training starts."""
-        low, _ = self._checked_config.min_max_nodes()
-        return low
+        return self._checked_config.min_max_nodes()[0]
 
     @property
     def max_nodes(self) -> int:
         """The largest number of nodes."""
-        _, high = self._checked_config.min_max_nodes()
-        return high
+        return self._checked_config.min_max_nodes()[1]
 
     def execute(self, **kwargs: Any) -> Any:
         """Run the function under torch's elastic launcher; see ``worker.launch``.

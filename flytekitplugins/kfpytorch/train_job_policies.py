@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from flytekitplugins.kfpytorch import validators
-from flytekitplugins.kfpytorch.config_base import ConfigPart
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
+from flytekitplugins.kfpytorch.validators import Reader, build_list_reader, build_optional_reader, is_list
 from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
@@ -40,7 +40,7 @@ class SuccessPolicy(ConfigPart):
 
 
 def _read_exit_codes(value: object) -> object:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+    if not is_list(value) or not value:
         raise build_invalid_value(value, "must be a list of exit codes such as [42]")
     if not all(isinstance(code, int) and 0 < code < 256 for code in value):
         raise build_invalid_value(value, "must be exit codes from 1 to 255")
@@ -50,9 +50,8 @@ def _read_exit_codes(value: object) -> object:
 def _read_pod_conditions(value: object) -> object:
     if not isinstance(value, Mapping) or not value:
         raise build_invalid_value(value, "must be a dict of conditions such as {'ConfigIssue': 'True'}")
-    for name, status in value.items():
-        if not isinstance(name, str) or status not in STATUSES:
-            raise build_invalid_value(value, f"must have a status of {' or '.join(STATUSES)} for each type")
+    if not all(isinstance(name, str) and status in STATUSES for name, status in value.items()):
+        raise build_invalid_value(value, f"must have a status of {' or '.join(STATUSES)} for each type")
     if DISRUPTION in value:
         raise build_invalid_value(value, f"must not contain {DISRUPTION}: its rule comes before all others")
     return value
@@ -96,12 +95,6 @@ class PodFailurePolicyRule(ConfigPart):
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
 
 
-def _read_level(value: object) -> object:
-    if not isinstance(value, str) or not labels.is_key(value):
-        raise build_invalid_value(value, f"must be the name of a label of nodes: {labels.KEY}")
-    return value
-
-
 @dataclass(kw_only=True)
 class Topology(ConfigPart):
     """The placement of all nodes of a TrainJob in one domain, such as a rack or a block.
@@ -118,35 +111,31 @@ class Topology(ConfigPart):
     mode: str | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "level": _read_level,
+        "level": validators.build_check_reader(
+            lambda value: isinstance(value, str) and labels.is_key(value),
+            f"must be the name of a label of nodes: {labels.KEY}",
+        ),
         "mode": build_optional_reader(validators.build_choice_reader("exclusive", "required", "preferred")),
     }
 
 
 _MOST_RULES: Final = 19
 """A Job has at most 20 rules, and one is that of the backend."""
+_read_rules: Final = build_list_reader(
+    build_config_reader(PodFailurePolicyRule), "must be a list of PodFailurePolicyRule(...)"
+)
 
 
 def read_pod_failure_policy(value: object) -> object:
     """Read a list of rules."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise build_invalid_value(value, "must be a list of PodFailurePolicyRule(...)")
-    if len(value) > _MOST_RULES:
+    if is_list(value) and len(value) > _MOST_RULES:
         raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
-    problems: list[ConfigProblem] = []
-    for place, rule in enumerate(value):
-        if isinstance(rule, PodFailurePolicyRule):
-            problems += (problem.with_prefix(f"[{place}]") for problem in rule.problems())
-        else:
-            problems.append(ConfigProblem(f"[{place}]", rule, "must be PodFailurePolicyRule(...)"))
-    if problems:
-        raise InvalidValue(*problems)
-    return value
+    return _read_rules(value)
 
 
-def check_success_policy(policy: SuccessPolicy | None, nodes: int) -> Iterator[ConfigProblem]:
+def check_success_policy(policy: SuccessPolicy, nodes: int) -> Iterator[ConfigProblem]:
     """Yield a problem if the policy contains a node that the task does not have."""
-    ranges = parse_indexes(policy.succeeded_indexes) if policy is not None else None
-    if policy is not None and ranges and ranges[-1].stop > nodes:
+    ranges = parse_indexes(policy.succeeded_indexes)
+    if ranges and ranges[-1].stop > nodes:
         remedy = f"the task has {nodes} nodes; write indexes up to {nodes - 1}"
         yield ConfigProblem("train_job.success_policy.succeeded_indexes", policy.succeeded_indexes, remedy)

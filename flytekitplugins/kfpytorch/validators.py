@@ -2,14 +2,21 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import index
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 from flytekit import ImageSpec
 
-from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch.problems import (
+    ConfigProblem,
+    InvalidValue,
+    add_prefix,
+    build_invalid_value,
+    require_no_problems,
+    suggest_name,
+)
 from kfpytorch_common import labels
 
 E = TypeVar("E", bound=Enum)
@@ -17,6 +24,74 @@ Reader: TypeAlias = Callable[[object], object]
 
 # Counts are transmitted as int32 (flyteidl's kubeflow protos, the operator's Go types).
 INT32_MAX: Final = 2**31 - 1
+
+
+def find_problems(field: str, reader: Reader, value: object) -> list[ConfigProblem]:
+    """Return the problems of `value` in the field `field`; an empty list if `reader` accepts it."""
+    try:
+        reader(value)
+    except InvalidValue as refusal:
+        return [*add_prefix(field, refusal.problems)]
+    return []
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """True for a sequence other than text."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reader:
+    """Return a reader that accepts the values for which `is_valid` returns True, and keeps them."""
+
+    def read(value: object) -> object:
+        if is_valid(value):
+            return value
+        raise build_invalid_value(value, remedy)
+
+    return read
+
+
+def build_object_name_reader(kind: str) -> Reader:
+    """Return a reader for the name of an object in the cluster; `kind` describes the object."""
+    return build_check_reader(
+        lambda value: isinstance(value, str) and labels.is_subdomain(value),
+        f"must be the name of {kind}: {labels.SUBDOMAIN}",
+    )
+
+
+def build_list_reader(read_item: Reader, remedy: str) -> Reader:
+    """Return a reader for a list of values that `read_item` accepts. The list is kept unchanged."""
+
+    def read(value: object) -> object:
+        if not is_list(value):
+            raise build_invalid_value(value, remedy)
+        require_no_problems(
+            problem
+            for place, item in enumerate(value)
+            for problem in find_problems(f"[{place}]", read_item, item)
+        )
+        return value
+
+    return read
+
+
+def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
+    """Return a reader for a dict. It is kept unchanged.
+
+    Args:
+        check: Returns the problems of a key and its value.
+        remedy: The message for a value that is no dict.
+    """
+
+    def read(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise build_invalid_value(value, remedy)
+        require_no_problems(
+            problem for key, item in value.items() for problem in add_prefix(f"[{key!r}]", check(key, item))
+        )
+        return value
+
+    return read
 
 
 def build_optional_reader(reader: Reader) -> Reader:
@@ -43,13 +118,12 @@ def build_count_reader(low: int) -> Reader:
 
 def read_processes(value: object) -> object:
     """Read a number of processes per node, or one of the words that ``torchrun`` accepts."""
-    if isinstance(value, str):
-        if value in PROCESSES:
-            return value
-        raise build_invalid_value(
-            value, f"must be a whole number of at least 1, or {_PROCESSES}{suggest_name(value, PROCESSES)}"
-        )
-    return build_count_reader(low=1)(value)
+    if not isinstance(value, str):
+        return build_count_reader(low=1)(value)
+    if value not in PROCESSES:
+        remedy = f"must be a whole number of at least 1, or {_PROCESSES}{suggest_name(value, PROCESSES)}"
+        raise build_invalid_value(value, remedy)
+    return value
 
 
 PROCESSES: Final = ("auto", "gpu", "cpu")
@@ -70,32 +144,17 @@ def read_seconds(value: object) -> int | float:
     raise build_invalid_value(value, "must be a number of seconds above 0")
 
 
-def read_name(value: object) -> object:
-    """Read a name, which must not be blank."""
-    if isinstance(value, str) and value.strip():
-        return value
-    raise build_invalid_value(value, "must be a name as text")
-
-
-def read_priority_class(value: object) -> object:
-    """Read the name of a PriorityClass."""
-    if isinstance(value, str) and labels.is_subdomain(value):
-        return value
-    raise build_invalid_value(value, f"must be the name of a PriorityClass: {labels.SUBDOMAIN}")
-
-
-def read_text(value: object) -> object:
-    """Read text, which may be empty."""
-    if isinstance(value, str):
-        return value
-    raise build_invalid_value(value, "must be text")
-
-
-def read_int(value: object) -> object:
-    """Read a whole number, which may be negative."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise build_invalid_value(value, "must be a whole number")
+read_name: Final = build_check_reader(
+    lambda value: isinstance(value, str) and bool(value.strip()), "must be a name as text"
+)
+read_text: Final = build_check_reader(lambda value: isinstance(value, str), "must be text")
+read_int: Final = build_check_reader(
+    lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number"
+)
+read_image: Final = build_check_reader(
+    lambda value: isinstance(value, (str, ImageSpec)), "must be the name of an image or an ImageSpec"
+)
+read_priority_class: Final = build_object_name_reader("a PriorityClass")
 
 
 def find_mapping(value: object) -> Mapping[Any, object] | None:
@@ -107,24 +166,32 @@ def find_mapping(value: object) -> Mapping[Any, object] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def check_json_value(value: object, path: str = "") -> Iterator[ConfigProblem]:
+def check_json_value(value: object) -> Iterator[ConfigProblem]:
     """Yield a problem for each value within `value` that cannot be written as JSON in a manifest."""
+    entries = _find_entries(value)
+    if entries is None and not _is_json_scalar(value):
+        yield ConfigProblem("", value, "must be text, a number, a list or a dict, as in a manifest")
+    for key, item in entries or ():
+        if isinstance(key, str):
+            yield from add_prefix(key, check_json_value(item))
+        else:
+            yield ConfigProblem("", key, "a key must be text")
+
+
+def _find_entries(value: object) -> Iterable[tuple[object, object]] | None:
+    """Return the keys and values of a dict, the places and values of a list, or None."""
     mapping = find_mapping(value)
     if mapping is not None:
-        for key, item in mapping.items():
-            if isinstance(key, str):
-                yield from check_json_value(item, f"{path}.{key}" if path else key)
-            else:
-                yield ConfigProblem(path, key, "a key must be text")
-    elif isinstance(value, (list, tuple)):
-        for place, item in enumerate(value):
-            yield from check_json_value(item, f"{path}[{place}]")
-    elif not (value is None or isinstance(value, (str, int))) and not _is_finite(value):
-        yield ConfigProblem(path, value, "must be text, a number, a list or a dict, as in a manifest")
+        return mapping.items()
+    if isinstance(value, (list, tuple)):
+        return [(f"[{place}]", item) for place, item in enumerate(value)]
+    return None
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
+def _is_json_scalar(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (str, int))
 
 
 def build_choice_reader(*known: str) -> Reader:
@@ -152,17 +219,13 @@ def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
     def read(value: object) -> E:
         if isinstance(value, cls):
             return value
-        found = (
-            names.get(_strip_non_letters(value).removeprefix(cls.__name__.lower()))
-            if isinstance(value, str)
-            else None
+        name = _strip_non_letters(value).removeprefix(cls.__name__.lower()) if isinstance(value, str) else ""
+        if name in names:
+            return names[name]
+        choices = ", ".join(f"{cls.__name__}.{item.name}" for item in cls)
+        raise build_invalid_value(
+            value, f"must be one of {choices}, or the name as text{suggest_name(value, list(names))}"
         )
-        if found is None:
-            choices = ", ".join(f"{cls.__name__}.{item.name}" for item in cls)
-            raise build_invalid_value(
-                value, f"must be one of {choices}, or the name as text{suggest_name(value, list(names))}"
-            )
-        return found
 
     return read
 
@@ -171,24 +234,19 @@ def _strip_non_letters(text: str) -> str:
     return re.sub(r"[^a-z]+", "", text.lower())
 
 
-def read_image(value: object) -> object:
-    """Read the name of an image, or an ImageSpec."""
-    if isinstance(value, (str, ImageSpec)):
-        return value
-    raise build_invalid_value(value, "must be the name of an image or an ImageSpec")
-
-
 def read_nodes(value: object) -> object:
     """Read a number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. A text is kept unchanged."""
-    if isinstance(value, str):
-        low, _, high = value.partition(":")
-        if _is_count(low) and (":" not in value or (_is_count(high) and int(low) <= int(high))):
-            return value
-    elif not isinstance(value, bool) and hasattr(value, "__index__"):
-        return build_count_reader(low=1)(value)
-    raise build_invalid_value(
-        value, "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
-    )
+    if isinstance(value, str) and _is_count_or_range(value):
+        return value
+    if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):
+        remedy = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
+        raise build_invalid_value(value, remedy)
+    return build_count_reader(low=1)(value)
+
+
+def _is_count_or_range(text: str) -> bool:
+    counts = text.split(":")
+    return len(counts) <= 2 and all(map(_is_count, counts)) and int(counts[0]) <= int(counts[-1])
 
 
 def _is_count(text: str) -> bool:
@@ -197,43 +255,29 @@ def _is_count(text: str) -> bool:
 
 # The keys that torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
 _RDZV_POSITIVE: Final = (
-    "timeout",
-    "join_timeout",
-    "last_call_timeout",
-    "close_timeout",
-    "heartbeat_timeout",
-    "read_timeout",
-    "keep_alive_interval",
-    "keep_alive_max_attempt",
-)
+    "timeout", "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout",
+    "keep_alive_interval", "keep_alive_max_attempt",
+)  # fmt: skip
 _RDZV_KNOWN: Final = (*_RDZV_POSITIVE, "cas_backoff_max_seconds", "is_host", "rank", "store_type")
 # The plugin sets these itself.
 _RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 
 
-def read_rendezvous(value: object) -> object:
-    """Read the configuration of torch's rendezvous, and keep it unchanged.
-
-    An unknown key that resembles no known one is accepted, because a newer torch may know it.
-    """
-    if not isinstance(value, Mapping):
-        raise build_invalid_value(value, "must be a dict such as {'timeout': 900, 'join_timeout': 900}")
-    problems = [problem for key, item in value.items() for problem in _check_rendezvous_key(key, item)]
-    if problems:
-        raise InvalidValue(*problems)
-    return value
-
-
 def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]:
-    path = f"[{key!r}]"
+    """Yield the problem of a key, if any; a key that resembles no known one may be one of a newer torch."""
     if not isinstance(key, str):
-        yield ConfigProblem(path, value, "a key must be text")
+        yield ConfigProblem("", value, "a key must be text")
     elif key in _RDZV_TAKEN:
-        yield ConfigProblem(path, value, "is set by the plugin; leave it out")
+        yield ConfigProblem("", value, "is set by the plugin; leave it out")
     elif key in _RDZV_POSITIVE and not _is_positive_int(value):
-        yield ConfigProblem(path, value, "must be a whole number above 0 (the time-outs are in seconds)")
+        yield ConfigProblem("", value, "must be a whole number above 0 (the time-outs are in seconds)")
     elif key not in _RDZV_KNOWN and (hint := suggest_name(key, _RDZV_KNOWN, cutoff=0.8)):
-        yield ConfigProblem(path, value, f"torch would ignore this key{hint}")
+        yield ConfigProblem("", value, f"torch would ignore this key{hint}")
+
+
+read_rendezvous: Final = build_mapping_reader(
+    _check_rendezvous_key, "must be a dict such as {'timeout': 900, 'join_timeout': 900}"
+)
 
 
 def _is_positive_int(value: object) -> bool:

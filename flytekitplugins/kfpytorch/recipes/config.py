@@ -1,20 +1,20 @@
 """The values that all recipes share, and their validation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, suggest_name
 
 
-def raise_problems(owner: str, problems: Iterator[ConfigProblem]) -> None:
+def raise_problems(owner: str, problems: Iterable[ConfigProblem]) -> None:
     """Raise all problems of a config in one error.
 
     Raises:
         ConfigError: If there are any.
     """
-    if lines := [str(problem) for problem in problems]:
-        raise ConfigError(owner, lines)
+    if found := [*problems]:
+        raise ConfigError(owner, found)
 
 
 def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
@@ -88,6 +88,9 @@ class Training:
         for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
             if value is not None and not value > 0:
                 yield ConfigProblem(name, value, "must be a number above 0")
+        yield from self._check_options()
+
+    def _check_options(self) -> Iterator[ConfigProblem]:
         for name in self.options:
             if name in _TYPED:
                 yield ConfigProblem("options", name, f"set Training({_TYPED[name]}=…) instead")
@@ -100,15 +103,11 @@ class Training:
         Raises:
             ConfigError: If an option is not one of them.
         """
+        remedy = "is not an option of this recipe{}"
+        unknown = [name for name in self.options if name not in known]
         raise_problems(
             "Training",
-            (
-                ConfigProblem(
-                    "options", name, f"is not an option of this recipe{suggest_name(name, [*known])}"
-                )
-                for name in self.options
-                if name not in known
-            ),
+            [ConfigProblem("options", name, remedy.format(suggest_name(name, [*known]))) for name in unknown],
         )
         named = {argument: getattr(self, name) for argument, name in _TYPED.items()}
         return {**{key: value for key, value in named.items() if value is not None}, **self.options}

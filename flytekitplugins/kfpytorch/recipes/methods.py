@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem
+from flytekitplugins.kfpytorch.problems import ConfigProblem
 from flytekitplugins.kfpytorch.recipes.config import Lora, Trained, Training, raise_problems
 
 if TYPE_CHECKING:
@@ -175,6 +175,15 @@ def _read_columns(dataset: "Samples") -> set[str] | None:
     return None if names is None else set(names)
 
 
+def _check_four_bits(model: "Model", *, has_gpu: bool) -> Iterator[ConfigProblem]:
+    if not has_gpu:
+        remedy = "QLoRA needs a GPU; leave it out to train adapters of the unquantized model"
+        yield ConfigProblem("four_bits", value=True, remedy=remedy)
+    if not isinstance(model, str):
+        remedy = "needs the path or the Hub id of the model, which it loads itself"
+        yield ConfigProblem("four_bits", value=True, remedy=remedy)
+
+
 def _build_adapter(lora: Lora | None, model: "Model", *, has_gpu: bool) -> dict[str, Any]:
     """Return the arguments of a trainer that add adapters to the model.
 
@@ -183,12 +192,8 @@ def _build_adapter(lora: Lora | None, model: "Model", *, has_gpu: bool) -> dict[
     """
     if lora is None:
         return {}
-    if lora.four_bits and not has_gpu:
-        remedy = "QLoRA needs a GPU; leave it out to train adapters of the unquantized model"
-        raise ConfigError("Lora", [str(ConfigProblem("four_bits", value=True, remedy=remedy))])
-    if lora.four_bits and not isinstance(model, str):
-        remedy = "needs the path or the Hub id of the model, which it loads itself"
-        raise ConfigError("Lora", [str(ConfigProblem("four_bits", value=True, remedy=remedy))])
+    if lora.four_bits:
+        raise_problems("Lora", _check_four_bits(model, has_gpu=has_gpu))
     from peft import LoraConfig
 
     adapter = LoraConfig(

@@ -21,7 +21,7 @@ from flytekitplugins.kfpytorch import (
     TrainJob,
     Worker,
 )
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 from flytekitplugins.kfpytorch.retries import RestartSettings
 
 CONFIGS = (Elastic, Master, PyTorch, RunPolicy, Worker)

@@ -17,8 +17,8 @@ from flytekitplugins.kfpytorch import (
     RunPolicy,
     Worker,
 )
-from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, iter_ineffective_settings
+from flytekitplugins.kfpytorch.problems import ConfigError
 
 COUNTS = st.integers(0, 2**31 - 1)
 RUN_POLICIES = st.none() | st.builds(

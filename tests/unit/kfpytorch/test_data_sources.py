@@ -6,7 +6,7 @@ import pytest
 
 from flytekitplugins.kfpytorch import Dataset, Elastic, Model, PyTorch, Storage, TrainJob, Worker
 from flytekitplugins.kfpytorch import extension_wire as wire
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 
 DATASET = "s3://data/digits"
 MODEL = "hf://owner/model"

@@ -9,7 +9,7 @@ from flytekit.core.resources import ResourceSpec
 from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
 
 from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, RunPolicy, Worker, definition
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 
 SETTINGS = SerializationSettings(
     version="v", image_config=ImageConfig(Image(name="default", fqn="registry/default", tag="v1"))

@@ -23,9 +23,9 @@ from flytekitplugins.kfpytorch import (
     TrainJob,
     Worker,
 )
-from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
 from flytekitplugins.kfpytorch.extension_wire import decode, encode
+from flytekitplugins.kfpytorch.problems import ConfigError
 from kfpytorch_common.labels import is_key, is_subdomain
 
 NAMES = st.text("aZ0-./é", min_size=1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 
 JAX = TrainJob(framework="jax")
 

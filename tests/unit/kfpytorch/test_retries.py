@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RestartPolicy, TrainJob, Worker
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 from flytekitplugins.kfpytorch.retries import RestartSettings
 
 ALWAYS, FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.FAILURE, RestartPolicy.NEVER

@@ -18,7 +18,7 @@ import flytekitplugins.kfpytorch
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import task as module
-from flytekitplugins.kfpytorch.config import ConfigError
+from flytekitplugins.kfpytorch.problems import ConfigError
 
 IMAGES = ImageConfig(
     default_image=Image(name="default", fqn="registry/default", tag="v1"),
