@@ -21,10 +21,7 @@ READY: Final = Target(text="≤ 15 s", high=15)
 LIST: Final = Target(text="≤ 5 s", high=5)
 CHANGE: Final = Target(text="≤ 0.10 ms", high=0.1)
 _CLIENTS: Final = {"bare": "a bare client (aiohttp)", "official": "the official client (kubernetes.aio)"}
-_HOW: Final = {
-    "apart": "the API server on other processors",
-    "shared": "all on the same processors",
-}
+_HOW: Final = {"apart": "the API server on other processors", "shared": "all on the same processors"}
 
 
 def measure(repeat: int) -> list[Row]:

@@ -179,10 +179,7 @@ def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: 
     """
     invented = job_ref.encode(
         JobRef(
-            dialect=DEFAULT.name,
-            namespace=TASKS,
-            name="f1-n0-0",
-            output_prefix=f"{installed.store.uri}/a",
+            dialect=DEFAULT.name, namespace=TASKS, name="f1-n0-0", output_prefix=f"{installed.store.uri}/a"
         )
     )
     with installed.endpoint(tmp_path) as endpoint, grpc.insecure_channel(endpoint) as channel:

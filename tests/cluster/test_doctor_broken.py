@@ -125,41 +125,22 @@ def test_missing_permission_is_reported_with_its_rule(cluster_in_order: ControlP
     permitted(cluster_in_order, [only], missing, "pytorchjobs")
 
 
-def test_render_with_server_dry_run_prints_the_admitted_job(
+def test_render_with_server_dry_run_prints_the_admitted_job_or_the_api_error(
     cluster_in_order: ControlPlane, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.pb"
     file.write_bytes(doctor_runs.build_request(NAMESPACE).template.SerializeToString())
-    arguments = [
-        "--dry-run=server",
-        "--namespace",
-        NAMESPACE,
-        "--kubeconfig",
-        str(cluster_in_order.kubeconfig()),
-    ]
-    done = CliRunner().invoke(kfpytorch, ["render", str(file), *arguments, "-o", "json"])
+    kubeconfig = str(cluster_in_order.kubeconfig())
+    arguments = ["render", str(file), "--dry-run=server", "--kubeconfig", kubeconfig]
+    done = CliRunner().invoke(kfpytorch, [*arguments, "--namespace", NAMESPACE, "-o", "json"])
     assert done.exit_code == 0, done.output
     (job,) = json.loads(done.stdout)
     assert (job["kind"], job["metadata"]["namespace"]) == ("PyTorchJob", NAMESPACE)
     assert "managedFields" not in job["metadata"]
     assert cluster_in_order.admin.items(jobs(NAMESPACE)) == []
-
-
-def test_render_with_server_dry_run_reports_the_api_error(
-    cluster_in_order: ControlPlane, tmp_path: Path
-) -> None:
-    file = tmp_path / "task.pb"
-    file.write_bytes(doctor_runs.build_request(NAMESPACE).template.SerializeToString())
-    arguments = [
-        "--dry-run=server",
-        "--namespace",
-        "nowhere",
-        "--kubeconfig",
-        str(cluster_in_order.kubeconfig()),
-    ]
-    done = CliRunner().invoke(kfpytorch, ["render", str(file), *arguments])
-    assert done.exit_code == 1
-    assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in done.stderr
+    refused = CliRunner().invoke(kfpytorch, [*arguments, "--namespace", "nowhere"])
+    assert refused.exit_code == 1
+    assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in refused.stderr
 
 
 def test_exit_code_follows_the_most_severe_finding(cluster_in_order: ControlPlane) -> None:

@@ -99,28 +99,6 @@ def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane
     )
 
 
-def test_unavailable_webhook_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
-    """The call is retried, because a webhook can return: the operator's own is away during an upgrade."""
-    hook = {
-        "name": "away.example.org",
-        "rules": [RULE],
-        "namespaceSelector": HERE_ONLY,
-        "clientConfig": {"url": "https://127.0.0.1:9/validate"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    manifest = {
-        "apiVersion": ADMISSION,
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "away"},
-        "webhooks": [hook],
-    }
-    with with_objects(plane, manifest):
-        wait_until(lambda: "failed calling webhook" in trouble(caller), 30, lambda: trouble(caller))
-        assert trouble(caller).startswith("UNAVAILABLE: the job could not be created: ")
-    wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
-
-
 def trouble(caller: Caller) -> str:
     """Return the error of a CreateTask call, or an empty string."""
     try:

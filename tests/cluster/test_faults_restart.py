@@ -1,4 +1,4 @@
-"""Restarts of the API server and etcd, rotated credentials and clock skew: no task is affected."""
+"""Restarts of the API server and etcd, and clock skew: no task is affected."""
 
 import time
 from collections.abc import Iterator
@@ -8,17 +8,14 @@ from typing import Any
 
 import grpc
 import pytest
-import yaml
 from rig.api import jobs
 from rig.backend import Backend
 from rig.caller import Caller, Said, code_of
-from rig.control_plane import BACKEND, ControlPlane
+from rig.control_plane import ControlPlane
 from rig.process import wait_until
 from rig.proxy import Proxy
 
 NAMESPACE = "faults-restart"
-# Longer than the ten seconds for which the API server caches a token.
-TOKEN_SECONDS = 40
 COMPONENTS = ("api_server", "etcd")
 
 
@@ -78,78 +75,6 @@ def _created(caller: Caller, attempt: Any) -> bool:
             return False
         raise
     return True
-
-
-def test_rotated_token_is_reloaded(bare: ControlPlane, tmp_path: Path) -> None:
-    """A new token is written to the file, and the API server rejects the old one."""
-    permit_account(bare)
-    file = tmp_path / "token"
-    file.write_text(token(bare, "one"))
-    with (
-        _Named(bare, tmp_path, file) as served,
-        Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
-    ):
-        first = caller.create()
-        bare.admin.delete(secret("one"))
-        wait_until(lambda: not _is_known(bare, file.read_text()), TOKEN_SECONDS, lambda: "it is still taken")
-        with pytest.raises(grpc.RpcError) as raised:
-            caller.create()
-        assert "401 Unauthorized" in str(raised.value.details())
-        assert caller.get(first).phase == "QUEUED"
-        file.write_text(token(bare, "two"))
-        wait_until(lambda: _created(caller, caller.attempt()), 30, served.process.tail)
-        caller.succeeded(first)
-        finish_job(bare, first.job, "Succeeded")
-        wait_for_phase(caller, first, "SUCCEEDED")
-
-
-class _Named(Backend):
-    """A server that authenticates with the token in a file."""
-
-    def __init__(self, plane: ControlPlane, folder: Path, file: Path) -> None:
-        super().__init__(plane, folder)
-        at = self.process.command.index("--kubeconfig") + 1
-        config = yaml.safe_load(Path(self.process.command[at]).read_text())
-        config["users"][0]["user"] = {"tokenFile": str(file)}
-        named = folder / "named.kubeconfig"
-        named.write_text(yaml.safe_dump(config))
-        self.process.command[at] = str(named)
-
-
-def secret(name: str) -> str:
-    return f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
-
-
-def token(plane: ControlPlane, name: str) -> str:
-    """Return a token of the service account that is valid while its Secret exists."""
-    metadata = {"name": name, "namespace": NAMESPACE}
-    bound = plane.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
-    to = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["metadata"]["uid"]}
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{BACKEND}/token"
-    answer = plane.admin.request("POST", path, {"spec": {"boundObjectRef": to}})
-    assert answer.is_success, answer.text
-    return str(answer.json()["status"]["token"])
-
-
-def permit_account(plane: ControlPlane) -> None:
-    """Give the service account the same rights as the user."""
-    metadata = {"name": BACKEND, "namespace": NAMESPACE}
-    plane.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    group = "rbac.authorization.k8s.io"
-    plane.admin.apply(
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"{BACKEND}-account"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": BACKEND},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-
-
-def _is_known(plane: ControlPlane, bearer: str) -> bool:
-    answer = plane.admin.request("GET", "/version", headers={"Authorization": f"Bearer {bearer}"})
-    return answer.status_code != 401
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])

@@ -151,11 +151,7 @@ def test_missing_pod_error_is_decoded_from_protobuf(with_pod: ControlPlane) -> N
 
 @pytest.mark.parametrize(
     ("record", "path", "accept"),
-    [
-        (Job, jobs, "application/json"),
-        (Pod, pods, "application/json"),
-        (Pod, pods, protobuf_envelope.ACCEPT),
-    ],
+    [(Job, jobs, "application/json"), (Pod, pods, "application/json"), (Pod, pods, protobuf_envelope.ACCEPT)],
 )
 def test_empty_list_has_a_resource_version(
     bare: ControlPlane, record: type[Any], path: Callable[[str], str], accept: str

@@ -161,8 +161,7 @@ def reduces_until_on_patient_pods(stop_file: str) -> int:
 def spread(name: str) -> PodTemplate:
     """Return a template for pods of which each node gets at most one."""
     term = V1PodAffinityTerm(
-        topology_key="kubernetes.io/hostname",
-        label_selector=V1LabelSelector(match_labels={"spread": name}),
+        topology_key="kubernetes.io/hostname", label_selector=V1LabelSelector(match_labels={"spread": name})
     )
     apart = V1PodAntiAffinity(required_during_scheduling_ignored_during_execution=[term])
     return PodTemplate(

@@ -75,10 +75,7 @@ AFFINITIES: list[Json] = [
                 ]
             },
             "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 10,
-                    "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]},
-                }
+                {"weight": 10, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}
             ],
         },
         "podAntiAffinity": {

@@ -10,14 +10,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from flytekit import (
-    ImageSpec,
-    PodTemplate,
-    Resources,
-    Secret,
-    Workflow,
-    task,
-)
+from flytekit import ImageSpec, PodTemplate, Resources, Secret, Workflow, task
 from flytekit.configuration import FastSerializationSettings, Image, ImageConfig, SerializationSettings
 from flytekit.extras.accelerators import T4
 from flytekit.tools.translator import get_serializable

@@ -51,9 +51,6 @@ class Wire:
     def delete(self, request: agent_pb2.DeleteTaskRequest) -> None:
         self._call(self._tasks.DeleteTask, request)
 
-    def connectors(self) -> list[agent_pb2.Agent]:
-        return list(self._call(self._about.ListAgents, agent_pb2.ListAgentsRequest()).agents)
-
     def _call(self, method: Any, request: Any) -> Any:
         return method(request, timeout=self.deadline, metadata=self.metadata)
 

@@ -82,9 +82,7 @@ BREAKS: Final = (
     Break(finds="api-version", remedy="1.27 or newer", around=cluster_changes.version("v1.24.17")),
     Break(finds="clock-skew", remedy="timedatectl set-ntp true", around=cluster_changes.ahead),
     Break(
-        finds="namespace-missing",
-        remedy="kubectl create namespace nowhere",
-        request={"namespace": "nowhere"},
+        finds="namespace-missing", remedy="kubectl create namespace nowhere", request={"namespace": "nowhere"}
     ),
     # ---- the operator
     Break(

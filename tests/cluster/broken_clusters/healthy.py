@@ -38,11 +38,7 @@ PROPELLER: Final[Mapping[str, Any]] = {
             "default-for-task-types": {"container": "container", "pytorch": "connector-service"},
         }
     },
-    "plugins": {
-        "connector-service": {
-            "defaultConnector": CONNECTOR,
-        }
-    },
+    "plugins": {"connector-service": {"defaultConnector": CONNECTOR}},
 }
 
 

@@ -69,11 +69,7 @@ def limit_range(namespace: str, **limits: Any) -> Manifest:
 def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
     container = {"name": "default", "image": "nothing:1"}
     return build_manifest(
-        "v1",
-        "PodTemplate",
-        "platform",
-        namespace,
-        template={"spec": {"containers": [container], **spec}},
+        "v1", "PodTemplate", "platform", namespace, template={"spec": {"containers": [container], **spec}}
     )
 
 

@@ -187,7 +187,7 @@ class Scene:
         wait_until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
 
     def hears(self, attempt: CallerAttempt, event: str) -> None:
-        """Wait until the user sees exactly the message of `expected_messages` for this event and platform."""
+        """Wait until the message begins as `expected_messages` specifies for this event and platform."""
         platform = self.platform.name if self.platform.gang else self.platform.ground
         latest: list[str] = []
 

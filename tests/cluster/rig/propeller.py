@@ -223,10 +223,7 @@ class RealPropeller:
                     },
                 }
             },
-            "plugins": {
-                **({"connector-service": _connector(options)} if ours else {}),
-                **options.plugins,
-            },
+            "plugins": {**({"connector-service": _connector(options)} if ours else {}), **options.plugins},
         }
 
 
@@ -249,8 +246,7 @@ def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.Workflo
     assert isinstance(specification, WorkflowSpec)
     tasks: Sequence[TaskSpec] = [each for each in entities.values() if isinstance(each, TaskSpec)]
     return workflow_closure_pb2.WorkflowClosure(
-        workflow=specification.template.to_flyte_idl(),
-        tasks=[each.template.to_flyte_idl() for each in tasks],
+        workflow=specification.template.to_flyte_idl(), tasks=[each.template.to_flyte_idl() for each in tasks]
     )
 
 

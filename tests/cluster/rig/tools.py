@@ -131,9 +131,7 @@ COMPONENTS: Final[Sequence[Component]] = (
     Component(module="coredns", programs={"coredns": "."}),
     Component(module="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Component(
-        module="static",
-        programs={"pause": "./pause", "probe": "./probe"},
-        environment={"CGO_ENABLED": "0"},
+        module="static", programs={"pause": "./pause", "probe": "./probe"}, environment={"CGO_ENABLED": "0"}
     ),
 )
 

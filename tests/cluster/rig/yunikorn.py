@@ -48,11 +48,7 @@ def _probe(queue: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": _PROBE,
-            "namespace": _NAMESPACE,
-            "labels": {APPLICATION: _PROBE, QUEUE: queue},
-        },
+        "metadata": {"name": _PROBE, "namespace": _NAMESPACE, "labels": {APPLICATION: _PROBE, QUEUE: queue}},
         "spec": {
             "schedulerName": NAME,
             "containers": [{"name": _PROBE, "image": "image:1", "resources": {"requests": {"cpu": "1m"}}}],

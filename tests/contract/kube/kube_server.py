@@ -75,7 +75,6 @@ class KubeServer:
         """Keep watches open without sending data."""
         self.muted: set[str] = set()
         """The plurals for which watches send no data."""
-        self.watches = 0
         self._tls = tls
         self._port = 0
         self._loop = asyncio.new_event_loop()
@@ -315,7 +314,6 @@ class KubeServer:
             raise Refusal(504, "Timeout", "Too large resource version")
         self.objects.changes(place, query, since)  # Raises an error for an expired version.
         response = await _begun(request, self._type(request))
-        self.watches += 1
         loop = asyncio.get_running_loop()
         last = loop.time() + int(query["timeoutSeconds"])
         try:
@@ -329,8 +327,6 @@ class KubeServer:
                     break
         except Refusal as refusal:
             await response.write(self._change(request, "ERROR", "Status", refusal.status))
-        finally:
-            self.watches -= 1
         await response.write_eof()
         return response
 
