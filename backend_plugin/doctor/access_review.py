@@ -11,9 +11,9 @@ from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments, rbac_commands
-from backend_plugin.doctor.cluster_reader import build_forbidden, build_unavailable, read_permission
-from backend_plugin.doctor.facts import Facts, MissingPermissions, Subject
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.cluster_reader import build_forbidden, convert_unavailability
+from backend_plugin.doctor.facts import Facts, MissingPermissions, Permission
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import (
@@ -26,7 +26,6 @@ from backend_plugin.kube.api_resources import (
 )
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.permissions import PolicyRule
-from backend_plugin.shell.cluster import ClusterUnavailable
 
 _WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _JOB_VERBS: Final = ("create", "get", "list", "watch", "patch", "delete")
@@ -70,26 +69,26 @@ def required(facts: Facts) -> Sequence[PolicyRule]:
     """Return the permissions that a connector needs with the settings."""
     # A connector that detects the gang scheduler creates pods in dry runs.
     dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.needs_detection else ()
-    return (*list_job_rules(facts), *RULES, *dry_runs, *_list_companion_rules(facts))
+    return (*_iter_job_rules(facts), *RULES, *dry_runs, *_list_companion_rules(facts))
 
 
-def list_job_rules(facts: Facts) -> Iterator[PolicyRule]:
+def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
     """Yield the permissions for the jobs of each dialect that the cluster serves, or of the default."""
-    groups = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
+    groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:
         yield PolicyRule(resource=JOBS[dialect.name], verbs=_JOB_VERBS)
         if dialect.prerequisite is not None:
-            yield PolicyRule(
-                resource=build_api_resource(dialect.prerequisite),
-                verbs=("create", "list", "patch", "delete"),
-            )
+            verbs = ("create", "list", "patch", "delete")
+            yield PolicyRule(resource=build_api_resource(dialect.prerequisite), verbs=verbs)
         if dialect.ends_by_suspension:
-            yield from (
-                PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
-                for each in list_schedulers().values()
-                if each.words.deactivation and each.groups is not None and each.groups.group in groups
-            )
+            yield from _iter_suspension_rules(groups)
+
+
+def _iter_suspension_rules(groups: set[str]) -> Iterator[PolicyRule]:
+    for each in list_schedulers().values():
+        if each.words.deactivation and each.groups is not None and each.groups.group in groups:
+            yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:
@@ -108,16 +107,14 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
     rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
     reviews = [(account, await _review_rules(api, account, rules)) for account in accounts]
     return [
-        MissingPermissions(
-            namespace=account.namespace, name=account.name, rules=[*map(read_permission, missing)]
-        )
+        MissingPermissions(namespace=account.namespace, name=account.name, rules=missing)
         for account, missing in reviews
         if missing
     ]
 
 
-async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[PolicyRule]:
-    """Return the rules that the current user lacks.
+async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[Permission]:
+    """Return the permissions that the current user lacks.
 
     Raises:
         NotReadable: If the API server does not answer.
@@ -136,15 +133,23 @@ def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
 
 async def _review_rules(
     api: ApiClient, account: _Account, rules: Sequence[PolicyRule]
-) -> Sequence[PolicyRule]:
+) -> Sequence[Permission]:
     """Return each rule with a forbidden verb, reduced to its forbidden verbs."""
-    pairs = [(rule, verb) for rule in rules for verb in rule.verbs]
-    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for rule, verb in pairs))
-    missing: dict[PolicyRule, list[str]] = {}
-    for (rule, verb), may in zip(pairs, allowed, strict=True):
-        if not may:
-            missing.setdefault(rule, []).append(verb)
-    return [replace(rule, verbs=tuple(verbs)) for rule, verbs in missing.items()]
+    reviewed = await asyncio.gather(*(_select_forbidden(api, account, rule) for rule in rules))
+    return [read_permission(rule) for rule in reviewed if rule.verbs]
+
+
+async def _select_forbidden(api: ApiClient, account: _Account, rule: PolicyRule) -> PolicyRule:
+    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for verb in rule.verbs))
+    verbs = tuple(verb for verb, is_allowed in zip(rule.verbs, allowed, strict=True) if not is_allowed)
+    return replace(rule, verbs=verbs)
+
+
+def read_permission(rule: PolicyRule) -> Permission:
+    """Convert a rule to the type that the checks use."""
+    return Permission(
+        group=rule.resource.group, resource=rule.plural, verbs=rule.verbs, namespace=rule.namespace
+    )
 
 
 async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb: str) -> bool:
@@ -165,9 +170,8 @@ async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb:
         method="POST", path=reviews.build_path(""), body=msgspec.json.encode(review), doubts=False
     )
     try:
-        return get_mapping(await api.fetch_object(question), "status").get("allowed") is True
+        with convert_unavailability():
+            return get_mapping(await api.fetch_object(question), "status").get("allowed") is True
     except ApiError as answer:
-        needed = PolicyRule(resource=reviews, verbs=("create",))
-        raise build_forbidden(answer.message, [needed], rbac_commands.read_user(answer.message)) from answer
-    except ClusterUnavailable as trouble:
-        raise build_unavailable(str(trouble)) from trouble
+        needed = Permission(group=reviews.group, resource=reviews.plural, verbs=("create",))
+        raise build_forbidden(answer.message, [needed]) from answer

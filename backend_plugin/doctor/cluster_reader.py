@@ -1,6 +1,7 @@
 """Read-only requests of the doctor to an API server: lists, single objects and dry runs."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -10,13 +11,12 @@ from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import rbac_commands
 from backend_plugin.doctor.facts import DryRunReply, Permission, ReadFailure
-from backend_plugin.doctor.queries import NAMES_ONLY, Query
+from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import ApiResource
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _PAGE: Final = 500
@@ -33,22 +33,23 @@ class NotReadable(BackendError):
         self.unseen = unseen
 
 
-def build_forbidden(reason: str, rules: Sequence[PolicyRule], user: str = "") -> NotReadable:
-    """Return the error for missing permissions."""
-    missing = [*map(read_permission, rules)]
-    remedy = rbac_commands.build_command(missing, user)
-    return NotReadable(ReadFailure(reason=reason, remedy=remedy, rules=missing, user=user))
+def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
+    """Return the error for missing permissions of the user that the reason names."""
+    user = rbac_commands.read_user(reason)
+    remedy = rbac_commands.build_command(rules, user)
+    return NotReadable(ReadFailure(reason=reason, remedy=remedy, rules=rules, user=user))
 
 
-def read_permission(rule: PolicyRule) -> Permission:
-    """Convert a rule to the type that the checks use."""
-    return Permission(
-        group=rule.resource.group, resource=rule.plural, verbs=rule.verbs, namespace=rule.namespace
-    )
+@contextmanager
+def convert_unavailability() -> Iterator[None]:
+    """Convert the error of an API server that does not answer to `NotReadable`."""
+    try:
+        yield
+    except ClusterUnavailable as trouble:
+        raise _build_unavailable(str(trouble)) from trouble
 
 
-def build_unavailable(reason: str) -> NotReadable:
-    """Return the error for an API server that did not answer."""
+def _build_unavailable(reason: str) -> NotReadable:
     message, _, remedy = reason.partition("; ")
     return NotReadable(ReadFailure(reason=message, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
 
@@ -67,44 +68,51 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        resource, objects = look.resource, list[Manifest]()
-        version = resource.version or self._versions.get(resource.group, "")
-        # A request without permission for a kind that the cluster does not serve would be forbidden.
-        if not version or (resource.group and self._versions and resource.group not in self._versions):
+        version = self._find_version(look.resource)
+        if not version:
             return None
+        objects: list[Manifest] = []
         for namespace in look.namespaces:
-            path = resource.build_path(namespace, look.name, version=version)
-            try:
-                if look.name:
-                    objects.append(await self._api.fetch_object(ApiRequest(path=path, doubts=False)))
-                else:
-                    objects += [each async for each in self._iter_pages(path, look)]
-            except ApiError as answer:
-                if answer.is_not_found and (look.name or not answer.is_not_served):
-                    continue
-                if answer.is_not_served:
-                    return None
-                raise self._build_error(
-                    answer, resource, "get" if look.name else "list", namespace
-                ) from answer
-            except ClusterUnavailable as trouble:
-                raise build_unavailable(str(trouble)) from trouble
+            found = await self._read_namespace(look, namespace, version)
+            if found is None:
+                return None
+            objects += found
         return objects
 
-    async def _iter_pages(self, path: str, look: Query) -> AsyncIterator[Manifest]:
-        rest, left = "", look.most
-        while True:
-            query = {**look.query, "limit": str(left or _PAGE)} | ({"continue": rest} if rest else {})
-            accept = NAMES_ONLY if look.names_only else "application/json"
-            page = await self._api.fetch_object(
-                ApiRequest(path=path, query=query, accept=accept, doubts=False)
-            )
+    def _find_version(self, resource: ApiResource) -> str:
+        """Return the version to request, or an empty string if the cluster does not serve the API group.
+
+        A request without permission for a kind that the cluster does not serve would be forbidden.
+        """
+        if resource.group and self._versions and resource.group not in self._versions:
+            return ""
+        return resource.version or self._versions.get(resource.group, "")
+
+    async def _read_namespace(self, look: Query, namespace: str, version: str) -> list[Manifest] | None:
+        path = look.resource.build_path(namespace, look.name, version=version)
+        try:
+            with convert_unavailability():
+                return [each async for each in self._iter_objects(path, look)]
+        except ApiError as answer:
+            if answer.is_not_found and look.name:
+                return []
+            if answer.is_not_served:
+                return None
+            raise _build_error(answer, look.resource, look.verb, namespace) from answer
+
+    async def _iter_objects(self, path: str, look: Query) -> AsyncIterator[Manifest]:
+        if look.name:
+            yield await self._api.fetch_object(ApiRequest(path=path, doubts=False))
+            return
+        query, is_last = {**look.query, "limit": str(look.most or _PAGE)}, False
+        while not is_last:
+            request = ApiRequest(path=path, query=query, accept=look.accept, doubts=False)
+            page = await self._api.fetch_object(request)
             kind = get_text(page, "kind").removesuffix("List")
             for each in get_mappings(page, "items"):
                 yield {"apiVersion": get_text(page, "apiVersion"), "kind": kind, **each}
             rest = get_text(page, "metadata", "continue")
-            if not rest or left:
-                return
+            query, is_last = {**query, "continue": rest}, bool(look.most) or not rest
 
     async def dry_run_create(self, resource: ApiResource, manifest: Manifest) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
@@ -120,19 +128,17 @@ class ClusterReader:
             body=msgspec.json.encode(manifest, enc_hook=dict),
         )
         try:
-            return DryRunReply(
-                stored=json_decoder.decode_object(await self._api.send_once(question, _TRIAL_SECONDS))
-            )
+            with convert_unavailability():
+                stored = json_decoder.decode_object(await self._api.send_once(question, _TRIAL_SECONDS))
         except ApiError as answer:
             if answer.is_not_authorized:
-                raise self._build_error(answer, resource, "create", namespace) from answer
+                raise _build_error(answer, resource, "create", namespace) from answer
             return DryRunReply(reason=answer.reason, message=answer.message)
-        except ClusterUnavailable as trouble:
-            raise build_unavailable(str(trouble)) from trouble
+        return DryRunReply(stored=stored)
 
-    @staticmethod
-    def _build_error(answer: ApiError, resource: ApiResource, verb: str, namespace: str) -> NotReadable:
-        if not answer.is_not_authorized:
-            return build_unavailable(f"the API server answers {answer}")
-        rule = PolicyRule(resource=resource, verbs=(verb,), namespace=namespace)
-        return build_forbidden(answer.message, [rule], rbac_commands.read_user(answer.message))
+
+def _build_error(answer: ApiError, resource: ApiResource, verb: str, namespace: str) -> NotReadable:
+    if not answer.is_not_authorized:
+        return _build_unavailable(f"the API server answers {answer}")
+    rule = Permission(group=resource.group, resource=resource.plural, verbs=(verb,), namespace=namespace)
+    return build_forbidden(answer.message, [rule])

@@ -44,7 +44,7 @@ async def run_dry_runs(
         api = ApiClient(connection, options.patience)
         asking = ClusterReader(api, {})
         look = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
-        templates = [{**each, "kind": "PodTemplate"} for each in await asking.read_objects(look) or ()]
+        templates = await asking.read_objects(look) or ()
         looking = CapabilityDiscovery(api, Permissions(), options)
         plan = planned(
             templates, await looking.fetch_capabilities(namespaces[0], examines_gangs=examines_gangs)

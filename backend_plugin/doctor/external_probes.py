@@ -64,14 +64,13 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
             remedy=f"pip install {package}  # or build the image with --build-arg STORES={package}",
             is_tried=False,
         )
+    if error is None:
+        return ProbeResult(what=prefix)
+    reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    trouble = f"cannot be {what}: {reason}"
     if isinstance(error, asyncio.TimeoutError):
         trouble = f"does not answer within {_SECONDS:g} s"
-        return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
-    if error is not None:
-        reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        trouble = f"cannot be {what}: {reason}"
-        return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
-    return ProbeResult(what=prefix)
+    return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
 
 
 def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
@@ -119,8 +118,6 @@ def _write_test_object(prefix: str) -> None:
 
 def _probe_connector(server: Server) -> ProbeResult:
     """Test that the connector answers and serves the task type of this project."""
-    from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
-
     address = str(server.address)
     host = address.removeprefix("grpcs://")
     how = "-plaintext" if host == address else "-insecure"
@@ -128,23 +125,27 @@ def _probe_connector(server: Server) -> ProbeResult:
     found = server
     try:
         found = connection.find_server(server)
-        with connection.open_channel(found) as (channel, metadata):
-            ask = channel.unary_unary(
-                "/flyteidl.service.AgentMetadataService/ListAgents",
-                request_serializer=ListAgentsRequest.SerializeToString,
-                response_deserializer=ListAgentsResponse.FromString,
-            )
-            answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
+        types = _fetch_task_types(found)
     except connection.RequestFailed as error:
         known = None if isinstance(error, connection.TokenRejected) else find_connection_problem(found)
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
-    types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
     if TASK_TYPE not in types:
-        names = ", ".join(sorted(types)) or "none"
-        return ProbeResult(
-            what=address, trouble=f"serves no tasks of type {TASK_TYPE}; its types are {names}", remedy=remedy
-        )
+        trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
+        return ProbeResult(what=address, trouble=trouble, remedy=remedy)
     return ProbeResult(what=address)
+
+
+def _fetch_task_types(server: Server) -> Sequence[str]:
+    from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
+
+    with connection.open_channel(server) as (channel, metadata):
+        ask = channel.unary_unary(
+            "/flyteidl.service.AgentMetadataService/ListAgents",
+            request_serializer=ListAgentsRequest.SerializeToString,
+            response_deserializer=ListAgentsResponse.FromString,
+        )
+        answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
+    return sorted({each.name for agent in answer.agents for each in agent.supported_task_categories})
 
 
 def find_connection_problem(server: Server) -> ProbeResult | None:

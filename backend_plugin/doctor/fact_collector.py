@@ -1,7 +1,8 @@
 """Collects the facts of a cluster with the permissions of the user."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.job import NO_UID, Attempt
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -31,7 +33,6 @@ from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import clock, credentials
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import JOBS, PODS
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
 from backend_plugin.kube.cluster import get_resource
 from backend_plugin.kube.connection import ApiRequest, Connection
@@ -119,7 +120,7 @@ async def _collect_from_api(
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
     """Add the kinds in the API groups of jobs from API discovery, which needs no special permission."""
     found = list[Manifest]()
-    served = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
+    served = facts.list_api_groups()
     resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]
     for version in dict.fromkeys(each.api_version for each in resources):
         try:
@@ -160,10 +161,7 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
     task = PlannedTask(
         name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
     )
-    # The items of a list have no kind, but the planner recognizes a PodTemplate by its kind.
-    known = [
-        {**each, "apiVersion": "v1", "kind": "PodTemplate"} for each in facts.get_objects(Subject.TEMPLATES)
-    ]
+    known = facts.get_objects(Subject.TEMPLATES)
     settings = wish.settings
     try:
         with gathered_problems() as problems:
@@ -181,18 +179,23 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
         return replace(
             facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
         )
-    gang, adapter = chosen.gang, chosen.gang.adapter
-    by_operator = (
-        gang.scheduler_name or adapter.scheduler_name if adapter and gang.pod_groups_by == OPERATOR else ""
-    )
     task = replace(
         task,
         job=planned.job,
         prerequisites=planned.prerequisites,
         beside=planned.companions(NO_UID),
-        roles=role_pods.build_role_pods(planned, by_operator),
+        roles=role_pods.build_role_pods(planned, _get_scheduler_name(chosen.gang)),
     )
-    return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))
+    return replace(
+        facts, task=task, gang=chosen.gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits)
+    )
+
+
+def _get_scheduler_name(gang: GangSettings) -> str:
+    """Return the scheduler name that the operator writes to pods; empty if it writes none."""
+    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
+        return ""
+    return gang.scheduler_name or gang.adapter.scheduler_name
 
 
 async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
@@ -248,29 +251,33 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
     """Add the dry runs of the job, of a job that the webhook must reject, and of the job's pods."""
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
-    unseen, replies = dict(facts.unseen), dict[str, DryRunReply]()
-    jobs = JOBS[facts.task.dialect.name]
-    invalid = get_operator(facts.task.dialect).build_invalid_job(facts.namespace)
-    trials = [("job", Subject.JOB_TRIAL, jobs, facts.task.job)]
-    trials += [("job", Subject.JOB_TRIAL, get_resource(each), each) for each in facts.task.prerequisites]
-    trials.append(("invalid", Subject.INVALID_TRIAL, jobs, invalid))
-    trials += [(role.name, Subject.POD_TRIALS, PODS, role.pod) for role in facts.task.roles]
-    for name, subject, resource, manifest in trials:
-        if manifest is None:
-            continue
+    unseen, replies = dict(facts.unseen), defaultdict[str, list[DryRunReply]](list)
+    for name, subject, manifest in _iter_trials(facts):
         try:
-            reply = await asking.dry_run_create(resource, manifest)
+            reply = await asking.dry_run_create(get_resource(manifest), manifest)
         except NotReadable as why:
             unseen[subject] = why.unseen
         else:
-            # The first rejection decides; the reply about the job itself has the changes of the cluster.
-            reply = ignore_missing_prerequisite(reply, facts.task.dialect, manifest)
-            if name not in replies or (reply.message and not replies[name].message):
-                replies[name] = reply
+            replies[name].append(ignore_missing_prerequisite(reply, facts.task.dialect, manifest))
+    # The first rejection decides; the reply about the job itself has the changes of the cluster.
+    chosen = {
+        name: next((each for each in several if each.message), several[0])
+        for name, several in replies.items()
+    }
     return replace(
         facts,
         unseen=unseen,
-        job_reply=replies.pop("job", DryRunReply()),
-        invalid_reply=replies.pop("invalid", DryRunReply()),
-        pod_replies=replies,
+        job_reply=chosen.pop("job", DryRunReply()),
+        invalid_reply=chosen.pop("invalid", DryRunReply()),
+        pod_replies=chosen,
     )
+
+
+def _iter_trials(facts: Facts) -> Iterator[tuple[str, Subject, Manifest]]:
+    """Yield the manifests of the dry runs, each with a name and the subject that it observes."""
+    task = facts.task
+    for each in filter(None, (task.job, *task.prerequisites)):
+        yield "job", Subject.JOB_TRIAL, each
+    yield "invalid", Subject.INVALID_TRIAL, get_operator(task.dialect).build_invalid_job(facts.namespace)
+    for role in task.roles:
+        yield role.name, Subject.POD_TRIALS, role.pod

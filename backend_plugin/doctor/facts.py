@@ -9,6 +9,7 @@ from typing import Final
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -192,3 +193,7 @@ class Facts:
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
         """Return the objects of a subject; empty if the subject was not observed."""
         return self.objects.get(subject, ())
+
+    def list_api_groups(self) -> set[str]:
+        """Return the API groups that the cluster serves."""
+        return {get_text(each, "name") for each in self.get_objects(Subject.GROUPS)}

@@ -32,11 +32,16 @@ class Query:
     """An empty name means all namespaces, or a cluster-scoped kind."""
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
-    names_only: bool = False
+    accept: str = "application/json"
     most: int = 0
     """The maximum number of objects; 0 for all."""
     title: str = ""
     """The name of the objects in messages; empty for the name of the subject."""
+
+    @property
+    def verb(self) -> str:
+        """The verb of the request in a role."""
+        return "get" if self.name else "list"
 
 
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
@@ -60,9 +65,9 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
             subject=Subject.SECRETS,
             resource=_build_core_resource("secrets"),
             namespaces=here,
-            names_only=True,
+            accept=NAMES_ONLY,
         ),
-        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, names_only=True),
+        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, accept=NAMES_ONLY),
         Query(
             subject=Subject.CLAIMS, resource=_build_core_resource("persistentvolumeclaims"), namespaces=here
         ),

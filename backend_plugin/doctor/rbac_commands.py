@@ -4,6 +4,8 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from backend_plugin.doctor.facts import Permission
@@ -18,23 +20,26 @@ def read_user(message: str) -> str:
     return found[1] if found else ""
 
 
+def format_uses(rules: Iterable[Permission]) -> str:
+    """Return the verbs of the rules, each with its resource."""
+    return ", ".join(f"{verb} {rule.resource}" for rule in rules for verb in rule.verbs)
+
+
 def build_command(rules: Sequence[Permission], user: str) -> str:
     """Return one command that creates a role per scope with all rules, and binds it to a user.
 
     Without a user, the roles are not bound.
     """
-    items = [
-        item
-        for namespace in sorted({each.namespace for each in rules})
-        for item in _build_role([each for each in rules if each.namespace == namespace], namespace, user)
-    ]
+    get_namespace = attrgetter("namespace")
+    by_namespace = groupby(sorted(rules, key=get_namespace), get_namespace)
+    items = [item for namespace, group in by_namespace for item in _build_role(group, namespace, user)]
     listed = ",\n  ".join(f"{{{item}}}" for item in items)
     manifest = f"{{apiVersion: v1, kind: List, items: [\n  {listed}]}}"
     hint = "" if user else "  # then bind it to the account of this command"
     return f"echo '{manifest}' | kubectl apply -f -{hint}"
 
 
-def _build_role(rules: Sequence[Permission], namespace: str, user: str) -> Iterable[str]:
+def _build_role(rules: Iterable[Permission], namespace: str, user: str) -> Iterable[str]:
     written = _format_rules(rules)
     prefix = "" if namespace else "Cluster"
     # The name depends on the rules, so that a later role with other rules does not replace this one.

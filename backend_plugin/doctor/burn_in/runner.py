@@ -1,9 +1,10 @@
 """Runs a burn-in: creates the job, waits for it, reads its logs, and deletes it in all cases."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
-from backend_plugin.doctor import access_review
+from backend_plugin.doctor import access_review, rbac_commands
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.check import Finding
@@ -35,7 +36,7 @@ from backend_plugin.kube.cluster import KubernetesCluster, get_resource
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import PolicyRule
-from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName, Record
 from backend_plugin.shell.job_creator import create_job
 from kfpytorch_common.frameworks import TORCH
 
@@ -68,7 +69,7 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
     """
     task = facts.task
-    if facts.unreachable or task.job is None:
+    if task.job is None:
         why = facts.unreachable or "the task cannot be planned"
         return [results.build_not_run(why, "correct the problems in the other findings")]
     if task.framework != TORCH:
@@ -108,6 +109,9 @@ class _BurnInRunner:
         self._beside = facts.task.beside
         self._limits = limits
         self._summary = ""
+        self._logs: dict[str, Sequence[str]] = {}
+        """The last lines of each pod's log."""
+        self._failed: dict[str, tuple[bool, str]] = {}
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job, and return its finding and one for a failed deletion."""
@@ -126,17 +130,19 @@ class _BurnInRunner:
         Raises:
             NotReadable: If permissions are missing, with the rules.
         """
-        jobs = PolicyRule(resource=self._jobs, verbs=("create", "get", "delete"))
-        beside = [PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside]
-        before = [
-            PolicyRule(resource=get_resource(each), verbs=("create", "delete"))
-            for each in trial.prerequisites
-        ]
-        rules = (jobs, *_NEEDED, *beside, *before)
+        rules = (
+            PolicyRule(resource=self._jobs, verbs=("create", "get", "delete")),
+            *_NEEDED,
+            *(PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside),
+            *(
+                PolicyRule(resource=get_resource(each), verbs=("create", "delete"))
+                for each in trial.prerequisites
+            ),
+        )
         needed = [replace(each, namespace=self._namespace) for each in rules]
         missing = await access_review.list_missing_rules(self._api, needed)
         if missing:
-            uses = ", ".join(f"{verb} {rule.plural}" for rule in missing for verb in rule.verbs)
+            uses = rbac_commands.format_uses(missing)
             raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager
@@ -175,29 +181,35 @@ class _BurnInRunner:
         """Return the finding for the job of that name. The last request may exceed the timeout."""
         # Before Python 3.12, a request may swallow the cancellation of the waiting task.
         end = asyncio.get_running_loop().time() + self._limits.seconds
-        logs: dict[str, Sequence[str]] = {}
-        failed: dict[str, tuple[bool, str]] = {}
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():
                 raise asyncio.CancelledError
             observed = await self._fetch_observed(name)
             phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
             self._report_phase(phase)
-            for pod in observed.pods:
-                if _has_failed(pod):
-                    failed.setdefault(pod.name, _get_failure_order(pod))
-                if not logs.get(pod.name) and (_has_ended(pod) or phase.phase.is_terminal):
-                    logs[pod.name] = await self._read_log(pod)
-                    measured = results.find_measurement(logs[pod.name])
-                    if measured is not None:
-                        return results.build_success(
-                            measured, [each.node for each in observed.pods if each.node]
-                        )
+            await self._read_logs(observed.pods, is_last=phase.phase.is_terminal)
+            measured = results.find_measurement(chain.from_iterable(self._logs.values()))
+            if measured is not None:
+                return results.build_success(measured, [each.node for each in observed.pods if each.node])
             if phase.phase.is_terminal:
-                first = sorted(filter(logs.get, failed), key=lambda name: failed[name])[:1]
-                return _build_failure(phase, [line for name in first for line in logs[name]])
+                return self._build_failure(phase)
             await asyncio.sleep(self._limits.pause)
         return results.build_timeout(f"{self._limits.seconds} s", self._summary)
+
+    async def _read_logs(self, pods: Iterable[Pod], *, is_last: bool) -> None:
+        """Read the logs of pods that have ended, and with `is_last` those of all pods."""
+        for pod in pods:
+            if _has_failed(pod):
+                self._failed.setdefault(pod.name, _get_failure_order(pod))
+            if not self._logs.get(pod.name) and (is_last or _has_ended(pod)):
+                self._logs[pod.name] = await self._read_log(pod)
+
+    def _build_failure(self, phase: Verdict) -> Finding:
+        """Return the finding for a failure, with the log lines of the replica that failed first."""
+        first = min(filter(self._logs.get, self._failed), key=self._failed.__getitem__, default="")
+        why = "the job ended, and no replica wrote its measurement"
+        message = why if phase.phase is Phase.SUCCEEDED else phase.message
+        return results.build_failure(message, self._logs.get(first, ()))
 
     def _report_phase(self, phase: Verdict) -> None:
         summary = f"{phase.phase.value}: {phase.message.partition(chr(10))[0]}"
@@ -221,36 +233,27 @@ class _BurnInRunner:
         return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
 
     async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
-        query = {"labelSelector": f"{self._dialect.labels.job_name}={name}"}
-        return await self._asking.read_objects(self._build_query(PODS, query)) or []
+        return await self._fetch_objects(PODS, labelSelector=f"{self._dialect.labels.job_name}={name}")
 
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
         """Return the events, or the ones read so far if listing is forbidden; events only add details."""
         found: list[Manifest] = []
-        for about in (self._dialect.name, *self._dialect.event_kinds, "Pod", "PodGroup"):
-            query = {"fieldSelector": f"involvedObject.kind={about}"}
-            try:
-                found += await self._asking.read_objects(self._build_query(EVENTS, query)) or []
-            except NotReadable:
-                return found
+        with suppress(NotReadable):
+            for about in (self._dialect.name, *self._dialect.event_kinds, "Pod", "PodGroup"):
+                found += await self._fetch_objects(EVENTS, fieldSelector=f"involvedObject.kind={about}")
         return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
 
     async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
         """Return the pod groups of the job, without the kinds that may not be listed."""
-        found: list[PodGroup] = []
-        for kind in KINDS:
-            if kind.record is not PodGroup:
-                continue
-            try:
-                listed = await self._asking.read_objects(self._build_query(kind.resource, {})) or []
-            except NotReadable:
-                continue
-            read = [kind.read(each) for each in listed]
-            found += [each for each in read if isinstance(each, PodGroup) and each.name == name]
-        return tuple(found)
+        found: list[Record | None] = []
+        for kind in (each for each in KINDS if each.record is PodGroup):
+            with suppress(NotReadable):
+                found += map(kind.read, await self._fetch_objects(kind.resource))
+        return tuple(each for each in found if isinstance(each, PodGroup) and each.name == name)
 
-    def _build_query(self, resource: ApiResource, query: Mapping[str, str]) -> Query:
-        return Query(subject=Subject.JOBS, resource=resource, namespaces=(self._namespace,), query=query)
+    async def _fetch_objects(self, resource: ApiResource, **query: str) -> Sequence[Manifest]:
+        look = Query(subject=Subject.JOBS, resource=resource, namespaces=(self._namespace,), query=query)
+        return await self._asking.read_objects(look) or []
 
     async def _read_log(self, pod: Pod) -> Sequence[str]:
         path = f"{PODS.build_path(self._namespace, pod.name)}/log"
@@ -263,13 +266,6 @@ class _BurnInRunner:
 
 def _split_lines(body: bytes) -> Sequence[str]:
     return body.decode(errors="replace").splitlines()
-
-
-def _build_failure(phase: Verdict, lines: Sequence[str]) -> Finding:
-    """Return the finding for a failure, with the log lines of the replica that failed first."""
-    if phase.phase is Phase.SUCCEEDED:
-        return results.build_failure("the job ended, and no replica wrote its measurement", lines)
-    return results.build_failure(phase.message, lines)
 
 
 def _has_ended(pod: Pod) -> bool:

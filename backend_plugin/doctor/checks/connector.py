@@ -26,7 +26,7 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     """The service account of the connector has the required permissions."""
     for each in facts.lacking:
-        uses = ", ".join(f"{verb} {rule.resource}" for rule in each.rules for verb in rule.verbs)
+        uses = rbac_commands.format_uses(each.rules)
         user = f"system:serviceaccount:{each.namespace}:{each.name}"
         yield Violation(
             sentence=f"the connector's account {each.namespace}/{each.name} lacks permissions: {uses}",

@@ -10,10 +10,9 @@ from builders import a_run
 from kube_server import kubeconfig
 
 from backend_plugin.doctor import fact_collector, run_checks, sample_task
-from backend_plugin.doctor.access_review import RULES
+from backend_plugin.doctor.access_review import RULES, read_permission
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
-from backend_plugin.doctor.cluster_reader import read_permission
 from backend_plugin.doctor.facts import Facts, MissingPermissions
 from backend_plugin.kube.options import KubernetesOptions
 
