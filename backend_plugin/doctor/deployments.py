@@ -1,10 +1,10 @@
 """Programs of a cluster, recognized from the images, arguments and status of Deployments."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -28,6 +28,16 @@ def get_name(manifest: Manifest) -> str:
 def get_namespace(manifest: Manifest) -> str:
     """Return the namespace of any object."""
     return get_text(manifest, "metadata", "namespace")
+
+
+def find_by_name(manifests: Iterable[Manifest], name: str) -> Manifest | None:
+    """Return the first object with this name, or None."""
+    return next((each for each in manifests if get_name(each) == name), None)
+
+
+def format_version(version: Iterable[int]) -> str:
+    """Return a version with dots between its numbers."""
+    return ".".join(map(str, version))
 
 
 def list_connectors(facts: Facts) -> Sequence[Manifest]:
@@ -103,6 +113,15 @@ def parse_tag(image: str) -> str:
 def is_ready(deployment: Manifest) -> bool:
     """True if at least one pod is available; false for a Deployment with zero replicas."""
     return (get_int(deployment, "status", "availableReplicas") or 0) > 0
+
+
+def has_ready_endpoint(slices: Iterable[Manifest]) -> bool:
+    """True if one of these EndpointSlices has an endpoint that is ready."""
+    return any(
+        get_mapping(endpoint, "conditions").get("ready") is not False
+        for each in slices
+        for endpoint in get_mappings(each, "endpoints")
+    )
 
 
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:

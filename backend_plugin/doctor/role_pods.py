@@ -1,6 +1,6 @@
 """The pods of a job, as its operator creates them, and their total resource requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from backend_plugin.core.dialects.table import get_dialect
@@ -26,22 +26,18 @@ def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePod
 
 def compute_needed_requests(task: PlannedTask) -> Mapping[str, Quantity]:
     """Return the total requests of the pods that must be scheduled before the job starts."""
-    parts = [
-        pod_requests.scale_amounts(
-            role.needed, pod_requests.compute_pod_requests(get_mapping(role.pod, "spec"))
-        )
-        for role in task.roles
-    ]
-    return {name: amount for name, amount in pod_requests.add_amounts(parts).items() if amount}
+    return _compute_needed_amounts((role.needed, get_mapping(role.pod, "spec")) for role in task.roles)
 
 
 def compute_needed_limits(task: PlannedTask) -> Mapping[str, Quantity]:
     """Return the total limits of the same pods, because quotas count limits too."""
+    return _compute_needed_amounts((role.needed, _with_limits_as_requests(role.pod)) for role in task.roles)
+
+
+def _compute_needed_amounts(pods: Iterable[tuple[int, Manifest]]) -> Mapping[str, Quantity]:
+    """Return the total requests of pods, from the number and the spec of each kind of pod."""
     parts = [
-        pod_requests.scale_amounts(
-            role.needed, pod_requests.compute_pod_requests(_with_limits_as_requests(role.pod))
-        )
-        for role in task.roles
+        pod_requests.scale_amounts(count, pod_requests.compute_pod_requests(spec)) for count, spec in pods
     ]
     return {name: amount for name, amount in pod_requests.add_amounts(parts).items() if amount}
 
@@ -59,6 +55,11 @@ def _with_limits_as_requests(pod: Manifest) -> Manifest:
             for part in ("containers", "initContainers")
         },
     }
+
+
+def has_several_pods(task: PlannedTask) -> bool:
+    """True if the job has more than one pod."""
+    return sum(role.count for role in task.roles) > 1
 
 
 def count_needed_pods(task: PlannedTask) -> int:

@@ -82,15 +82,17 @@ def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Fin
     others = [
         _build_read_finding({subject: each}, each.reason, each.remedy)
         for subject, each in unseen.items()
-        if subject not in forbidden
+        if not each.rules
     ]
-    if not forbidden:
-        return others
+    return [_build_permission_finding(forbidden), *others] if forbidden else others
+
+
+def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Finding:
     first, *rest = forbidden.values()
     rules = [rule for each in forbidden.values() for rule in each.rules]
     user = next((each.user for each in forbidden.values() if each.user), "")
     reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
-    return [_build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user)), *others]
+    return _build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))
 
 
 def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.operators.table import list_operators
 
 _VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
@@ -35,7 +35,7 @@ def _format_deployments(facts: Facts, found: Sequence[Manifest], version_of: _Ve
     descriptions = []
     for each in found:
         version = version_of(each)
-        version_text = ".".join(map(str, version)) if version else "(unknown version)"
+        version_text = deployments.format_version(version) if version else "(unknown version)"
         descriptions.append(f"{deployments.get_namespace(each)}/{deployments.get_name(each)} {version_text}")
     return ", ".join(descriptions) or "none found"
 
@@ -50,8 +50,11 @@ def _format_task(facts: Facts) -> str:
     name = task.name or "no task given; a generic task with the default resources of the platform"
     if task.job is None:
         return f"{name}; it cannot be planned"
-    roles = " and ".join(f"{each.count} {each.name}{'s' if each.count > 1 else ''}" for each in task.roles)
-    asked = ", ".join(
-        f"{amount.text} {resource}" for resource, amount in role_pods.compute_needed_requests(task).items()
-    )
+    roles = " and ".join(map(_format_role, task.roles))
+    amounts = role_pods.compute_needed_requests(task).items()
+    asked = ", ".join(f"{amount.text} {resource}" for resource, amount in amounts)
     return f"{name}: {roles}, which need {asked or 'nothing'}"
+
+
+def _format_role(role: RolePods) -> str:
+    return f"{role.count} {role.name}{'s' if role.count > 1 else ''}"

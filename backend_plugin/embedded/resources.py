@@ -1,6 +1,7 @@
 """The resource requests of pods and the resources of nodes, as integers. Pure."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from backend_plugin.core.quantity import InvalidQuantity, parse
@@ -17,13 +18,16 @@ ONE: Final = 10**9
 
 
 def parse_amounts(quantities: Manifest) -> Amounts:
+    """Parse the quantities of a mapping as integers. Invalid quantities are skipped."""
+    return _get_numbers(parse_quantities(quantities))
+
+
+def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
     """Parse the quantities of a mapping. Invalid quantities are skipped."""
-    found: dict[str, int] = {}
+    found = {}
     for resource, quantity in quantities.items():
-        try:
-            found[resource] = parse(str(quantity)).nano
-        except InvalidQuantity:  # The doctor reads objects of any cluster.
-            continue
+        with suppress(InvalidQuantity):  # The doctor reads objects of any cluster.
+            found[resource] = parse(str(quantity))
     return found
 
 

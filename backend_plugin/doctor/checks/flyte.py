@@ -170,22 +170,24 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
             )
 
 
+def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest | None]]:
+    """Yield the path and the endpoint of each connector in Flyte's namespace, with its Service."""
+    for path, config in _iter_connectors(facts):
+        endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
+        if endpoint is not None and endpoint["namespace"] == facts.flyte_namespace:
+            services = facts.get_objects(Subject.SERVICES)
+            yield path, endpoint, deployments.find_by_name(services, endpoint["service"])
+
+
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
     """The Service in the configuration of Flyte exists."""
-    for path, config in _iter_connectors(facts):
-        endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
-        if endpoint is None or endpoint["namespace"] != facts.flyte_namespace:
-            continue
-        name, port = endpoint["service"], int(endpoint["port"])
-        services = [
-            each for each in facts.get_objects(Subject.SERVICES) if deployments.get_name(each) == name
-        ]
-        ports = [each.get("port") for one in services for each in get_mappings(one, "spec", "ports")]
-        if port not in ports:
-            what = f"has the ports {', '.join(map(str, ports))}" if services else "does not exist"
+    for path, endpoint, service in _iter_endpoints(facts):
+        ports = [each.get("port") for each in get_mappings(service, "spec", "ports")]
+        if int(endpoint["port"]) not in ports:
+            what = f"has the ports {', '.join(map(str, ports))}" if service else "does not exist"
             yield Violation(
-                sentence=f"{path}.endpoint is {get_text(config, 'endpoint')}, and the Service {name} {what}",
+                sentence=f"{path}.endpoint is {endpoint[0]}, and the Service {endpoint['service']} {what}",
                 remedy=f"kubectl get services -n {facts.flyte_namespace}  # write an existing endpoint",
             )
 
@@ -193,31 +195,19 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
     """A pod is ready behind that Service."""
-    for path, connector in _iter_connectors(facts):
-        endpoint = _ENDPOINT.fullmatch(get_text(connector, "endpoint"))
-        if endpoint is None or endpoint["namespace"] != facts.flyte_namespace:
-            continue
-        service = endpoint["service"]
-        exists = any(deployments.get_name(each) == service for each in facts.get_objects(Subject.SERVICES))
-        if exists and not _has_ready_pod(facts, service):
+    for path, endpoint, service in _iter_endpoints(facts):
+        name = endpoint["service"]
+        slices = [
+            each
+            for each in facts.get_objects(Subject.ENDPOINTS)
+            if get_text(each, "metadata", "labels", "kubernetes.io/service-name") == name
+        ]
+        if service and not deployments.has_ready_endpoint(slices):
             yield Violation(
-                sentence=f"{path}.endpoint is the Service {service}, behind which no pod is ready",
-                remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {service} "
+                sentence=f"{path}.endpoint is the Service {name}, behind which no pod is ready",
+                remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {name} "
                 f"-n {facts.flyte_namespace}",
             )
-
-
-def _has_ready_pod(facts: Facts, service: str) -> bool:
-    slices = [
-        each
-        for each in facts.get_objects(Subject.ENDPOINTS)
-        if get_text(each, "metadata", "labels", "kubernetes.io/service-name") == service
-    ]
-    return any(
-        get_mapping(endpoint, "conditions").get("ready") is not False
-        for each in slices
-        for endpoint in get_mappings(each, "endpoints")
-    )
 
 
 @CHECKS.add(Subject.CONNECTOR)
@@ -237,8 +227,8 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
         version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
             yield Violation(
-                sentence=f"Flyte is {'.'.join(map(str, version))}, and a connector needs 1.16.7 or newer, "
-                f"which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
+                sentence=f"Flyte is {deployments.format_version(version)}, and a connector needs 1.16.7 or "
+                f"newer, which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
                 remedy=f"helm upgrade {_format_chart(each)} --repo https://flyteorg.github.io/flyte "
                 f"-n {deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
             )

@@ -28,7 +28,7 @@ def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
     """The cluster has the kinds of the gang scheduler that the settings select."""
     scheduler = facts.gang.scheduler
     group = _list_scheduler_apis().get(scheduler)
-    if group and group not in _list_api_groups(facts):
+    if group and group not in facts.list_api_groups():
         yield Violation(
             sentence=f"the settings select the gang scheduler {scheduler}, and the cluster has no {group}",
             remedy=f"write {_format_alternative_settings(facts)}  # or install {scheduler}",
@@ -59,12 +59,8 @@ def _list_scheduler_apis() -> Mapping[str, str]:
     return {name: each.groups.group for name, each in list_schedulers().items() if each.groups is not None}
 
 
-def _list_api_groups(facts: Facts) -> set[str]:
-    return {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
-
-
 def _select_alternative(facts: Facts) -> str:
-    served = _list_api_groups(facts)
+    served = facts.list_api_groups()
     return min((name for name, group in _list_scheduler_apis().items() if group in served), default=NONE)
 
 
@@ -92,23 +88,24 @@ def get_served_schedulers(facts: Facts) -> dict[str, bool]:
 
 def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
     """Return the scheduler names that a Deployment serves; empty if it runs no scheduler."""
-    images = [
-        deployments.parse_image_name(get_text(each, "image"))
-        for each in deployments.list_containers(deployment)
-    ]
     usual = {
         each.scheduler_name
         for each in list_schedulers().values()
-        if each.program and each.scheduler_name and any(each.program in image for image in images)
+        if each.program and each.scheduler_name and deployments.has_program(deployment, each.program)
     }
-    configs = [each for each in facts.get_objects(Subject.SCHEDULER_CONFIG) if _is_mounted(deployment, each)]
-    profiles = {
+    named = deployments.list_flag_values(deployment, "scheduler-name")
+    return _list_profiles(deployment, facts).union(named or usual)
+
+
+def _list_profiles(deployment: Manifest, facts: Facts) -> set[str]:
+    """Return the scheduler names in the configurations that a Deployment mounts."""
+    return {
         name
-        for each in configs
+        for each in facts.get_objects(Subject.SCHEDULER_CONFIG)
+        if _is_mounted(deployment, each)
         for text in get_text_map(each, "data").values()
         for name in _PROFILE.findall(text)
     }
-    return (set(deployments.list_flag_values(deployment, "scheduler-name")) or usual) | profiles
 
 
 def _is_mounted(deployment: Manifest, config: Manifest) -> bool:

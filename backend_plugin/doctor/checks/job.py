@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -23,6 +24,7 @@ _ELSEWHERE: Final = {
 _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
+_EMPTY: Final[tuple[JsonValue, ...]] = (None, "", 0, False, {}, [])
 
 CHECKS: Final = CheckList()
 
@@ -136,20 +138,22 @@ def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]
     if not get_text(sent, "spec", "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, which the job does not set"
     for part in ("initContainers", "containers"):
-        asked = {
-            get_text(each, "name"): _list_resource_names(each) for each in get_mappings(sent, "spec", part)
-        }
-        for each in get_mappings(stored, "spec", part):
-            added = sorted(
-                _list_resource_names(each) - asked.get(get_text(each, "name"), _list_resource_names(each))
-            )
+        asked = _map_resource_names(sent, part)
+        for name, resources in _map_resource_names(stored, part).items():
+            added = sorted(resources - asked.get(name, resources))
             if added:
-                yield f"spec.{part}[{get_text(each, 'name')}] requests {added[0]}, which the job does not set"
+                yield f"spec.{part}[{name}] requests {added[0]}, which the job does not set"
 
 
-def _list_resource_names(container: Manifest) -> set[str]:
-    resources = get_mapping(container, "resources")
-    return {*get_mapping(resources, "requests"), *get_mapping(resources, "limits")}
+def _map_resource_names(pod: Manifest, part: str) -> Mapping[str, set[str]]:
+    """Return the names of the resources that each container of a pod requests."""
+    return {
+        get_text(each, "name"): {
+            *get_mapping(each, "resources", "requests"),
+            *get_mapping(each, "resources", "limits"),
+        }
+        for each in get_mappings(pod, "spec", part)
+    }
 
 
 def _report_changes(what: str, differing: Sequence[str]) -> Iterator[Violation]:
@@ -175,13 +179,15 @@ def _list_differences(sent: Manifest, stored: Manifest) -> Sequence[str]:
 
 
 def _iter_differences(sent: JsonValue, stored: JsonValue, path: str) -> Iterator[str]:
-    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
-        for key, value in sent.items():
-            yield from _iter_differences(value, stored.get(key), f"{path}.{key}")
-    elif isinstance(sent, list | tuple) and isinstance(stored, list | tuple):
-        yield from _iter_list_differences(sent, stored, path)
-    elif _has_content(sent) and not _is_equal(sent, stored):
-        yield f"{path} is {stored!r} instead of {sent!r}"
+    match sent, stored:
+        case Mapping(), Mapping():
+            for key, value in sent.items():
+                yield from _iter_differences(value, stored.get(key), f"{path}.{key}")
+        case (list() | tuple(), list() | tuple()):
+            yield from _iter_list_differences(sent, stored, path)
+        case _:
+            if not _is_kept(sent, stored):
+                yield f"{path} is {stored!r} instead of {sent!r}"
 
 
 def _iter_list_differences(
@@ -190,23 +196,15 @@ def _iter_list_differences(
     """Compare named items by name, because the cluster may insert others before them."""
     named = {get_text(each, "name"): each for each in stored if isinstance(each, Mapping)}
     for at, each in enumerate(sent):
-        name = get_text(each, "name") if isinstance(each, Mapping) else ""
-        if name:
+        if name := get_text(each, "name"):
             yield from _iter_differences(each, named.get(name), f"{path}[{name}]")
         elif each not in stored:
             yield from _iter_differences(each, stored[at] if at < len(stored) else None, f"{path}[{at}]")
 
 
-def _has_content(value: JsonValue) -> bool:
-    """True for a value that the API server does not omit as empty."""
-    return value not in (None, "", 0, False) and value != {} and value != []
-
-
-def _is_equal(sent: JsonValue, stored: JsonValue) -> bool:
-    """True for equal values; quantities are normalized by the API server: ``1024Mi`` to ``1Gi``."""
-    from backend_plugin.core.quantity import InvalidQuantity, parse
-
-    if sent == stored:
+def _is_kept(sent: JsonValue, stored: JsonValue) -> bool:
+    """True if the API server has kept a value, omitted an empty one, or normalized a quantity."""
+    if sent == stored or sent in _EMPTY:
         return True
     try:
         return parse(str(sent)) == parse(str(stored))

@@ -5,7 +5,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.doctor import deployments
+from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.node_affinity import read_requirements
@@ -56,9 +56,17 @@ def _list_policy_types(policy: Manifest) -> Sequence[str]:
     return [_INGRESS, _EGRESS] if "egress" in get_mapping(policy, "spec") else [_INGRESS]
 
 
-def _iter_rules(policies: Sequence[Manifest], direction: str) -> Iterator[Manifest]:
-    for each in policies:
-        yield from get_mappings(each, "spec", direction.lower())
+def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manifest]:
+    return [rule for each in policies for rule in get_mappings(each, "spec", direction.lower())]
+
+
+def _list_rules_for_replicas(facts: Facts, policies: Sequence[Manifest]) -> Sequence[Manifest]:
+    """Return the rules that allow connections from a replica."""
+    return [
+        each
+        for each in _list_rules(policies, _INGRESS)
+        if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
+    ]
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
@@ -96,19 +104,17 @@ def _is_in_range(port_range: Manifest, port: int) -> bool:
     return first <= port <= (get_int(port_range, "endPort") or first)
 
 
-def _report_blocked(facts: Facts, direction: str, side: str) -> Iterator[Violation]:
+def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:
     port = facts.task.dialect.port.number
-    for role in facts.task.roles:
-        policies = _list_policies(facts, role, direction)
-        rules = [*_iter_rules(policies, direction)]
+    for role, policies in _iter_restricted_roles(facts, direction):
+        rules = [each for each in _list_rules(policies, direction) if _has_port(each, port)]
         lost = [
             peer.name
             for peer in facts.task.roles
-            if not any(_is_allowed(each, side, peer, facts) and _has_port(each, port) for each in rules)
+            if not any(_is_allowed(each, side, peer, facts) for each in rules)
         ]
-        if policies and lost and _has_several_pods(facts):
+        if lost:
             names = ", ".join(map(deployments.get_name, policies))
-            way = "receives nothing from" if direction == _INGRESS else "can send nothing to"
             spec = f"policyTypes: [{direction}], {direction.lower()}: [{{{side}: {_PEERS}}}]"
             yield Violation(
                 sentence=f"the NetworkPolicy {names} isolates the {role.name}, which {way} a "
@@ -123,8 +129,12 @@ def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
     return written.replace("SPEC", spec)
 
 
-def _has_several_pods(facts: Facts) -> bool:
-    return sum(role.count for role in facts.task.roles) > 1
+def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
+    """Yield each role of a job with several pods that policies restrict, with these policies."""
+    for role in facts.task.roles if role_pods.has_several_pods(facts.task) else ():
+        policies = _list_policies(facts, role, direction)
+        if policies:
+            yield role, policies
 
 
 CHECKS: Final = CheckList()
@@ -133,25 +143,20 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_ingress(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow connections to the rendezvous port of the replicas."""
-    yield from _report_blocked(facts, _INGRESS, "from")
+    yield from _report_blocked(facts, _INGRESS, "from", "receives nothing from")
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_egress(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow connections from replica to replica."""
-    yield from _report_blocked(facts, _EGRESS, "to")
+    yield from _report_blocked(facts, _EGRESS, "to", "can send nothing to")
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
     """Replicas reach each other on every port."""
-    for role in facts.task.roles if _has_several_pods(facts) else ():
-        policies = _list_policies(facts, role, _INGRESS)
-        rules = [
-            each
-            for each in _iter_rules(policies, _INGRESS)
-            if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
-        ]
+    for role, policies in _iter_restricted_roles(facts, _INGRESS):
+        rules = _list_rules_for_replicas(facts, policies)
         meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
@@ -166,9 +171,8 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow the DNS queries of replicas."""
-    for role in facts.task.roles if _has_several_pods(facts) else ():
-        policies = _list_policies(facts, role, _EGRESS)
-        if policies and not any(_has_port(each, _DNS_PORT) for each in _iter_rules(policies, _EGRESS)):
+    for role, policies in _iter_restricted_roles(facts, _EGRESS):
+        if not any(_has_port(each, _DNS_PORT) for each in _list_rules(policies, _EGRESS)):
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
             spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Violation(
@@ -188,13 +192,7 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
             remedy="kubectl get services,deployments -A | grep -i dns",
         )
         return
-    ready = [
-        endpoint
-        for each in facts.get_objects(Subject.DNS_ENDPOINTS)
-        for endpoint in get_mappings(each, "endpoints")
-        if get_mapping(endpoint, "conditions").get("ready") is not False
-    ]
-    if not ready:
+    if not deployments.has_ready_endpoint(facts.get_objects(Subject.DNS_ENDPOINTS)):
         yield Violation(
             sentence="the cluster's DNS has no ready endpoint, and replicas find each other by name",
             remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",

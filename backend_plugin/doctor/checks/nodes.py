@@ -1,10 +1,9 @@
 """Checks of the Kubernetes nodes: whether each replica, and all replicas together, can be scheduled."""
 
-import enum
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -51,13 +50,8 @@ _NOT_READY: Final = "/agent-not-ready"
 """The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
-class _ExclusionReason(enum.Enum):
-    """The reasons why a role's pod fits on no node, even if all nodes were empty."""
-
-    SELECTOR = "selector"
-    TAINT = "taint"
-    NO_DEVICE = "device"
-    SIZE = "size"
+_Filter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
+"""True if a node accepts a pod, as far as one property of the node decides."""
 
 
 def _list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
@@ -74,37 +68,46 @@ def _build_pod_info(role: RolePods) -> PodInfo:
     return read_pod_info({**role.pod, "metadata": {**get_mapping(role.pod, "metadata"), "uid": role.name}})
 
 
-def _find_exclusion(
-    claim: PodInfo, nodes: Sequence[NodeInfo]
-) -> tuple[_ExclusionReason, Sequence[NodeInfo]] | None:
-    """Return the first reason why a pod fits on no node, and the nodes that no earlier reason excludes."""
-    chosen = [each for each in nodes if claim.wishes.is_match(each.name, each.labels)]
-    if not chosen:
-        return _ExclusionReason.SELECTOR, nodes
-    taking = [each for each in chosen if claim.wishes.find_untolerated_taint(each.taints) is None]
-    if not taking:
-        return _ExclusionReason.TAINT, chosen
-    if any(_can_fit(claim, each.allocatable) for each in taking):
-        return None
-    devices = [name for name, amount in claim.requests.items() if amount and "/" in name]
-    if any(not any(each.allocatable.get(name) for each in taking) for name in devices):
-        return _ExclusionReason.NO_DEVICE, taking
-    return _ExclusionReason.SIZE, taking
+def _is_selected(claim: PodInfo, node: NodeInfo) -> bool:
+    return claim.wishes.is_match(node.name, node.labels)
 
 
-def _can_fit(claim: PodInfo, has: Mapping[str, int]) -> bool:
-    return all(amount <= has.get(name, 0) for name, amount in claim.requests.items())
+def _is_tolerated(claim: PodInfo, node: NodeInfo) -> bool:
+    return claim.wishes.find_untolerated_taint(node.taints) is None
 
 
-def _iter_excluded_roles(
-    facts: Facts, reason: _ExclusionReason
-) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
+def _can_fit(claim: PodInfo, node: NodeInfo) -> bool:
+    """True if the pod fits on the node when the node is empty."""
+    return all(amount <= node.allocatable.get(name, 0) for name, amount in claim.requests.items())
+
+
+_FILTERS: Final[Sequence[_Filter]] = (_is_selected, _is_tolerated, _can_fit)
+
+
+def _find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[_Filter, Sequence[NodeInfo]] | None:
+    """Return the first filter that rejects all nodes, and the nodes that no earlier filter rejects."""
+    for accepts in _FILTERS:
+        left = [each for each in nodes if accepts(claim, each)]
+        if not left:
+            return accepts, nodes
+        nodes = left
+    return None
+
+
+def _iter_excluded_roles(facts: Facts, by: _Filter) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
     nodes = _list_ready_nodes(facts)
     for role in facts.task.roles if nodes else ():
         claim = _build_pod_info(role)
         exclusion = _find_exclusion(claim, nodes)
-        if exclusion is not None and exclusion[0] is reason:
+        if exclusion is not None and exclusion[0] is by:
             yield role, claim, exclusion[1]
+
+
+def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
+    """Yield each role that requests a device that no node has, with the device and the nodes' MIG slices."""
+    for role, claim, nodes in _iter_excluded_roles(facts, _can_fit):
+        for name in _list_missing_devices(claim, nodes)[:1]:
+            yield role, name, _list_mig_slices(nodes)
 
 
 CHECKS: Final = CheckList()
@@ -132,7 +135,7 @@ def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
     """Each role matches a node by selector and affinity."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SELECTOR):
+    for role, claim, nodes in _iter_excluded_roles(facts, _is_selected):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Violation(
             sentence=f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: "
@@ -154,13 +157,11 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     """Each role tolerates the taints of a matching node."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.TAINT):
+    for role, claim, nodes in _iter_excluded_roles(facts, _is_tolerated):
         by_node = [(each, _list_untolerated(claim, each)) for each in nodes]
         lasting = [each for each in by_node if not any(map(_is_temporary, each[1]))]
         if lasting:
-            _, taints = min(
-                lasting, key=lambda each: (not _can_fit(claim, each[0].allocatable), len(each[1]))
-            )
+            _, taints = min(lasting, key=lambda each: (not _can_fit(claim, each[0]), len(each[1])))
             remedy = _format_toleration_settings(claim, taints)
         else:
             node, taints = by_node[0]
@@ -219,9 +220,8 @@ def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_device_missing(facts: Facts) -> Iterator[Violation]:
     """A node has the devices that a role requests."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
-        if not _list_mig_slices(nodes):
-            name = _list_missing_devices(claim, nodes)[0]
+    for role, name, slices in _iter_roles_without_device(facts):
+        if not slices:
             yield Violation(
                 sentence=f"no node for a {role.name} has {name}",
                 remedy="kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
@@ -238,11 +238,11 @@ def _list_mig_slices(nodes: Sequence[NodeInfo]) -> list[str]:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
     """Tasks request whole GPUs only if nodes have whole GPUs."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
-        if slices := _list_mig_slices(nodes):
+    for role, name, slices in _iter_roles_without_device(facts):
+        if slices:
             yield Violation(
-                sentence=f"a {role.name} requests {_list_missing_devices(claim, nodes)[0]}, but the "
-                f"nodes have only MIG slices: {', '.join(slices)}",
+                sentence=f"a {role.name} requests {name}, but the nodes have only MIG slices: "
+                f"{', '.join(slices)}",
                 remedy=f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
                 f"1}}}}; or write mig.strategy: single in the device plugin's values",
             )
@@ -251,7 +251,9 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
     """A replica of each role fits on an empty node."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SIZE):
+    for role, claim, nodes in _iter_excluded_roles(facts, _can_fit):
+        if _list_missing_devices(claim, nodes):
+            continue
         lacking = [
             f"{_format_amount(name, amount)} {name} of {_format_amount(name, most)} at most"
             for name, amount in claim.requests.items()
@@ -272,16 +274,9 @@ def _format_amount(name: str, amount: int) -> str:
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     """All replicas together fit on the empty nodes."""
     nodes = _list_ready_nodes(facts)
-    fits_alone = nodes and all(
-        _find_exclusion(_build_pod_info(role), nodes) is None for role in facts.task.roles
-    )
-    if not fits_alone:
-        return
-    claims = [
-        replace(_build_pod_info(role), uid=f"{role.name}-{at}")
-        for role in facts.task.roles
-        for at in range(role.needed)
-    ]
+    if any(_find_exclusion(_build_pod_info(role), nodes) for role in facts.task.roles):
+        return  # Another check reports that not even one replica fits.
+    claims = [*_iter_claims(facts)]
     left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
         yield Violation(
@@ -291,6 +286,13 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
         )
 
 
+def _iter_claims(facts: Facts) -> Iterator[PodInfo]:
+    """Yield all pods that must be scheduled before the job starts."""
+    for role in facts.task.roles:
+        claim = _build_pod_info(role)
+        yield from (replace(claim, uid=f"{role.name}-{at}") for at in range(role.needed))
+
+
 @CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     """Every node with GPU labels has GPUs in its capacity."""
@@ -298,8 +300,7 @@ def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     without = [
         deployments.get_name(each)
         for each in facts.get_objects(Subject.NODES)
-        if any(_is_label_set(get_mapping(each, "metadata", "labels"), label) for label in _PRESENT)
-        and not any(has == name or has.startswith(_MIG) for has in get_mapping(each, "status", "capacity"))
+        if _has_gpu_label(each) and not _has_gpus(each, name)
     ]
     if without:
         yield Violation(
@@ -309,8 +310,13 @@ def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _is_label_set(labels: Manifest, label: str) -> bool:
-    return get_text(labels, label) not in ("", "false")
+def _has_gpu_label(node: Manifest) -> bool:
+    return any(get_text(node, "metadata", "labels", label) not in ("", "false") for label in _PRESENT)
+
+
+def _has_gpus(node: Manifest, name: str) -> bool:
+    capacity = get_mapping(node, "status", "capacity")
+    return any(resource == name or resource.startswith(_MIG) for resource in capacity)
 
 
 @CHECKS.add(Subject.NODES, level=Severity.WARNING)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
 from backend_plugin.core.scheduling.registry import list_schedulers
@@ -12,6 +12,7 @@ from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import get_operator
+from backend_plugin.embedded.resources import parse_quantities
 
 _GONE: Final = "None"
 
@@ -22,16 +23,18 @@ def _get_queues(facts: Facts) -> SchedulerResource | None:
 
 def _find_queue_name(facts: Facts) -> str:
     """Return the queue from the labels or the pod group of the job, else the platform's default."""
-    labels, queues = get_mapping(facts.task.job or {}, "metadata", "labels"), _get_queues(facts)
-    labelled = get_text(labels, queues.label) if queues is not None else ""
+    queues = _get_queues(facts)
     policy = get_operator(facts.task.dialect).read_group_policy(facts.task.job or {})
-    groups = [get_text(each, "spec", "queue") for each in facts.task.beside]
-    return labelled or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
+    names = (
+        get_text(facts.task.job, "metadata", "labels", queues.label) if queues is not None else "",
+        get_text(policy, "queue"),
+        *(get_text(each, "spec", "queue") for each in facts.task.beside),
+    )
+    return next(filter(None, names), facts.gang.queue)
 
 
 def _find_queue(facts: Facts) -> Manifest | None:
-    known = facts.get_objects(Subject.QUEUES)
-    return next((each for each in known if deployments.get_name(each) == _find_queue_name(facts)), None)
+    return deployments.find_by_name(facts.get_objects(Subject.QUEUES), _find_queue_name(facts))
 
 
 CHECKS: Final = CheckList()
@@ -43,8 +46,8 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
     name, queues = _find_queue_name(facts), _get_queues(facts)
     if queues is not None and name and Subject.QUEUES in facts.objects and _find_queue(facts) is None:
         existing = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
-        known = sorted(map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES)))
-        written = queues.example.replace("PARENT", known[0] if known else "default")
+        parents = map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES))
+        written = queues.example.replace("PARENT", min(parents, default="default"))
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Violation(
             sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {existing}",
@@ -55,25 +58,23 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
 def _find_parent_queue(facts: Facts) -> Manifest | None:
     queues = _get_queues(facts)
     field = queues.parent_field if queues is not None else ""
-    name = get_text(_find_queue(facts) or {}, "spec", field)
-    known = facts.get_objects(Subject.PARENT_QUEUES)
-    return next((each for each in known if deployments.get_name(each) == name), None)
+    name = get_text(_find_queue(facts), "spec", field)
+    return deployments.find_by_name(facts.get_objects(Subject.PARENT_QUEUES), name)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
     """The scheduler with the queue of the job fully supports this kind of job."""
-    labels, kind = get_mapping(facts.task.job or {}, "metadata", "labels"), facts.task.dialect.name
-    for adapter in _list_queue_adapters(labels):
+    kind = facts.task.dialect.name
+    for adapter in _list_queue_adapters(get_mapping(facts.task.job, "metadata", "labels")):
         oldest = adapter.oldest.get(kind, (0, 0, 0))
         for each in facts.get_objects(Subject.DEPLOYMENTS):
             version = deployments.find_version(each)
             if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
-                installed, needed = (".".join(map(str, numbers)) for numbers in (version, oldest))
                 yield Violation(
-                    sentence=f"{adapter.title} is {installed}, which does not pass the node selectors and "
-                    f"tolerations of its flavors to the pods of a {kind}",
-                    remedy=f"install {adapter.title} {needed} or newer: "
+                    sentence=f"{adapter.title} is {deployments.format_version(version)}, which does not "
+                    f"pass the node selectors and tolerations of its flavors to the pods of a {kind}",
+                    remedy=f"install {adapter.title} {deployments.format_version(oldest)} or newer: "
                     f"{deployments.format_kubectl_name(each)}",
                 )
 
@@ -91,11 +92,7 @@ def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
     """The queue of the job accepts jobs."""
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
-        state = get_text(each, "status", "state")
-        stopped = get_text(each, "spec", "stopPolicy")
-        inactive = _get_inactive_reason(each)
-        if state in ("Closed", "Closing") or stopped not in ("", _GONE) or inactive:
-            why = inactive or f"is {state or stopped}"
+        if why := _find_closed_reason(each):
             yield Violation(
                 sentence=f"the queue {deployments.get_name(each)} accepts no jobs: {why}",
                 remedy=f"kubectl describe {_format_kubectl_name(each)}",
@@ -110,11 +107,15 @@ def _format_kubectl_name(queue: Manifest) -> str:
     return f"{get_text(queue, 'kind').lower()}.{group} {deployments.get_name(queue)}{where}"
 
 
-def _get_inactive_reason(queue: Manifest) -> str:
+def _find_closed_reason(queue: Manifest) -> str:
+    """Return why a queue accepts no jobs; empty if it accepts jobs."""
     for each in get_mappings(queue, "status", "conditions"):
         if (get_text(each, "type"), get_text(each, "status")) == ("Active", "False"):
             return get_text(each, "message") or "is not active"
-    return ""
+    state, stopped = get_text(queue, "status", "state"), get_text(queue, "spec", "stopPolicy")
+    if state in ("Closed", "Closing"):
+        return f"is {state}"
+    return "" if stopped in ("", _GONE) else f"is {stopped}"
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
@@ -133,19 +134,14 @@ def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
 
 
 def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
-    spec, amounts = get_mapping(queue, "spec"), dict[str, Quantity]()
+    spec = get_mapping(queue, "spec")
     texts = dict(get_text_map(spec, "capability"))
     if not get_text(spec, "cohort") and not get_text(spec, "cohortName"):
         for group in get_mappings(spec, "resourceGroups"):
             for flavor in get_mappings(group, "flavors"):
                 for each in get_mappings(flavor, "resources"):
                     texts[get_text(each, "name")] = str(each.get("nominalQuota", ""))
-    for resource, amount in texts.items():
-        try:
-            amounts[resource] = parse(amount)
-        except InvalidQuantity:
-            continue
-    return amounts
+    return parse_quantities(texts)
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
@@ -184,12 +180,11 @@ def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.JOB_PRIORITIES, Subject.ROLES)
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     """The WorkloadPriorityClass of the job exists."""
-    labels = get_mapping(facts.task.job or {}, "metadata", "labels")
     adapter = facts.gang.adapter
     if adapter is None or adapter.priorities is None:
         return
-    name = get_text(labels, adapter.priorities.label)
-    if name and name not in map(deployments.get_name, facts.get_objects(Subject.JOB_PRIORITIES)):
+    name = get_text(facts.task.job, "metadata", "labels", adapter.priorities.label)
+    if name and deployments.find_by_name(facts.get_objects(Subject.JOB_PRIORITIES), name) is None:
         manifest = adapter.priorities.example.replace("NAME", name)
         yield Violation(
             sentence=f"{adapter.title} has no {adapter.priorities.kind} {name}",

@@ -1,25 +1,25 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse
+from backend_plugin.core.quantity import Quantity, add_quantities, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.embedded.resources import parse_quantities
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _NOTHING: Final = parse("0")
 
 
-def _compute_requested(facts: Facts) -> Mapping[str, Quantity]:
+def _compute_requested(facts: Facts) -> Amounts:
     """Return the amounts that the job adds to a quota, by the quota's resource names."""
-    needed, limits = (
-        role_pods.compute_needed_requests(facts.task),
-        role_pods.compute_needed_limits(facts.task),
-    )
+    needed = role_pods.compute_needed_requests(facts.task)
+    limits = role_pods.compute_needed_limits(facts.task)
     job = facts.task.dialect.resource
     count = parse(str(role_pods.count_needed_pods(facts.task)))
     return {
@@ -31,26 +31,16 @@ def _compute_requested(facts: Facts) -> Mapping[str, Quantity]:
     }
 
 
-def _iter_quotas(facts: Facts) -> Iterator[tuple[Manifest, Mapping[str, Quantity], Mapping[str, Quantity]]]:
+def _iter_quotas(facts: Facts) -> Iterator[tuple[Manifest, Amounts, Amounts]]:
     """Yield each quota that counts all pods, with its limits and its used amounts."""
     for each in facts.get_objects(Subject.QUOTAS):
         spec = get_mapping(each, "spec")
         if not spec.get("scopes") and not spec.get("scopeSelector"):
             yield (
                 each,
-                _parse_amounts(get_mapping(spec, "hard")),
-                _parse_amounts(get_mapping(each, "status", "used")),
+                parse_quantities(get_mapping(spec, "hard")),
+                parse_quantities(get_mapping(each, "status", "used")),
             )
-
-
-def _parse_amounts(manifest: Manifest) -> Mapping[str, Quantity]:
-    amounts = {}
-    for name, amount in manifest.items():
-        try:
-            amounts[name] = parse(str(amount))
-        except InvalidQuantity:
-            continue
-    return amounts
 
 
 CHECKS: Final = CheckList()
@@ -102,31 +92,24 @@ def _check_limit_range(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterator[Violation]:
-    most, least = _parse_amounts(get_mapping(limit, "max")), _parse_amounts(get_mapping(limit, "min"))
+    most, least = (parse_quantities(get_mapping(limit, bound)) for bound in ("max", "min"))
     for role in facts.task.roles:
         for container in get_mappings(role.pod, "spec", "containers"):
-            resources = get_mapping(container, "resources")
-            requested, bound = (
-                _parse_amounts(get_mapping(resources, "requests")),
-                _parse_amounts(get_mapping(resources, "limits")),
-            )
-            larger = {**requested, **bound}
-            wrong = [
-                *(
-                    f"{amount.text} {name}, and the maximum is {most[name].text}"
-                    for name, amount in larger.items()
-                    if name in most and amount > most[name]
-                ),
-                *(
-                    f"{amount.text} {name}, and the minimum is {least[name].text}"
-                    for name, amount in requested.items()
-                    if name in least and amount < least[name]
-                ),
-            ]
-            for each in wrong:
+            for each in _iter_excesses(get_mapping(container, "resources"), most, least):
                 yield Violation(
                     sentence=f"the LimitRange {deployments.get_name(ranges)} rejects the container "
                     f"{get_text(container, 'name')} of a {role.name}: it requests {each}",
                     remedy=f"kubectl edit limitrange {deployments.get_name(ranges)} -n "
                     f"{deployments.get_namespace(ranges)}  # or change Resources in the task",
                 )
+
+
+def _iter_excesses(resources: Manifest, most: Amounts, least: Amounts) -> Iterator[str]:
+    """Yield each amount of a container that a LimitRange does not allow, with the limit."""
+    requested = parse_quantities(get_mapping(resources, "requests"))
+    for name, amount in {**requested, **parse_quantities(get_mapping(resources, "limits"))}.items():
+        if amount > most.get(name, amount):
+            yield f"{amount.text} {name}, and the maximum is {most[name].text}"
+    for name, amount in requested.items():
+        if amount < least.get(name, amount):
+            yield f"{amount.text} {name}, and the minimum is {least[name].text}"

@@ -1,11 +1,11 @@
 """Checks of the namespace objects that pods reference and cannot start without."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments
+from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -17,19 +17,29 @@ _REMEDIES: Final = {
     "{{storage: 10Gi}}}}}}}}' "
     "| kubectl apply -f -",
 }
+_VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
+"""The fields of a volume with the name of its object, where it is not ``name``."""
 
 
 def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(subject)))
-    named = {
-        each for role in facts.task.roles for each in _iter_references(get_mapping(role.pod, "spec"), kind)
-    }
-    for name in sorted(named - there - {""}):
+    for name in sorted(_list_names(facts, kind) - there):
         yield Violation(
             sentence=f"pods need the {kind} {name}, which {facts.namespace} does not have, and "
             f"would not start",
             remedy=_REMEDIES[kind].format(name=name, namespace=facts.namespace),
         )
+
+
+def _list_names(facts: Facts, kind: str) -> set[str]:
+    """Return the names of the required objects of a kind that the pods name."""
+    specs = [get_mapping(role.pod, "spec") for role in facts.task.roles]
+    return {each for spec in specs for each in _iter_references(spec, kind)} - {""}
+
+
+def _list_named_claims(facts: Facts) -> Sequence[Manifest]:
+    wanted = _list_names(facts, "PersistentVolumeClaim")
+    return [each for each in facts.get_objects(Subject.CLAIMS) if deployments.get_name(each) in wanted]
 
 
 def _iter_references(spec: Manifest, kind: str) -> Iterator[str]:
@@ -45,7 +55,7 @@ def _iter_references(spec: Manifest, kind: str) -> Iterator[str]:
 
 
 def _iter_volume_references(volume: Manifest, kind: str) -> Iterator[str]:
-    key = "secretName" if kind == "Secret" else "claimName" if kind == "PersistentVolumeClaim" else "name"
+    key = _VOLUME_KEYS.get(kind, "name")
     yield _get_required_name(get_mapping(volume, _lower_first(kind)), key)
     for source in get_mappings(volume, "projected", "sources"):
         yield _get_required_name(get_mapping(source, _lower_first(kind)), "name")
@@ -83,13 +93,8 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
     """The PersistentVolumeClaims that pods name have their volumes."""
-    wanted = {
-        each
-        for role in facts.task.roles
-        for each in _iter_references(get_mapping(role.pod, "spec"), "PersistentVolumeClaim")
-    }
-    for each in facts.get_objects(Subject.CLAIMS):
-        if deployments.get_name(each) in wanted and get_text(each, "status", "phase") == "Lost":
+    for each in _list_named_claims(facts):
+        if get_text(each, "status", "phase") == "Lost":
             yield Violation(
                 sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
                 remedy=f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",
@@ -99,16 +104,9 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Several nodes can mount the volumes that several replicas mount."""
-    several = sum(role.count for role in facts.task.roles) > 1
-    wanted = {
-        each
-        for role in facts.task.roles
-        for each in _iter_references(get_mapping(role.pod, "spec"), "PersistentVolumeClaim")
-    }
-    for each in facts.get_objects(Subject.CLAIMS) if several else ():
+    for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
         modes = get_mapping(each, "spec").get("accessModes")
-        alone = isinstance(modes, list | tuple) and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}
-        if deployments.get_name(each) in wanted and alone:
+        if isinstance(modes, list | tuple) and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
             yield Violation(
                 sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} can be mounted by only "
                 "one node, but replicas of the job run on several nodes",

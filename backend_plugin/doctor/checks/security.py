@@ -1,11 +1,10 @@
 """Checks of PodSecurity, ServiceAccounts, image pull Secrets and images."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mappings, get_text
-from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
@@ -89,18 +88,20 @@ def _list_pull_secrets(facts: Facts, role: RolePods, account: str) -> Sequence[s
     return [get_text(each, "name") for each in secrets if get_text(each, "name")]
 
 
-def _iter_containers(role: RolePods) -> Iterator[Manifest]:
-    for part in ("initContainers", "containers"):
-        yield from get_mappings(role.pod, "spec", part)
+def _map_images(facts: Facts) -> Mapping[str, str]:
+    """Return the images of the job, each with the last role that uses it."""
+    return {
+        get_text(each, "image"): role.name
+        for role in facts.task.roles
+        for part in ("initContainers", "containers")
+        for each in get_mappings(role.pod, "spec", part)
+    }
 
 
 @CHECKS.add(Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     """Image references are valid."""
-    roles = {
-        get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
-    }
-    for image, role in roles.items():
+    for image, role in _map_images(facts).items():
         if not _IMAGE.fullmatch(image):
             yield Violation(
                 sentence=f"the image {image!r} of a {role} is not a reference that a node could pull: "
@@ -112,10 +113,7 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
     """Image references have a version."""
-    roles = {
-        get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
-    }
-    for image, role in roles.items():
+    for image, role in _map_images(facts).items():
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
             yield Violation(

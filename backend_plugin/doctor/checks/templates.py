@@ -32,8 +32,22 @@ _SCHEDULERS: Final = tuple(list_schedulers().values())
 _FIXED: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
 """Labels and annotations that identify a gang; each attempt of a task needs its own value."""
 _COUNTS: Final = tuple(key for each in _SCHEDULERS for key in each.size_keys)
-_OF_JOBS: Final = {each.queues.label: each.title for each in _SCHEDULERS if each.admits and each.queues}
-"""The labels of jobs that have no effect on pods, with the scheduler that reads them."""
+_INEFFECTIVE: Final = {
+    **{
+        each.queues.label: f"{each.title} reads it from jobs, and not from their pods"
+        for each in _SCHEDULERS
+        if each.admits and each.queues
+    },
+    **dict.fromkeys(_FIXED, "the pods of all tasks would be in one group"),
+}
+"""Labels and annotations that have no effect on gangs, with the reason."""
+_GANG_SCHEDULERS: Final = {
+    adapter.scheduler_name: scheduler
+    for scheduler, adapters in ADAPTERS.items()
+    for adapter in adapters.values()
+    if adapter.scheduler_name and not adapter.groups_all_jobs
+}
+"""The gang scheduler of each scheduler name. Such a name without pod groups does not make a gang."""
 _PREFIXES: Final = tuple(
     {
         *(key for each in _SCHEDULERS for key in each.keys),
@@ -87,7 +101,7 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
-        with_values = [one for one in containers if {key for key, value in one.items() if value} - _WRITTEN]
+        with_values = [one for one in containers if _has_own_values(one)]
         if with_values and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
             yield Violation(
                 sentence=f"{_format_template(each)} has no container with the name default or primary, "
@@ -96,6 +110,10 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
                 remedy="no change is needed for a sidecar of tasks; write values for the training container "
                 "into a container primary, and values for all containers into a container default",
             )
+
+
+def _has_own_values(container: Manifest) -> bool:
+    return bool({key for key, value in container.items() if value} - _WRITTEN)
 
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
@@ -117,24 +135,14 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
     """The groups of the gang schedulers in PodTemplates are created."""
-    # A scheduler name without pod groups does not make a gang.
-    named = {
-        adapter.scheduler_name: scheduler
-        for scheduler, adapters in ADAPTERS.items()
-        for adapter in adapters.values()
-        if adapter.scheduler_name and not adapter.groups_all_jobs
-    }
+    served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
-        scheduler = named.get(_get_scheduler_name(each))
-        if (
-            scheduler
-            and _get_scheduler_name(each) in gang.get_served_schedulers(facts)
-            and not _has_pod_groups(scheduler, each, facts)
-        ):
+        name = _get_scheduler_name(each)
+        scheduler = _GANG_SCHEDULERS.get(name)
+        if scheduler and name in served and not _has_pod_groups(scheduler, each, facts):
             creator = ", pod-groups-by: backend" if len(ADAPTERS[scheduler]) > 1 else ""
             yield Violation(
-                sentence=f"{_format_template(each)} names the scheduler {_get_scheduler_name(each)}, "
-                "but nothing creates its "
+                sentence=f"{_format_template(each)} names the scheduler {name}, but nothing creates its "
                 "groups: pods are placed one by one",
                 remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{creator}}}}}",
             )
@@ -183,16 +191,14 @@ def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     value = marks[key]
     if not value:
         return "it is empty"
+    is_unnamed = not any(map(marks.get, _FIXED))
     if key == _GROUPS:
         return _find_group_error(value)
-    if key == _NAME:
-        known = _list_group_names(marks.get(_GROUPS, ""))
-        return "" if value in known else f"{_GROUPS} has no group of that name"
-    if key in _FIXED:
-        return "the pods of all tasks would be in one group"
-    if key in _COUNTS and not any(marks.get(each) for each in _FIXED):
+    if key == _NAME and value not in _list_group_names(marks.get(_GROUPS, "")):
+        return f"{_GROUPS} has no group of that name"
+    if key in _COUNTS and is_unnamed:
         return "it sets the size of a group without a name"
-    return f"{_OF_JOBS[key]} reads it from jobs, and not from their pods" if key in _OF_JOBS else ""
+    return _INEFFECTIVE.get(key, "")
 
 
 def _find_group_error(text: str) -> str:
@@ -201,16 +207,16 @@ def _find_group_error(text: str) -> str:
     except msgspec.DecodeError as error:
         return f"it is not JSON: {error}"
     groups = get_mappings({"groups": decoded}, "groups")
-    if not groups or not isinstance(decoded, list) or len(groups) != len(decoded):
+    if not groups or groups != decoded:
         return "it is not a list of groups"
-    for each in groups:
-        if (
-            not get_text(each, "name")
-            or (get_int(each, "minMember") or 0) < 1
-            or not get_mapping(each, "minResource")
-        ):
-            return "each group needs a name, a minMember above zero and its minResource"
+    if not all(map(_is_complete_group, groups)):
+        return "each group needs a name, a minMember above zero and its minResource"
     return ""
+
+
+def _is_complete_group(group: Manifest) -> bool:
+    has_size = (get_int(group, "minMember") or 0) >= 1
+    return has_size and bool(get_text(group, "name")) and bool(get_mapping(group, "minResource"))
 
 
 def _list_group_names(text: str) -> set[str]:

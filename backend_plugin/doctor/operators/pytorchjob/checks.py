@@ -5,24 +5,26 @@ from datetime import datetime, timezone
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
+from backend_plugin.core.reading import get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators import operator_observations
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _KIND: Final = _DIALECT.name
 _OPERATOR: Final = _DIALECT.operator
 _INSTALL: Final = _DIALECT.installation
 _OLDEST: Final = (1, 7)
-_FIELDS: Final = ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
+_FIELDS: Final = tuple(
+    ("runPolicy", field) for field in ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
+)
 """Fields of a run policy that the connector writes; the newest exists since 1.7."""
 _ASLEEP_AFTER: Final = 120.0
 """Seconds without a status; a running operator needs one or two."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _USUAL: Final = "deployment/training-operator -n kubeflow"
-_HOOK: Final = "failed calling webhook"
 
 CHECKS: Final = CheckList()
 
@@ -50,28 +52,15 @@ def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     """The kind PyTorchJob has the required fields."""
-    for schema in facts.get_objects(Subject.JOB_SCHEMA):
-        if get_text(schema, "spec", "names", "kind") not in ("", _KIND):
+    for kind, version in operator_observations.iter_schema_versions(facts):
+        if kind not in ("", _KIND) or get_text(version, "name") != _DIALECT.resource.version:
             continue
-        for each in get_mappings(schema, "spec", "versions"):
-            if get_text(each, "name") != _DIALECT.resource.version:
-                continue
-            policy = get_mapping(
-                each,
-                "schema",
-                "openAPIV3Schema",
-                "properties",
-                "spec",
-                "properties",
-                "runPolicy",
-                "properties",
+        lacking = operator_observations.list_lacking_fields(version, _FIELDS)
+        if lacking:
+            yield Violation(
+                sentence=f"the kind PyTorchJob has no spec.{lacking[0]}: it is older than 1.7",
+                remedy=_INSTALL,
             )
-            lacking = [field for field in _FIELDS if field not in policy]
-            if lacking:
-                yield Violation(
-                    sentence=f"the kind PyTorchJob has no spec.runPolicy.{lacking[0]}: it is older than 1.7",
-                    remedy=_INSTALL,
-                )
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
@@ -184,23 +173,13 @@ def _has_status(job: Manifest) -> bool:
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
     """The webhooks for new jobs respond."""
-    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
-        if _HOOK in reply.message:
-            yield Violation(
-                sentence=f"a webhook does not answer: {reply.message}",
-                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
-                "kubectl get endpoints -n kubeflow training-operator",
-            )
-            return
+    yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow training-operator")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
     """The operator's webhook rejects an invalid job."""
-    is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(
-        _check_operator_missing(facts)
-    )
-    if facts.invalid_reply.stored is not None and not is_missing:
+    if operator_observations.accepts_invalid_job(facts, _check_operator_missing):
         yield Violation(
             sentence="a job with two masters is not refused: the operator's webhook is not active",
             remedy=_INSTALL,

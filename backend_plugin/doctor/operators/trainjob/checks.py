@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators import operator_observations
 
 _DIALECT: Final = DIALECTS["TrainJob"]
 _INSTALL: Final = _DIALECT.installation
@@ -26,7 +27,6 @@ _PROGRAMS: Final = {
     "JobSet": ("jobset-controller-manager", "jobset"),
 }
 """The names of each controller's Deployment and of its image."""
-_HOOK: Final = "failed calling webhook"
 
 CHECKS: Final = CheckList()
 
@@ -50,13 +50,12 @@ def _list_deployments(facts: Facts, program: str) -> Sequence[Manifest]:
 def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
     """The cluster has TrainJobs, TrainingRuntimes and JobSets."""
     kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
-    groups = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
     for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
         if resource.kind not in kinds:
             yield Violation(
                 sentence=f"the cluster has no {resource.kind}s of {resource.api_version}", remedy=_INSTALL
             )
-    if _JOBSET not in groups:
+    if _JOBSET not in facts.list_api_groups():
         yield Violation(
             sentence=f"the cluster has no JobSets of {_JOBSET}, which Kubeflow Trainer creates",
             remedy=_INSTALL,
@@ -66,29 +65,19 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
     """The kinds TrainJob and JobSet have the required fields."""
-    for schema in facts.get_objects(Subject.JOB_SCHEMA):
-        kind = get_text(get_mapping(schema, "spec", "names"), "kind")
-        for version in get_mappings(get_mapping(schema, "spec"), "versions"):
-            if version.get("served") is False:
-                continue
-            lacking = [".".join(path) for path in _FIELDS.get(kind, ()) if not _has_field(version, path)]
-            if lacking:
-                yield Violation(
-                    sentence=f"the kind {kind} has no spec.{lacking[0]}: it is too old", remedy=_INSTALL
-                )
-
-
-def _has_field(version: Manifest, path: Sequence[str]) -> bool:
-    *parents, last = ("spec", *path)
-    inner = [part for each in parents for part in ("properties", each)]
-    return last in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties")
+    for kind, version in operator_observations.iter_schema_versions(facts):
+        lacking = operator_observations.list_lacking_fields(version, _FIELDS.get(kind, ()))
+        if lacking and version.get("served") is not False:
+            yield Violation(
+                sentence=f"the kind {kind} has no spec.{lacking[0]}: it is too old", remedy=_INSTALL
+            )
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
     """Deployments run Kubeflow Trainer and JobSet, or a TrainJob shows that they run."""
     jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
-    if any(get_mappings(get_mapping(each, "status"), "jobsStatus") for each in jobs):
+    if any(get_mappings(each, "status", "jobsStatus") for each in jobs):
         return
     for program in _PROGRAMS:
         if not _list_deployments(facts, program):
@@ -114,23 +103,13 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
     """The webhooks for new TrainJobs respond."""
-    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
-        if _HOOK in reply.message:
-            yield Violation(
-                sentence=f"a webhook does not answer: {reply.message}",
-                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
-                "kubectl get endpoints -n kubeflow-system",
-            )
-            return
+    yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow-system")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_trainer_webhook_missing(facts: Facts) -> Iterator[Violation]:
     """Trainer's webhook rejects an invalid job."""
-    is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(
-        _check_trainer_missing(facts)
-    )
-    if facts.invalid_reply.stored is not None and not is_missing:
+    if operator_observations.accepts_invalid_job(facts, _check_trainer_missing):
         yield Violation(
             sentence="a TrainJob without its TrainingRuntime is not refused: Trainer's webhook is not active",
             remedy=_INSTALL,
