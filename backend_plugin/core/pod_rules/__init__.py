@@ -6,15 +6,25 @@ from typing import Any, Final
 from backend_plugin.core.pod_rules import containers, name_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
-    build_duplicate_error,
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
-    build_unsupported_error,
+    check_choice,
+    check_name,
+    check_required_name,
 )
 
-_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-_DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_CHOICES: Final = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+}
+_NAMES: Final = {
+    "hostname": name_rules.check_dns_label,
+    "subdomain": name_rules.check_dns_label,
+    "serviceAccountName": name_rules.check_subdomain,
+    "priorityClassName": name_rules.check_subdomain,
+    "nodeName": name_rules.check_subdomain,
+}
 _OPERATORS: Final = ("Equal", "Exists")
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
@@ -23,19 +33,12 @@ def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors in the spec of a pod. The fields must have the types of the schema."""
     yield from _check_volumes(spec.get("volumes", ()))
     yield from containers.check_containers(spec)
-    policy = spec.get("restartPolicy", "Always")
-    if policy not in _RESTART_POLICIES:
-        yield build_unsupported_error("spec.restartPolicy", policy, _RESTART_POLICIES)
-    dns = spec.get("dnsPolicy", "ClusterFirst")
-    if dns not in _DNS_POLICIES:
-        yield build_unsupported_error("spec.dnsPolicy", dns, _DNS_POLICIES)
+    for field, known in _CHOICES.items():
+        if field in spec:
+            yield from check_choice(f"spec.{field}", spec[field], known)
     yield from _check_times(spec)
-    for field in ("hostname", "subdomain"):
-        for wrong in name_rules.check_dns_label(spec[field]) if spec.get(field) else ():
-            yield build_invalid_error(f"spec.{field}", spec[field], wrong)
-    for field in ("serviceAccountName", "priorityClassName", "nodeName"):
-        for wrong in name_rules.check_subdomain(spec[field]) if spec.get(field) else ():
-            yield build_invalid_error(f"spec.{field}", spec[field], wrong)
+    for field, rule in _NAMES.items():
+        yield from check_name(f"spec.{field}", spec.get(field, ""), rule)
     yield from _check_node_selector(spec.get("nodeSelector", {}))
     for index, toleration in enumerate(spec.get("tolerations", ())):
         yield from _check_toleration(toleration, f"spec.tolerations[{index}]")
@@ -56,15 +59,11 @@ def _check_times(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 def _check_volumes(volumes: list[Mapping[str, Any]]) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, volume in enumerate(volumes):
-        path, name = f"spec.volumes[{index}]", volume.get("name", "")
+        path = f"spec.volumes[{index}]"
+        yield from check_required_name(
+            f"{path}.name", volume.get("name", ""), name_rules.check_dns_label, taken
+        )
         sources = sorted(set(volume) - {"name"})
-        if not name:
-            yield build_required_error(f"{path}.name")
-        for wrong in name_rules.check_dns_label(name) if name else ():
-            yield build_invalid_error(f"{path}.name", name, wrong)
-        if name in taken:
-            yield build_duplicate_error(f"{path}.name", name)
-        taken.add(name)
         if not sources:
             yield build_required_error(path, "must specify a volume type")
         for source in sources[1:]:
@@ -75,25 +74,25 @@ def _check_node_selector(selector: Mapping[str, str]) -> Iterator[FieldError]:
     for key, value in selector.items():
         for wrong in name_rules.check_qualified_name(key):
             yield build_invalid_error("spec.nodeSelector", key, wrong)
-        for wrong in name_rules.check_label_value(value):
-            yield build_invalid_error("spec.nodeSelector", value, wrong)
+        yield from check_name("spec.nodeSelector", value, name_rules.check_label_value)
 
 
 def _check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
-    for wrong in name_rules.check_qualified_name(key) if key else ():
-        yield build_invalid_error(f"{path}.key", key, wrong)
-    if not key and operator != "Exists":
-        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield build_invalid_error(f"{path}.operator", operator, detail)
-    if operator not in _OPERATORS:
-        yield build_unsupported_error(f"{path}.operator", operator, _OPERATORS)
-    if operator == "Exists" and toleration.get("value"):
-        detail = "value must be empty when `operator` is 'Exists'"
-        yield build_invalid_error(f"{path}.operator", toleration["value"], detail)
-    effect = toleration.get("effect")
-    if effect and effect not in _EFFECTS:
-        yield build_unsupported_error(f"{path}.effect", effect, _EFFECTS)
+    key, effect = toleration.get("key", ""), toleration.get("effect", "")
+    yield from check_name(f"{path}.key", key, name_rules.check_qualified_name)
+    yield from _check_operator(key, toleration, f"{path}.operator")
+    if effect:
+        yield from check_choice(f"{path}.effect", effect, _EFFECTS)
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        yield build_invalid_error(f"{path}.effect", effect or "", detail)
+        yield build_invalid_error(f"{path}.effect", effect, detail)
+
+
+def _check_operator(key: str, toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    operator, value = toleration.get("operator", "Equal"), toleration.get("value")
+    if not key and operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield build_invalid_error(path, operator, detail)
+    yield from check_choice(path, operator, _OPERATORS)
+    if operator == "Exists" and value:
+        yield build_invalid_error(path, value, "value must be empty when `operator` is 'Exists'")

@@ -6,11 +6,12 @@ from typing import Any, Final
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
-    build_duplicate_error,
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
-    build_unsupported_error,
+    check_choice,
+    check_name,
+    check_required_name,
 )
 from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.schema_check import format_amount
@@ -32,25 +33,15 @@ def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield build_required_error("spec.containers")
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(kind, ())):
-            path = f"spec.{kind}[{index}]"
-            yield from _check_name(container.get("name", ""), taken, path)
+            path, name = f"spec.{kind}[{index}]", container.get("name", "")
+            yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
             yield from _check_container(container, path)
             yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
-            taken.add(container.get("name", ""))
     for index, container in enumerate(spec.get("containers", ())):
         if container.get("restartPolicy"):
             yield build_forbidden_error(
                 f"spec.containers[{index}].restartPolicy", "may not be set for non-init containers"
             )
-
-
-def _check_name(name: str, taken: set[str], path: str) -> Iterator[FieldError]:
-    if not name:
-        yield build_required_error(f"{path}.name")
-    for wrong in name_rules.check_dns_label(name) if name else ():
-        yield build_invalid_error(f"{path}.name", name, wrong)
-    if name in taken:
-        yield build_duplicate_error(f"{path}.name", name)
 
 
 def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -59,9 +50,8 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
         yield build_required_error(f"{path}.image")
     elif image != image.strip():
         yield build_invalid_error(f"{path}.image", image, "must not have leading or trailing whitespace")
-    policy = container.get("imagePullPolicy")
-    if policy and policy not in _PULL_POLICIES:
-        yield build_unsupported_error(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
+    if policy := container.get("imagePullPolicy"):
+        yield from check_choice(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
     yield from _check_ports(container.get("ports", ()), f"{path}.ports")
     yield from _check_variables(container.get("env", ()), f"{path}.env")
     yield from _check_resources(container.get("resources", {}), f"{path}.resources")
@@ -73,20 +63,16 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
 def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, port in enumerate(ports):
-        name, number = port.get("name", ""), port.get("containerPort", 0)
-        for wrong in name_rules.check_port_name(name) if name else ():
-            yield build_invalid_error(f"{path}[{index}].name", name, wrong)
-        if name in taken:
-            yield build_duplicate_error(f"{path}[{index}].name", name)
-        taken |= {name} - {""}
+        name, number = port.get("name"), port.get("containerPort", 0)
+        if name:
+            yield from check_required_name(f"{path}[{index}].name", name, name_rules.check_port_name, taken)
         if not number:
             yield build_required_error(f"{path}[{index}].containerPort")
         elif not 1 <= number <= _MOST_PORTS:
             yield build_invalid_error(
                 f"{path}[{index}].containerPort", number, "must be between 1 and 65535, inclusive"
             )
-        if port.get("protocol", "TCP") not in _PROTOCOLS:
-            yield build_unsupported_error(f"{path}[{index}].protocol", port["protocol"], _PROTOCOLS)
+        yield from check_choice(f"{path}[{index}].protocol", port.get("protocol", "TCP"), _PROTOCOLS)
 
 
 def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -94,24 +80,22 @@ def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Itera
         name = variable.get("name", "")
         if not name:
             yield build_required_error(f"{path}[{index}].name")
-        for wrong in name_rules.check_variable_name(name) if name else ():
-            yield build_invalid_error(f"{path}[{index}].name", name, wrong)
+        yield from check_name(f"{path}[{index}].name", name, name_rules.check_variable_name)
         if "valueFrom" in variable:
             yield from _check_source(variable, f"{path}[{index}]")
 
 
 def _check_source(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    source = variable["valueFrom"]
-    source_kinds = [each for each in _SOURCES if each in source]
+    kinds = [each for each in _SOURCES if each in variable["valueFrom"]]
     if variable.get("value"):
-        yield build_invalid_error(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
-    elif not source_kinds:
+        detail = "may not be specified when `value` is not empty"
+    elif not kinds:
         detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        yield build_invalid_error(f"{path}.valueFrom", "", detail)
-    elif len(source_kinds) > 1:
-        yield build_invalid_error(
-            f"{path}.valueFrom", "", "may not have more than one field specified at a time"
-        )
+    elif len(kinds) > 1:
+        detail = "may not have more than one field specified at a time"
+    else:
+        return
+    yield build_invalid_error(f"{path}.valueFrom", "", detail)
 
 
 def _check_mounts(
@@ -119,47 +103,58 @@ def _check_mounts(
 ) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
-        name, place = mount.get("name", ""), mount.get("mountPath", "")
+        name = mount.get("name", "")
         if not name:
             yield build_required_error(f"{path}[{index}].name")
         elif name not in volumes:
             yield build_invalid_error(f"{path}[{index}].name", name, "is not a volume of the pod")
-        if not place:
-            yield build_required_error(f"{path}[{index}].mountPath")
-        elif place in taken:
-            yield build_invalid_error(f"{path}[{index}].mountPath", place, "must be unique")
-        taken.add(place)
+        yield from _check_mount_path(mount.get("mountPath", ""), taken, f"{path}[{index}].mountPath")
         if ".." in mount.get("subPath", "").split("/"):
             yield build_invalid_error(f"{path}[{index}].subPath", mount["subPath"], "must not contain '..'")
 
 
+def _check_mount_path(place: str, taken: set[str], path: str) -> Iterator[FieldError]:
+    if not place:
+        yield build_required_error(path)
+    elif place in taken:
+        yield build_invalid_error(path, place, "must be unique")
+    taken.add(place)
+
+
 def _check_resources(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    limits, requests = (_parse_amounts(resources.get(kind, {})) for kind in ("limits", "requests"))
+    limits = _parse_amounts(resources.get("limits", {}))
+    requests = _parse_amounts(resources.get("requests", {}))
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             yield from _check_amount(name, amount, f"{path}.{kind}")
     for name, amount in requests.items():
-        most = limits.get(name)
-        if most is not None and most < amount:
-            detail = f"must be less than or equal to {name} limit of {most.text}"
-            yield build_invalid_error(f"{path}.requests", amount.text, detail)
-        elif most is None and _is_extended(name):
+        if name in limits:
+            yield from _check_request(name, amount, limits[name], f"{path}.requests")
+        elif _is_extended(name):
             yield build_required_error(f"{path}.limits", "Limit must be set for non overcommitable resources")
-        elif most is not None and most != amount and _is_extended(name):
-            yield build_invalid_error(
-                f"{path}.requests", amount.text, f"must be equal to {name} limit of {most.text}"
-            )
+
+
+def _check_request(name: str, amount: Quantity, limit: Quantity, path: str) -> Iterator[FieldError]:
+    if limit < amount:
+        detail = f"must be less than or equal to {name} limit of {limit.text}"
+        yield build_invalid_error(path, amount.text, detail)
+    elif limit != amount and _is_extended(name):
+        yield build_invalid_error(path, amount.text, f"must be equal to {name} limit of {limit.text}")
 
 
 def _check_amount(name: str, amount: Quantity, path: str) -> Iterator[FieldError]:
-    for wrong in name_rules.check_qualified_name(name):
-        yield build_invalid_error(path, name, wrong)
+    yield from _check_resource_name(name, path)
     if amount.nano < 0:
         yield build_invalid_error(f"{path}[{name}]", amount.text, "must be greater than or equal to 0")
-    if "/" not in name and name not in _SHARED and not name.startswith("hugepages-"):
-        yield build_invalid_error(f"{path}[{name}]", name, "must be a standard resource for containers")
     if _is_extended(name) and not amount.is_whole:
         yield build_invalid_error(f"{path}[{name}]", amount.text, "must be an integer")
+
+
+def _check_resource_name(name: str, path: str) -> Iterator[FieldError]:
+    for wrong in name_rules.check_qualified_name(name):
+        yield build_invalid_error(path, name, wrong)
+    if "/" not in name and name not in _SHARED and not name.startswith("hugepages-"):
+        yield build_invalid_error(f"{path}[{name}]", name, "must be a standard resource for containers")
 
 
 def _check_probe(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -1,7 +1,7 @@
 """The errors of the API server in the fields of an object."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +71,30 @@ def build_forbidden_error(field: str, detail: str) -> FieldError:
 def build_duplicate_error(field: str, value: JsonValue) -> FieldError:
     """Return the error for a duplicate key."""
     return FieldError(field=field, kind="Duplicate value", value=value)
+
+
+def check_choice(field: str, value: str, supported: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the error for a value that is not in a fixed set."""
+    if value not in supported:
+        yield build_unsupported_error(field, value, supported)
+
+
+def check_name(field: str, value: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
+    """Yield the errors for a name that breaks a rule of `name_rules`; an empty name counts as absent."""
+    for detail in rule(value) if value else ():
+        yield build_invalid_error(field, value, detail)
+
+
+def check_required_name(
+    field: str, value: str, rule: Callable[[str], list[str]], taken: set[str]
+) -> Iterator[FieldError]:
+    """Yield the errors for a missing, invalid or repeated name, and add it to `taken`."""
+    if not value:
+        yield build_required_error(field)
+    yield from check_name(field, value, rule)
+    if value in taken:
+        yield build_duplicate_error(field, value)
+    taken.add(value)
 
 
 def _format_value(value: JsonValue) -> str:
