@@ -222,6 +222,16 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
         return TRAIN_JOB if self.train_job is not None else ""
 
     @property
+    def gang_options(self) -> GangOptions:
+        """The author's gang options; the defaults if there are none."""
+        return self.gang or GangOptions()
+
+    @property
+    def train_options(self) -> TrainJobOptions:
+        """The author's options for a TrainJob; the defaults if there are none."""
+        return self.train_job or TrainJobOptions()
+
+    @property
     def sources(self) -> Mapping[str, DataSource]:
         """The data set and the model that initializers load."""
         return self.train_job.sources if self.train_job is not None else {}
@@ -229,16 +239,15 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def framework(self) -> str:
         """The framework of its processes."""
-        return self.train_job.framework if self.train_job is not None else TORCH
+        return self.train_options.framework
 
     @property
     def deadlines(self) -> "Deadlines":
         """The author's time limits, which the server enforces because the operator does not."""
-        gang = self.gang or GangOptions()
         return Deadlines(
             active_seconds=self.run_policy.active_deadline_seconds,
-            queue_seconds=gang.queue_timeout_seconds,
-            pending_seconds=gang.pending_timeout_seconds,
+            queue_seconds=self.gang_options.queue_timeout_seconds,
+            pending_seconds=self.gang_options.pending_timeout_seconds,
         )
 
 

@@ -30,7 +30,7 @@ from backend_plugin.core.manifest.object_metadata import build_job_metadata, wit
 from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection, topology
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
-from backend_plugin.core.scheduling.selection import Selection
+from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict

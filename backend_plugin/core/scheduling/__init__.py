@@ -17,7 +17,6 @@ from backend_plugin.core.scheduling import (
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.companions import CompanionBuilder
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 
 __all__ = ["GangSettings", "add_gang"]
@@ -37,7 +36,7 @@ def add_gang(
     gang = gang_options.build_gang(job, draft, chosen, how, found)
     with collect_problems() as problems:
         problems.extend(adapter.check_conflicts(draft, gang, how))
-        problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler, ADAPTERS))
+        problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler))
     objects = how.build_companions(gang)
     annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
     if objects:

@@ -104,11 +104,6 @@ class DetectionRule:
     """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
-def accept_any_cluster(_: Capabilities) -> str:
-    """Return an empty reason for any capabilities."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
     """The adapter for a gang scheduler whose pod groups are created by the operator, or by this server.
@@ -134,7 +129,7 @@ class SchedulerAdapter:
     """True if the scheduler creates a pod group for every job whose pods name it."""
     sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
-    denied: Callable[[Capabilities], str] = accept_any_cluster
+    denied: Callable[[Capabilities], str] = lambda _: ""
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
     program: str = ""
     """A substring of the names of its images; empty if its images do not identify it."""

@@ -65,11 +65,8 @@ def read_companions(job: Job) -> Sequence[Manifest]:
     The annotation is untrusted: a user who may edit the job can change it. So the result has at most one
     object, of a kind that an adapter creates, with the name and namespace of the job.
     """
-    written = job.annotations.get(ANNOTATION)
-    if written is None:
-        return ()
     try:
-        objects = _DECODER.decode(written)
+        objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
     if len(objects) != 1 or (objects[0].api_version, objects[0].kind) not in _list_companion_types():
@@ -79,7 +76,7 @@ def read_companions(job: Job) -> Sequence[Manifest]:
         namespace=job.namespace,
         job=job.name,
         output_prefix=job.annotations.get(names.OUTPUT_PREFIX, ""),
-        objects=[{"apiVersion": each.api_version, "kind": each.kind, "spec": each.spec} for each in objects],
+        objects=msgspec.to_builtins(objects),
     )
     return build(job.uid or NO_UID)
 

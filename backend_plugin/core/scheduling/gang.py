@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from backend_plugin.core import job as vocabulary
 from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import pod_requests
@@ -75,29 +74,26 @@ def build_gang_roles(
     """Return the members of a gang; `defaults` are as in `pod_requests.compute_replica_requests`."""
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)
-    result = []
-    for group in job.groups:
-        spec = get_mapping(draft.pods[group.role], "spec")
-        result.append(
-            GangRole(
-                role=group.role,
-                count=group.replicas,
-                min_count=least[group.role],
-                request=pod_requests.compute_replica_requests(
-                    spec, group.role, roles, defaults, dialect=draft.dialect
-                ),
-                spec=spec,
-                defaults=defaults,
-            )
+    specs = {role: get_mapping(draft.pods[role], "spec") for role in roles}
+    return [
+        GangRole(
+            role=group.role,
+            count=group.replicas,
+            min_count=least[group.role],
+            request=pod_requests.compute_replica_requests(
+                specs[group.role], group.role, roles, defaults, dialect=draft.dialect
+            ),
+            spec=specs[group.role],
+            defaults=defaults,
         )
-    return result
+        for group in job.groups
+    ]
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
     """Return the number of replicas of each role that must be placed; the master counts first."""
-    options = job.gang or vocabulary.GangOptions()
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
-    remaining = options.min_member or fewest
+    remaining = job.gang_options.min_member or fewest
     counts = {}
     for group in job.groups:
         counts[group.role] = min(group.replicas, remaining)

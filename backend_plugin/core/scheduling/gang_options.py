@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core import job as vocabulary
 from backend_plugin.core import names
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
@@ -21,17 +20,20 @@ _PATH: Final = "custom.kfpytorch.gang"
 
 def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
     """Yield a problem for each gang option of the author that the selected scheduler does not support."""
-    options = job.gang or vocabulary.GangOptions()
-    adapter = chosen.adapter
+    options, adapter = job.gang_options, chosen.adapter
     if adapter is None:
         return
-    values = {"queue": (QUEUE, options.queue), "minMember": (MIN_MEMBER, options.min_member)}
-    for field, (needed, value) in values.items():
+    values = (("queue", QUEUE, options.queue), ("minMember", MIN_MEMBER, options.min_member))
+    for field, needed, value in values:
         if value is not None and needed not in adapter.understands:
             yield _problem(field, value, f"is not supported by {chosen.scheduler}", "leave it out")
-    if options.queue is not None and not labels.is_value(options.queue):
-        yield _problem("queue", options.queue, "is not the name of a queue", f"write {labels.VALUE}")
-    if adapter.needs_queue and not (options.queue or chosen.queue):
+    yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
+
+
+def _check_queue(queue: str | None, chosen: GangSettings, *, is_required: bool) -> Iterator[Problem]:
+    if queue is not None and not labels.is_value(queue):
+        yield _problem("queue", queue, "is not the name of a queue", f"write {labels.VALUE}")
+    if is_required and not (queue or chosen.queue):
         message = f"is required by {chosen.scheduler}, and this platform has no default"
         yield _problem("queue", "", message, "write Gang(queue=...)")
 
@@ -52,12 +54,13 @@ def build_gang(
     capabilities: Capabilities = NOTHING,
 ) -> GangSpec:
     """Return the gang of a job."""
-    options = job.gang or vocabulary.GangOptions()
-    metadata = draft.metadata
+    options, metadata = job.gang_options, draft.metadata
+    queue, admission = chosen.queue, chosen.local_queue
     # The author's queue is the one in which the job waits first.
-    queue, admission = options.queue or chosen.queue, ""
-    if chosen.local_queue:
-        queue, admission = chosen.queue, options.queue or chosen.local_queue
+    if options.queue and chosen.local_queue:
+        admission = options.queue
+    elif options.queue:
+        queue = options.queue
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),

@@ -9,7 +9,7 @@ from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
-from backend_plugin.core.scheduling.adapter_composition import combine_adapters, find_admission_adapter
+from backend_plugin.core.scheduling.adapter_composition import with_admission
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, IN_TREE
 from kfpytorch_common import labels
@@ -49,15 +49,22 @@ class GangSettings:
     def adapter(self) -> SchedulerAdapter | None:
         """Return the adapter for the scheduler, with queue admission if configured; or None."""
         places = self.adapters.get(self.pod_groups_by)
-        if places is None or not self.local_queue:
-            return places
-        admits = find_admission_adapter(ADAPTERS)
-        return places if admits is None else combine_adapters(places, admits[1])
+        return with_admission(places) if places is not None and self.local_queue else places
 
     @property
     def adapters(self) -> Mapping[str, SchedulerAdapter]:
         """Return the adapters of the scheduler by creator of the pod groups."""
         return ADAPTERS.get(self.scheduler, {})
+
+    @property
+    def scheduler_title(self) -> str:
+        """The name of the scheduler for a message, with the creator of the pod groups if it has several."""
+        return f"{self.scheduler} ({self.pod_groups_by})" if self.pod_groups_by else self.scheduler
+
+    @property
+    def title(self) -> str:
+        """The start of a sentence that names the selected scheduler."""
+        return f"Gangs are for {self.scheduler_title}"
 
     @property
     def parts(self) -> "Iterator[tuple[str, GangSettings]]":
@@ -128,6 +135,10 @@ def check_settings(settings: GangSettings) -> Iterator[Problem]:
             # Report a value that a part inherits from the section only once.
             if (problem.field.rpartition(".")[2], problem.value) not in reported:
                 yield problem
+    yield from _check_keys(settings)
+
+
+def _check_keys(settings: GangSettings) -> Iterator[Problem]:
     for key in settings.by_project:
         if key.count("/") != 1 or not all(key.split("/")):
             message = "is not a project with its domain"
@@ -136,29 +147,30 @@ def check_settings(settings: GangSettings) -> Iterator[Problem]:
         yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
+# The scheduler that is detected may support these options.
+_UNDETERMINED: Final = {
+    AUTO: (f"by {AUTO}, which detects it", frozenset({QUEUE, TIMEOUT})),
+    NONE: ("without a scheduler", frozenset[str]()),
+}
+
+
 def _check_part(settings: GangSettings, path: str) -> Iterator[Problem]:
-    if settings.scheduler in (NONE, AUTO):
-        whom = f"by {AUTO}, which detects it" if settings.scheduler == AUTO else "without a scheduler"
-        # The scheduler that is found may support these options.
-        understood = frozenset({QUEUE, TIMEOUT} if settings.scheduler == AUTO else ())
+    creator, field = settings.pod_groups_by, f"{path}.pod-groups-by"
+    if settings.scheduler in _UNDETERMINED:
+        whom, understood = _UNDETERMINED[settings.scheduler]
         yield from _check_supported(settings, understood, whom, path)
-        if settings.pod_groups_by:
-            yield build_problem(
-                f"{path}.pod-groups-by",
-                settings.pod_groups_by,
-                f"is not supported {whom}",
-                "name the scheduler",
-            )
+        if creator:
+            yield build_problem(field, creator, f"is not supported {whom}", "name the scheduler")
         yield from _check_values(settings, path)
     elif not settings.adapters:
         yield _scheduler_problem(settings, path)
-    elif settings.adapters.get(settings.pod_groups_by) is None:
-        yield _pod_groups_problem(settings, path)
+    elif creator not in settings.adapters:
+        yield _pod_groups_problem(settings, field)
     else:
-        understands = settings.adapters[settings.pod_groups_by].understands
-        yield from _check_supported(settings, understands, f"by {settings.scheduler}", path)
+        adapter = settings.adapters[creator]
+        yield from _check_supported(settings, adapter.understands, f"by {settings.scheduler}", path)
         yield from _check_values(settings, path)
-        yield from _check_local_queue(settings, settings.adapters[settings.pod_groups_by], path)
+        yield from _check_local_queue(settings, adapter, path)
 
 
 def _scheduler_problem(settings: GangSettings, path: str) -> Problem:
@@ -175,19 +187,15 @@ IN_TREE_WHY: Final = (
 )
 
 
-def _pod_groups_problem(settings: GangSettings, path: str) -> Problem:
-    if "" in settings.adapters:
-        return build_problem(
-            f"{path}.pod-groups-by",
-            settings.pod_groups_by,
-            f"is not supported by {settings.scheduler}",
-            "leave it out",
+def _pod_groups_problem(settings: GangSettings, field: str) -> Problem:
+    message, remedy = f"is not supported by {settings.scheduler}", "leave it out"
+    if "" not in settings.adapters:
+        message = f"does not define what creates the groups of {settings.scheduler}"
+        remedy = (
+            "write operator if the training-operator runs with --gang-scheduler-name, and backend if it does"
+            " not"
         )
-    message = f"does not define what creates the groups of {settings.scheduler}"
-    remedy = (
-        "write operator if the training-operator runs with --gang-scheduler-name, and backend if it does not"
-    )
-    return build_problem(f"{path}.pod-groups-by", settings.pod_groups_by, message, remedy)
+    return build_problem(field, settings.pod_groups_by, message, remedy)
 
 
 def _check_local_queue(settings: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:

@@ -10,13 +10,13 @@ from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.adapter_composition import iter_entries
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 
 _KEYS: Final = tuple(key for each in list_schedulers().values() for key in each.keys)
-_PARTS: Final = ("labels", "annotations")
 _MESSAGE: Final = (
     "selects {name}, but no gang is made: the replicas may start one by one, and jobs may block each other"
 )
@@ -29,11 +29,12 @@ def find_warnings(
     if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
         return
     fields = _list_scheduling_fields(draft)
-    for name, adapter in list_schedulers().items() if fields else ():
-        selecting = (each for each in fields if not adapter.admits and each.selects(adapter))
-        if (field := next(selecting, None)) is not None:
-            message = _MESSAGE.format(name=name)
-            yield build_problem(field.path, field.value, message, _describe_setting(name))
+    for name, adapter in list_schedulers().items():
+        for field in fields:
+            if field.selects(adapter):
+                message = _MESSAGE.format(name=name)
+                yield build_problem(field.path, field.value, message, _describe_setting(name))
+                break
 
 
 def _needs_gang(job: TrainingJob) -> bool:
@@ -51,7 +52,9 @@ class _SchedulingField(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
     def selects(self, adapter: SchedulerAdapter) -> bool:
-        """True if the field selects the scheduler of the adapter."""
+        """True if the field selects the scheduler of the adapter for the placement of its pod."""
+        if adapter.admits:
+            return False
         return self.key.startswith(adapter.keys) if self.key else self.value == adapter.scheduler_name
 
 
@@ -62,13 +65,11 @@ def _list_scheduling_fields(draft: JobDraft) -> list[_SchedulingField]:
         path = f"{role.value.lower()} pod"
         if name := get_text(template, "spec", "schedulerName"):
             fields.append(_SchedulingField(path=f"{path}.schedulerName", value=name))
-        for part in _PARTS:
-            values = get_mapping(template, "metadata", part)
-            fields += [
-                _SchedulingField(path=f"{path}.{part}.{key}", key=key, value=get_text(values, key))
-                for key in values
-                if key.startswith(_KEYS)
-            ]
+        fields += [
+            _SchedulingField(path=where, key=key, value=value)
+            for where, key, value in iter_entries(get_mapping(template, "metadata"), path)
+            if key.startswith(_KEYS)
+        ]
     return fields
 
 

@@ -5,7 +5,7 @@ schedulers with the same rank.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
@@ -13,22 +13,24 @@ from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai
 from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import Manifest
 
-Table: TypeAlias = Mapping[str, Mapping[str, SchedulerAdapter]]
-"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` for the only one."""
-
-ADAPTERS: Final[Table] = {
+ADAPTERS: Final[Mapping[str, Mapping[str, SchedulerAdapter]]] = {
     "yunikorn": yunikorn.ADAPTERS,
     "volcano": volcano.ADAPTERS,
     "coscheduling": coscheduling.ADAPTERS,
     "kai": kai.ADAPTERS,
     "kueue": kueue.ADAPTERS,
 }
+"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` for the only one."""
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
     """Return one adapter of each scheduler, for properties that are the same in all of its adapters."""
     return {name: next(iter(adapters.values())) for name, adapters in ADAPTERS.items()}
 
+
+ADMISSION_SCHEDULER: Final = next(name for name, each in list_schedulers().items() if each.admits)
+"""The scheduler whose queues admit jobs before another scheduler places their pods."""
+ADMISSION_ADAPTER: Final = list_schedulers()[ADMISSION_SCHEDULER]
 
 WORDS: Final[Sequence[StatusParser]] = (
     *(each.words for each in list_schedulers().values()),

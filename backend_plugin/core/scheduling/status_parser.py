@@ -5,35 +5,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.observed import Observed, PodGroup
+from backend_plugin.core.observed import Event, Observed, PodGroup
 from backend_plugin.core.pending import JobWarning, PendingReason, SchedulerMessage
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse, with_binary_suffix
 from backend_plugin.core.values import Manifest
 
 
-def ignore_message(_: str) -> SchedulerMessage | None:
-    """Return None: no message is from this scheduler."""
-    return None
-
-
-def ignore_group(_: PodGroup) -> PendingReason | None:
-    """Return None: the pod groups of this scheduler contain no pending reason."""
-    return None
-
-
-def ignore_queue(_: PodGroup) -> bool:
-    """Return False: the pod groups of this scheduler do not stand in a queue with a position."""
-    return False
-
-
-def ignore_events(_: Observed) -> Iterable[PendingReason]:
-    """Return no pending reasons: the events of this scheduler contain none."""
-    return ()
-
-
-def ignore_warnings(_: Observed) -> Iterable[JobWarning]:
-    """Return no warnings: this scheduler reports all that it does."""
-    return ()
+def list_events(observed: Observed, kind: str, reason: str) -> list[Event]:
+    """Return the events with a reason about objects of a kind."""
+    return [each for each in observed.events if each.reason == reason and each.kind == kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +22,15 @@ class StatusParser:
 
     api: str = ""
     """The API group of its pod groups."""
-    message: Callable[[str], SchedulerMessage | None] = ignore_message
-    """Parse the message of an unscheduled pod, or of an event about one."""
-    group: Callable[[PodGroup], PendingReason | None] = ignore_group
-    events: Callable[[Observed], Iterable[PendingReason]] = ignore_events
-    notes: Callable[[Observed], Iterable[JobWarning]] = ignore_warnings
+    message: Callable[[str], SchedulerMessage | None] = lambda _: None
+    """Parse the message of an unscheduled pod, or of an event about one; None for other messages."""
+    group: Callable[[PodGroup], PendingReason | None] = lambda _: None
+    events: Callable[[Observed], Iterable[PendingReason]] = lambda _: ()
+    notes: Callable[[Observed], Iterable[JobWarning]] = lambda _: ()
     """Yield the warnings that events or pod groups show."""
     places: re.Pattern[str] | None = None
     """A pattern for the names of its placeholder pods."""
-    queued: Callable[[PodGroup], bool] = ignore_queue
+    queued: Callable[[PodGroup], bool] = lambda _: False
     """True if the pod group stands in a queue and has a position in it."""
     deactivation: Manifest | None = None
     """The patch of a pod group after which its queue does not resume the job; None if it resumes no job."""

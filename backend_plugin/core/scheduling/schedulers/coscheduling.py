@@ -59,13 +59,9 @@ _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
 
 def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
     # Written in full: the minimum that the operator computes omits sidecars and is not deterministic.
-    policy = {
-        "minAvailable": gang.min_member,
-        "minResources": gang.min_resources,
-        **_build_timeout_field(gang),
-    }
+    minimum: Manifest = {"minAvailable": gang.min_member, "minResources": gang.min_resources}
     return SchedulingFields(
-        scheduling_policy=policy,
+        scheduling_policy={**minimum, **_build_timeout_field(gang)},
         priority_class_name=gang.priority_class_name,
         other_words={_LABEL: gang.name},
     )
@@ -111,27 +107,29 @@ _AMOUNT: Final = re.compile(r"(\d{1,18}) (-?\d{1,2})\}")
 _SIBLINGS: Final = re.compile(
     r"enough sibling pods, current pods number: (\d{1,9}), minMember of group: (\d{1,9})"
 )
-_OTHERS: Final = (
-    (
-        re.compile(r"cannot proceed due to gated pods"),
-        "scheduling gates hold members of its gang",
-    ),
-    (
-        re.compile(
-            r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"
-            r"|rejected due to timeout after waiting"
-        ),
-        "not all members of its gang can be placed",
-    ),
+_FOLLOWED: Final = re.compile(
+    r"rejected due to Pod \S{1,253} is unschedulable|rejection in PostFilter|failed recently"
+    r"|rejected due to timeout after waiting"
 )
-"""Patterns of messages for pods that wait only for other members of their gang, with the texts to show."""
-# Nodes rejected such a pod itself. The same message continues with the state of its gang.
 _REFUSED_BY_NODES: Final = re.compile(
     r"nodes are available: ?(?:\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
     r"|pod has unbound|persistentvolumeclaim|waiting for ephemeral volume)"
 )
-# A pod without a pod group has the message "can not find pod group", which is harmless.
-_GROUPLESS: Final = "PodGroup not found"
+_OTHERS: Final = (
+    # Nodes rejected such a pod itself. The same message continues with the state of its gang.
+    (_REFUSED_BY_NODES, None),
+    (
+        re.compile(r"cannot proceed due to gated pods"),
+        SchedulerMessage(text="scheduling gates hold members of its gang", follows=True),
+    ),
+    (_FOLLOWED, SchedulerMessage(text="not all members of its gang can be placed", follows=True)),
+    # A pod without a pod group has the message "can not find pod group", which is harmless.
+    (
+        re.compile(r"PodGroup not found"),
+        SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
+    ),
+)
+"""The patterns of further messages, of which the first that matches decides, with their meanings."""
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
@@ -153,16 +151,7 @@ def _parse_message(message: str) -> SchedulerMessage | None:
         return SchedulerMessage(
             text=f"{siblings[1]} of the {siblings[2]} members of its gang exist", follows=True
         )
-    if _REFUSED_BY_NODES.search(message):
-        return None
-    for pattern, text in _OTHERS:
-        if pattern.search(message):
-            return SchedulerMessage(text=text, follows=True)
-    return (
-        SchedulerMessage(text="its PodGroup did not exist when its scheduler checked")
-        if _GROUPLESS in message
-        else None
-    )
+    return next((meaning for pattern, meaning in _OTHERS if pattern.search(message)), None)
 
 
 _PHASES: Final = {
@@ -174,20 +163,23 @@ _PHASES: Final = {
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    text = _PHASES.get(group.phase)
-    if text is None:
+    if group.phase not in _PHASES:
         return None
-    text = f"PodGroup {group.name}: {text}"
     return PendingReason(
-        stage=PendingStage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, text=text, follows=True
+        stage=PendingStage.UNPLACED,
+        cause=Cause.UNSCHEDULABLE,
+        reason=group.phase,
+        text=f"PodGroup {group.name}: {_PHASES[group.phase]}",
+        follows=True,
     )
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     """Yield a warning if the controller is missing: it sets the phase and wakes pending members."""
-    waiting = [pod for pod in observed.pods if pod.scheduled is not None and not pod.is_bound]
+    if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
+        return
     for group in observed.pod_groups:
-        if group.api == _GROUP and not group.phase and waiting:
+        if group.api == _GROUP and not group.phase:
             yield JobWarning(
                 text=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
                 " it the scheduler retries a pending gang only after minutes",

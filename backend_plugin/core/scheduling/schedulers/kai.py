@@ -25,7 +25,7 @@ from backend_plugin.core.scheduling.adapter import (
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import deny_without_api
-from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
+from backend_plugin.core.scheduling.status_parser import StatusParser, list_events, parse_amount
 from kfpytorch_common.causes import Cause
 
 _PREFIX: Final = "kai.scheduler/"
@@ -56,7 +56,11 @@ def _detect_queue(capabilities: Capabilities, queue: str) -> Detection | None:
 _MISSING: Final = re.compile(
     r"Waiting for (\d{1,9}) pods for SubGroup ([\w.-]{1,63}), currently (\d{1,9}) exist"
 )
-_QUEUES: Final = {"OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed", "QueueDoesNotExist"}
+_CAUSES: Final = {
+    "QueueDoesNotExist": Cause.INVALID_CONFIG,
+    **dict.fromkeys(("OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed"), Cause.QUEUE),
+}
+"""The causes of the reasons for which a queue does not admit a pod group."""
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
@@ -66,21 +70,26 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
     """Return the worst reason that the pod group contains: first an impossible request, then a shortage."""
-    limits = [
+    reasons = [
         (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
     ]
-    if not limits:
+    if not reasons:
         return None
-    limit, never, shortages = max(limits, key=lambda each: (bool(each[1]), bool(each[2])))
-    is_queue = limit.reason in _QUEUES
-    unknown = limit.reason == "QueueDoesNotExist"
+    limit, never, shortages = max(reasons, key=lambda each: (bool(each[1]), bool(each[2])))
+    return _build_reason(group, limit, never, () if never else shortages)
+
+
+def _build_reason(
+    group: PodGroup, limit: QueueLimit, never: str, shortages: tuple[ResourceShortage, ...]
+) -> PendingReason:
+    cause = _CAUSES.get(limit.reason, Cause.UNSCHEDULABLE)
     return PendingReason(
-        stage=PendingStage.HELD if is_queue else PendingStage.UNPLACED,
-        cause=Cause.INVALID_CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
+        stage=PendingStage.UNPLACED if cause is Cause.UNSCHEDULABLE else PendingStage.HELD,
+        cause=cause,
         reason=limit.reason or "Unschedulable",
         text=never or limit.message or limit.reason,
         since=group.created,
-        shortages=() if never else shortages,
+        shortages=shortages,
         queue=limit.queue or group.queue,
         never=bool(never),
         raw=limit.message,
@@ -119,8 +128,7 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason from an event: KAI reports in events only that pods are missing."""
     if any(group.limits for group in observed.pod_groups):
         return
-    not_ready = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]
-    for event in not_ready[-1:]:
+    for event in list_events(observed, "PodGroup", "NotReady")[-1:]:
         if (parsed := _parse_message(event.message)) is not None:
             yield PendingReason(
                 stage=PendingStage.UNPLACED,

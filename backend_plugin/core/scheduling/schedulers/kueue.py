@@ -5,11 +5,11 @@ elastic job.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.observed import Condition, Observed, PodGroup
+from backend_plugin.core.observed import Condition, Job, Observed, PodGroup
 from backend_plugin.core.pending import (
     JobWarning,
     PendingReason,
@@ -83,7 +83,7 @@ _INACTIVE: Final = (
     " the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 )
 _ABSENT: Final = "it does not exist or is being deleted: an admin has to create it; or use another queue"
-_REMEDIES: Final[Mapping[str, str]] = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
+_REMEDIES: Final = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
 _NOT_FOR_IT: Final = "namespace doesn't match ClusterQueue selector"
 _SELECTOR: Final = (
     "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or"
@@ -92,7 +92,7 @@ _SELECTOR: Final = (
 _NO_QUOTA: Final = (
     "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue"
 )
-_HOPELESS: Final[Mapping[str, str]] = {
+_HOPELESS: Final = {
     "ExceedsMaxQuota": "",
     "NoMatchingFlavor": (
         "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match"
@@ -107,6 +107,7 @@ _INACTIVATED: Final = (
     "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
     " has to be started"
 )
+_NOT_EVICTED: Final = Condition(type="Evicted", true=False)
 _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 
 
@@ -115,16 +116,19 @@ def _parse_message(message: str) -> SchedulerMessage | None:
     # The first part belongs to no pod set; a later pod set counts those before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, text in zip(parts[::2], parts[1::2], strict=True):
-        exceeded, unused = list(_NEVER.finditer(text)), _UNUSED.findall(text)
+        exceeded = list(_NEVER.finditer(text))
         # All resources of a pod set use the same flavor, so a flavor that can never provide one of them is
         # unusable.
-        unusable = {each[2] for each in exceeded}
-        unused_flavors = [(resource, more) for resource, flavor, more in unused if flavor not in unusable]
-        if exceeded and not unused_flavors:
+        found = _find_smallest_shortages(pod_set, text, unusable={each[2] for each in exceeded})
+        if exceeded and not found:
             return SchedulerMessage(text=_format_exceeded_quota(exceeded[0]), never=True)
-        shortages |= _select_smallest_shortages(pod_set, unused_flavors)
+        shortages |= found
     if shortages:
         return SchedulerMessage(shortages=tuple(shortage for _, shortage in sorted(shortages.items())))
+    return _parse_queue_message(message)
+
+
+def _parse_queue_message(message: str) -> SchedulerMessage | None:
     if uncovered := _UNCOVERED.search(message):
         return SchedulerMessage(
             text=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True
@@ -141,12 +145,12 @@ def _format_exceeded_quota(match: re.Match[str]) -> str:
     return f"can never be admitted: it requests {most}, and the maximum is {match[5] or match[7]}"
 
 
-def _select_smallest_shortages(
-    pod_set: str, unused: Iterable[tuple[str, str]]
-) -> dict[str, ResourceShortage]:
-    """Return the smallest shortage of each resource: any of the flavors is sufficient."""
+def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
+    """Return the smallest shortage of each resource: any flavor that is not `unusable` is sufficient."""
     shortages: dict[str, ResourceShortage] = {}
-    for resource, more in unused:
+    for resource, flavor, more in _UNUSED.findall(text):
+        if flavor in unusable:
+            continue
         shortage = ResourceShortage(
             resource=resource, missing=parse_amount(resource, more), last_role=pod_set, counts_all=True
         )
@@ -167,88 +171,99 @@ def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     if _UNCOVERED.search(message):
         return _NO_QUOTA
     queue = _QUEUE.search(message)
-    if queue is None:
-        return ""
+    return "" if queue is None else _select_queue_remedy(queue, evicted, namespace)
+
+
+def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
     kind, name, state = queue.groups()
     if state == "is inactive" and evicted in _EVICTED_BY_STOP:
         return _STOPPED
-    if kind == "LocalQueue" and state == "doesn't exist":  # The error is in the task.
+    if (kind, state) == ("LocalQueue", "doesn't exist"):  # The error is in the task.
         return ""
     where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
     return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    by_type = {condition.type: condition for condition in group.conditions if condition.true}
     if group.kind != "Workload":
         return None
-    if not group.active and "Finished" not in by_type:
-        return _build_inactive_reason(group, by_type.get("Evicted"))
-    condition = _find_pending_condition(group)
-    return None if condition is None else _build_pending_reason(group, condition, by_type.get("Evicted"))
+    met = {condition.type: condition for condition in group.conditions if condition.true}
+    evicted = met.get("Evicted", _NOT_EVICTED)
+    if not group.active and "Finished" not in met:
+        return _build_inactive_reason(group, evicted)
+    condition = _find_pending_condition(group, met)
+    return None if condition is None else _build_pending_reason(group, condition, evicted)
 
 
-def _build_inactive_reason(group: PodGroup, evicted: Condition | None) -> PendingReason:
-    reason = evicted.reason if evicted is not None else ""
-    message = evicted.message if evicted is not None else ""
+def _build_inactive_reason(group: PodGroup, evicted: Condition) -> PendingReason:
     return PendingReason(
         stage=PendingStage.HELD,
         cause=Cause.QUEUE,
-        reason=reason or "Deactivated",
-        text=message or "its Workload was deactivated",
-        since=evicted.since if evicted is not None else None,
+        reason=evicted.reason or "Deactivated",
+        text=evicted.message or "its Workload was deactivated",
+        since=evicted.since,
         queue=group.queue,
         # An admin may activate the Workload again; Kueue does not.
-        never=reason.startswith("DeactivatedDueTo"),
+        never=evicted.reason.startswith("DeactivatedDueTo"),
         remedy=_INACTIVATED,
-        raw=message,
+        raw=evicted.message,
     )
 
 
-def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition | None) -> PendingReason:
-    message, known = condition.message, _parse_message(condition.message)
-    parsed = known or SchedulerMessage()
-    again = f"admitted before and evicted ({evicted.reason or 'Evicted'}); " if evicted else ""
-    remedy = _select_remedy(message, evicted.reason if evicted else "", group.namespace)
-    # The reason is that of the worst flavor; a parsed message is more precise.
-    hopeless = condition.reason in _HOPELESS and known is None and not remedy
+def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition) -> PendingReason:
+    message = condition.message
+    remedy = _select_remedy(message, evicted.reason, group.namespace)
+    parsed = _parse_message(message)
+    if parsed is None:
+        parsed, remedy = _interpret_reason(condition, remedy)
     return PendingReason(
         stage=PendingStage.HELD,
         cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
-        text=parsed.text or message or "not admitted yet",
-        again=again,
+        text=parsed.text or message,
+        again=_format_eviction(evicted),
         since=condition.since,
         shortages=parsed.shortages,
         queue=group.queue,
         # The queue position is meaningless if the queue admits no job.
-        ahead=None if remedy or parsed.never or hopeless else group.ahead,
-        never=parsed.never or hopeless,
-        remedy=_HOPELESS[condition.reason] if hopeless else remedy,
-        raw=_join_messages(message, evicted.message if evicted else ""),
+        ahead=None if remedy or parsed.never else group.ahead,
+        never=parsed.never,
+        remedy=remedy,
+        raw="; ".join(filter(None, (message, evicted.message))),
     )
 
 
-def _find_pending_condition(group: PodGroup) -> Condition | None:
+def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
+    """Return the meaning and the remedy of a condition whose message has no details.
+
+    Its reason is that of the worst flavor, so it counts only without a remedy for the queue.
+    """
+    is_hopeless = condition.reason in _HOPELESS and not remedy
+    parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)
+    return parsed, _HOPELESS[condition.reason] if is_hopeless else remedy
+
+
+def _format_eviction(evicted: Condition) -> str:
+    return f"admitted before and evicted ({evicted.reason or evicted.type}); " if evicted.true else ""
+
+
+def _find_pending_condition(group: PodGroup, met: Mapping[str, Condition]) -> Condition | None:
     """Return the condition that shows that the Workload is not admitted; None if it is admitted."""
-    by_type = {condition.type: condition for condition in group.conditions}
-    reserved, admitted = by_type.get("QuotaReserved"), by_type.get("Admitted")
-    if reserved is not None and not reserved.true:
-        return reserved
+    unmet = {condition.type: condition for condition in group.conditions if not condition.true}
+    reserved = met.get("QuotaReserved")
+    if reserved is None:
+        return unmet.get("QuotaReserved") or unmet.get("Admitted") or _build_queued_condition(group)
     # While admission checks are pending, only they have the reason.
-    if (
-        reserved is not None
-        and not (admitted and admitted.true)
-        and (text := _format_unready_checks(group.checks))
-    ):
+    if "Admitted" not in met and (text := _format_unready_checks(group.checks)):
         return Condition(
             type="Admitted", true=False, reason="AdmissionCheck", message=text, since=reserved.since
         )
-    if admitted is not None and not admitted.true:
-        return admitted
-    if group.ahead and _is_queued(group):
-        return Condition(type="QuotaReserved", true=False, since=group.created)
-    return None
+    return unmet.get("Admitted")
+
+
+def _build_queued_condition(group: PodGroup) -> Condition | None:
+    is_waiting = group.ahead and _is_queued(group)
+    return Condition(type="QuotaReserved", true=False, since=group.created) if is_waiting else None
 
 
 def _format_unready_checks(checks: Iterable[Condition]) -> str:
@@ -265,14 +280,7 @@ def _is_queued(group: PodGroup) -> bool:
 def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
     """Yield a warning about a job that a Kueue without support for the patches of a TrainJob has resumed."""
     job = observed.job
-    if (
-        job is None
-        or job.patch_managers is None
-        or job.ending
-        or not any(map(_is_admitted, observed.pod_groups))
-    ):
-        return
-    if any(manager.startswith(_PREFIX) for manager in job.patch_managers):
+    if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return
     lost = "; it has also removed the patch of the runtime that this task requires" if job.lost_patch else ""
     yield JobWarning(
@@ -282,6 +290,13 @@ def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
     )
 
 
+def _lacks_patch(job: Job) -> bool:
+    """True if Kueue has not patched a job whose kind has patches."""
+    if job.patch_managers is None or job.ending:
+        return False
+    return not any(manager.startswith(_PREFIX) for manager in job.patch_managers)
+
+
 def _is_admitted(group: PodGroup) -> bool:
     admitted = any(each.type == "Admitted" and each.true for each in group.conditions)
     return group.kind == "Workload" and not group.foreign and admitted
@@ -289,10 +304,6 @@ def _is_admitted(group: PodGroup) -> bool:
 
 def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-def _join_messages(*messages: str) -> str:
-    return "; ".join(each for each in messages if each)
 
 
 ADAPTERS: Final = {

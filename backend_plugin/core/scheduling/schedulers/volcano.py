@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core.observed import Condition, Observed, PodGroup
+from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
@@ -33,7 +33,7 @@ from backend_plugin.core.scheduling.operator_gangs import (
     deny_without_operator,
     detect_without_operator,
 )
-from backend_plugin.core.scheduling.status_parser import StatusParser
+from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
@@ -136,29 +136,31 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
     for condition in group.conditions:
         if condition.type == "Unschedulable" and condition.true and not _is_outdated(condition, group):
-            parsed = _parse_message(condition.message) or SchedulerMessage(
-                text=condition.message or condition.reason
-            )
-            return PendingReason(
-                stage=PendingStage.UNPLACED,
-                cause=Cause.UNSCHEDULABLE,
-                reason=condition.reason or condition.type,
-                text=parsed.text,
-                since=condition.since,
-                shortages=parsed.shortages,
-                queue=group.queue,
-                raw=condition.message,
-            )
-    if group.phase == "Pending":
-        parsed = SchedulerMessage(text="the group is not admitted yet")
-        return PendingReason(
-            stage=PendingStage.HELD,
-            cause=Cause.QUEUE,
-            reason=group.phase,
-            text=parsed.text,
-            queue=group.queue,
-        )
-    return None
+            return _build_unplaced_reason(group, condition)
+    if group.phase != "Pending":
+        return None
+    return PendingReason(
+        stage=PendingStage.HELD,
+        cause=Cause.QUEUE,
+        reason=group.phase,
+        text="the group is not admitted yet",
+        queue=group.queue,
+    )
+
+
+def _build_unplaced_reason(group: PodGroup, condition: Condition) -> PendingReason:
+    reason, message = condition.reason or condition.type, condition.message
+    parsed = _parse_message(message) or SchedulerMessage(text=message or condition.reason)
+    return PendingReason(
+        stage=PendingStage.UNPLACED,
+        cause=Cause.UNSCHEDULABLE,
+        reason=reason,
+        text=parsed.text,
+        since=condition.since,
+        shortages=parsed.shortages,
+        queue=group.queue,
+        raw=message,
+    )
 
 
 def _is_outdated(condition: Condition, group: PodGroup) -> bool:
@@ -170,16 +172,9 @@ def _is_outdated(condition: Condition, group: PodGroup) -> bool:
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
     pending = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
-    unschedulable = [
-        each for each in observed.events if each.kind == "PodGroup" and each.reason == "Unschedulable"
-    ]
-    full = [
-        (each, parsed)
-        for each in unschedulable
-        if (parsed := _parse_message(each.message)) is not None and parsed.shortages
-    ]
-    if pending and full:
-        event, parsed = max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message))
+    latest = _find_latest_shortage(observed)
+    if pending and latest is not None:
+        event, parsed = latest
         yield PendingReason(
             stage=PendingStage.HELD,
             cause=Cause.QUEUE,
@@ -190,6 +185,15 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
             queue=pending[0].queue,
             raw=event.message,
         )
+
+
+def _find_latest_shortage(observed: Observed) -> tuple[Event, SchedulerMessage] | None:
+    full = [
+        (event, parsed)
+        for event in list_events(observed, "PodGroup", "Unschedulable")
+        if (parsed := _parse_message(event.message)) is not None and parsed.shortages
+    ]
+    return max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message), default=None)
 
 
 _WORDS: Final = StatusParser(

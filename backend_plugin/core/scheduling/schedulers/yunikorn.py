@@ -128,6 +128,8 @@ _SKIPPED: Final = re.compile(r"queue quota has been exceed")
 _REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
 
 
+# YuniKorn counts CPUs in thousandths, under the name `vcore`.
+_UNITS: Final = {"vcore": ("cpu", "m")}
 _FULL: Final = "its queue has too few free resources"
 
 
@@ -168,8 +170,7 @@ def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, .
     shortages = []
     for each, amount in _parse_amounts(requested):
         if each in free and int(free[each]) < int(amount):
-            # YuniKorn counts CPUs in thousandths, under the name `vcore`.
-            resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
+            resource, unit = _UNITS.get(each, (each, ""))
             needed, left = parse_amount(resource, amount + unit), parse_amount(resource, free[each] + unit)
             missing = subtract_quantity(needed, left) if needed is not None and left is not None else None
             shortages.append(
@@ -180,15 +181,18 @@ def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, .
 
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a rejected application: late members get no message and wait forever."""
-    failures = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
-    rejections = [match for each in failures if (match := _REJECTED.search(each.message)) is not None]
-    why = [pod.message.strip() for pod in observed.pods if pod.reason == "ApplicationRejected"]
-    if rejections or why:
+    rejections = [
+        match[1]
+        for each in observed.events
+        if "ApplicationFailed" in (each.reason, each.action) and (match := _REJECTED.search(each.message))
+    ]
+    why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
+    if texts := [*why, *rejections]:
         yield PendingReason(
             stage=PendingStage.UNPLACED,
             cause=Cause.INVALID_CONFIG,
             reason="ApplicationRejected",
-            text=f"its scheduler has rejected it: {rejections[-1][1].strip() if rejections else why[-1]}",
+            text=f"its scheduler has rejected it: {texts[-1].strip()}",
             replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.is_bound),
             of_gang=True,
             # The pod fails first; the event with the whole reason follows a moment later.
@@ -196,31 +200,27 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
         )
 
 
+_MISMATCH: Final = "not matching placeholder"
 _ALOUD: Final = {
     "GangSchedulingFailed": "it is no longer a gang: not all of its placeholder pods were placed in time, and"
     " its scheduler (style Soft) places its pods one by one",
     "PlaceholderCreateFailed": "it is not a gang: its scheduler could not create its placeholder pods,"
     " and places its pods one by one; a quota, a LimitRange or PodSecurity may reject the placeholders",
     "TaskGroupsError": "it is not a gang: its scheduler cannot read its task groups",
+    _MISMATCH: "a pod has other requests than its placeholder pod, which is given up: a webhook or a"
+    " LimitRange has changed the pod",
 }
-"""The warnings by event reason: YuniKorn reports these in an event of one pod and continues."""
-_MISMATCH: Final = "not matching placeholder"
+"""The warnings by event reason or by message: YuniKorn reports these in an event of one pod and continues."""
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     first_events: dict[str, Event] = {}
     for event in observed.events:
-        for word in (event.action, event.reason):
+        for word in (event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""):
             if word in _ALOUD:
                 first_events.setdefault(word, event)
-        if _MISMATCH in event.message:
-            first_events.setdefault(_MISMATCH, event)
     for word, event in first_events.items():
-        text = _ALOUD.get(word) or (
-            "a pod has other requests than its placeholder pod, which is given up: a webhook or a LimitRange"
-            " has changed the pod"
-        )
-        yield JobWarning(text=f"{text} ({event.message})" if event.message else text)
+        yield JobWarning(text=_ALOUD[word] + (f" ({event.message})" if event.message else ""))
 
 
 ADAPTERS: Final = {

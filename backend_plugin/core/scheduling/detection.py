@@ -1,0 +1,165 @@
+"""Selection of a gang scheduler by detection: from the capabilities of the cluster."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import chain
+from typing import Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, DetectionRank, SchedulerAdapter
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import LOCAL_QUEUE, PATH, GangSettings
+from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_ADAPTER, ADMISSION_SCHEDULER
+from backend_plugin.core.scheduling.scheduler_request import (
+    TASK_QUEUE,
+    SchedulerRequest,
+    Selection,
+    unknown_queue_problem,
+)
+
+_SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
+_DEFAULT_QUEUE: Final = "default"
+"""Kueue puts a job without a queue name into the LocalQueue of this name, if the namespace has it."""
+
+
+def select_detected(request: SchedulerRequest) -> Selection:
+    """Return the scheduler of the matching rule with the lowest rank, among those that the author allows."""
+    # With queue admission, the author's queue is the admission queue.
+    is_admitted = _select_admission_queue(request)[0] != ""
+    queue = "" if is_admitted else request.options.queue
+    found = [*_detect_schedulers(request, queue or request.gang.queue)]
+    usable = [(rank, gang, why) for rank, gang, why, denied in found if not denied]
+    if not usable:
+        return _select_without_detection(request)
+    _, gang, why = min(usable, key=lambda each: each[0])
+    others = [f"{each.scheduler_title} is available, too." for _, each, _ in usable if each is not gang]
+    passed = [f"Not {each.scheduler_title}: {denied}." for _, each, _, denied in found if denied]
+    return _with_admission(gang, request, [f"{gang.title}: {why}.", *others, *passed])
+
+
+def _detect_schedulers(
+    request: SchedulerRequest, queue: str
+) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
+    """Yield the rank, settings and reason of each detected scheduler, and why it cannot be used or ``""``."""
+    for name, adapters in ADAPTERS.items():
+        for creator, adapter in adapters.items():
+            rule = adapter.sighting
+            if rule is None or request.scheduler not in (None, name):
+                continue
+            if (found := rule.sees(request.cluster, queue)) is not None:
+                gang = replace(
+                    _inherit_options(request.gang, adapter),
+                    scheduler=name,
+                    pod_groups_by=creator,
+                    scheduler_name=found.scheduler_name,
+                )
+                yield rule.rank, gang, found.why, adapter.denied(request.cluster)
+
+
+def _inherit_options(settings: GangSettings, adapter: SchedulerAdapter) -> GangSettings:
+    """Return the options of the platform that a scheduler supports."""
+    return GangSettings(
+        queue=settings.queue if QUEUE in adapter.understands else "",
+        schedule_timeout=settings.schedule_timeout if TIMEOUT in adapter.understands else timedelta(0),
+    )
+
+
+def _select_without_detection(request: SchedulerRequest) -> Selection:
+    """Return the selection if no scheduler of pods is detected; a queue may still admit the job."""
+    # The admitting scheduler gets the platform's queue if there is no other scheduler.
+    queue, why = _select_admission_queue(request, request.gang.queue)
+    if queue and request.scheduler in (None, ADMISSION_SCHEDULER):
+        gang = GangSettings(scheduler=ADMISSION_SCHEDULER, queue=queue)
+        reasons = [f"{gang.title}: {why}.", "No gang scheduler for pods is found."]
+        return request.build_selection(gang, reasons)
+    unusable = _check_requested_queue(request)
+    if request.scheduler is not None:
+        unusable = unusable or (_unusable_scheduler_problem(request.scheduler, why, request.cluster),)
+        return Selection(problems=unusable)
+    nobody = (
+        "No gang, and jobs of several replicas may block each other: no scheduler "
+        f"found{_format_unknown_facts(request.cluster)}."
+    )
+    return Selection(reasons=(nobody, *([f"{why}."] if why else ())), problems=unusable)
+
+
+def _unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:
+    """Return the problem of a scheduler that the author names and a job cannot have."""
+    known = cluster.queues.get(scheduler)
+    if known and not why:
+        remedy = f"write {' or '.join(known[:3])}"
+        return build_problem(TASK_QUEUE, "", f"is required by {scheduler}", remedy)
+    missing = f"cannot be used on this cluster: {why}" if why else "is not found on this cluster"
+    return build_problem(_SCHEDULER, scheduler, missing + _format_unknown_facts(cluster), "leave it out")
+
+
+def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
+    """Return a problem if the job names a queue and the known queues do not include it."""
+    queue, field = request.options.queue, TASK_QUEUE
+    if not queue:
+        queue, field = request.gang.queue, f"{request.path}.{QUEUE}"
+    queues = {
+        name: known for name, known in request.cluster.queues.items() if request.scheduler in (None, name)
+    }
+    known = sorted({*chain.from_iterable(queues.values())})
+    is_unseen = not request.cluster.unknown.keys().isdisjoint(ADAPTERS)
+    if is_unseen or not queues or queue in ("", *known):
+        return ()
+    return (unknown_queue_problem(field, queue, " or ".join(sorted(queues)), known),)
+
+
+def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list[str]) -> Selection:
+    """Return the selection with queue admission, if a queue applies to the job."""
+    queue, why = _select_admission_queue(request)
+    refusal = ADAPTERS[gang.scheduler][gang.pod_groups_by].not_after_admission
+    if queue and refusal:
+        reasons.append(f"Not after queue {queue}, because the gang is for {gang.scheduler}: {refusal}.")
+    elif queue:
+        gang = replace(gang, local_queue=queue)
+        reasons.append(f"The job waits in queue {queue} first: {why}.")
+    elif why:
+        reasons.append(f"{why}.")
+    return request.build_selection(gang, reasons)
+
+
+def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
+    """Return the admission queue and the reason for it, or no queue and the reason against it.
+
+    `alone` is the platform's queue, if no other scheduler can use it.
+    """
+    queue, why = _find_admission_queue(request, alone)
+    refusal = _get_queue_refusal(queue, request) if queue else ""
+    return ("", f"Not after queue {queue}: {refusal}") if refusal else (queue, why)
+
+
+def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, str]:
+    if request.gang.local_queue:
+        return request.gang.local_queue, f"set by {PATH}.{LOCAL_QUEUE}"
+    known = f"it is a queue of {ADMISSION_SCHEDULER} in this namespace, and "
+    reasons = (
+        (request.options.queue or "", f"{known}the task names it"),
+        (alone, f"{known}{PATH} names it"),
+        (_DEFAULT_QUEUE, f"{ADMISSION_SCHEDULER} has a queue of this name in the namespace"),
+    )
+    queues = request.cluster.queues.get(ADMISSION_SCHEDULER, ())
+    return next((each for each in reasons if each[0] in queues), ("", ""))
+
+
+def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
+    """Return the reason why the job cannot wait in the admission queue first; empty if it can."""
+    requested = request.options.queue
+    if queue == _DEFAULT_QUEUE != requested and not request.gang.local_queue:
+        for scheduler, queues in request.cluster.queues.items():
+            if requested in queues and scheduler != ADMISSION_SCHEDULER:
+                return f"the task's {requested} is one of {scheduler}"
+    return ADMISSION_ADAPTER.denied(request.cluster)
+
+
+def _format_unknown_facts(cluster: Capabilities) -> str:
+    """Return a clause with the unknown facts that might have shown another scheduler."""
+    lines = [f"; {name.replace('_', '-')} is not known: {why}" for name, why in cluster.unknown.items()]
+    if not lines and cluster.apis is None:
+        return "; the capabilities of the cluster are not known"
+    return "".join(lines)
