@@ -115,11 +115,3 @@ def _name(action: Any) -> str:
     if isinstance(action, CreatePod | CreateService):
         return str(action.manifest["metadata"]["name"])
     return getattr(action, "name", "")
-
-
-def created_pods(step: ReconcileResult) -> dict[str, Manifest]:
-    return {
-        action.manifest["metadata"]["name"]: action.manifest
-        for action in step.actions
-        if isinstance(action, CreatePod)
-    }

@@ -1,7 +1,5 @@
 """Events of a job: for actions, and for pods with problems."""
 
-from typing import Any
-
 import pytest
 from operated_jobs import NOW, a_job, a_pod, run_controller
 
@@ -21,41 +19,22 @@ SEEN = JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)
 
 
 @pytest.mark.parametrize(
-    ("action", "done", "refused"),
+    ("action", "reason", "message"),
     [
-        (
-            CreatePod(MANIFEST),
-            ("SuccessfulCreatePod", "Created pod: job-worker-0"),
-            ("FailedCreatePod", "Error creating: no"),
-        ),
-        (
-            CreateService(MANIFEST),
-            ("SuccessfulCreateService", "Created service: job-worker-0"),
-            ("FailedCreateService", "Error creating: no"),
-        ),
-        (
-            DeletePod("job-worker-0"),
-            ("SuccessfulDeletePod", "Deleted pod: job-worker-0"),
-            ("FailedDeletePod", "Error deleting: no"),
-        ),
-        (
-            DeleteService("job-worker-0"),
-            ("SuccessfulDeleteService", "Deleted service: job-worker-0"),
-            ("FailedDeleteService", "Error deleting: no"),
-        ),
-        (
-            DeleteJob(),
-            ("SuccessfulDeletePod", "Deleted job: job"),
-            ("FailedDeletePod", "Error deleting: no"),
-        ),
+        (CreatePod(MANIFEST), "CreatePod", "Created pod: job-worker-0"),
+        (CreateService(MANIFEST), "CreateService", "Created service: job-worker-0"),
+        (DeletePod("job-worker-0"), "DeletePod", "Deleted pod: job-worker-0"),
+        (DeleteService("job-worker-0"), "DeleteService", "Deleted service: job-worker-0"),
+        (DeleteJob(), "DeletePod", "Deleted job: job"),
     ],
 )
 def test_action_event_has_the_reason_and_message_of_the_operator(
-    action: Action, done: Any, refused: Any
+    action: Action, reason: str, message: str
 ) -> None:
     event, refusal = build_action_event(SEEN, action), build_action_event(SEEN, action, "no")
-    assert (event["type"], event["reason"], event["message"]) == ("Normal", *done)
-    assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", *refused)
+    error = f"Error {'creating' if reason.startswith('Create') else 'deleting'}: no"
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", f"Successful{reason}", message)
+    assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", f"Failed{reason}", error)
 
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}

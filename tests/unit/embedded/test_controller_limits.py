@@ -36,20 +36,13 @@ def messages(step: Any) -> list[str]:
 def test_pod_recreation_above_the_backoff_limit_ends_the_job() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exit=1, restarts=1)]
     goes_on = run_controller(limited({"backoffLimit": 3}), *pods)
+    assert replicas(goes_on)["Worker"] == {"failed": 1, "restarts": 2}
+    assert list_actions(goes_on) == ["DeletePod job-worker-0"]
     ends = run_controller(limited({"backoffLimit": 2}), *pods)
-    assert (replicas(goes_on)["Worker"], list_actions(goes_on)) == (
-        {"failed": 1, "restarts": 2},
-        ["DeletePod job-worker-0"],
-    )
-    assert (conditions(ends), messages(ends)) == (
-        ["Created=True", "Running=False", "Failed=True"],
-        [TOO_OFTEN],
-    )
+    assert conditions(ends) == ["Created=True", "Running=False", "Failed=True"]
+    assert messages(ends) == [TOO_OFTEN]
     assert list_actions(ends) == [
-        "DeletePod job-master-0",
-        "DeleteService job-master-0",
-        "DeletePod job-worker-0",
-        "DeleteService job-worker-0",
+        f"Delete{kind} job-{name}-0" for name in ("master", "worker") for kind in ("Pod", "Service")
     ]
 
 
@@ -109,12 +102,9 @@ def test_two_pods_for_one_replica_are_left_alone() -> None:
 
 
 def test_foreign_and_relabelled_pods_are_ignored() -> None:
-    foreign = a_pod("worker-0", "Succeeded")
+    foreign, relabelled = a_pod("worker-0", "Succeeded"), a_pod("worker-0", "Succeeded")
     foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier job's"
-    relabelled = a_pod("worker-0", "Succeeded")
     relabelled["metadata"]["labels"]["training.kubeflow.org/replica-index"] = "first"
-    job = a_job(worker={})
-    assert [list_actions(run_controller(job, pod, now=NOW))[:1] for pod in (foreign, relabelled)] == [
-        ["CreatePod job-worker-0"],
-        ["CreatePod job-worker-0"],
-    ]
+    for pod in (foreign, relabelled):
+        step = run_controller(a_job(worker={}), pod, now=NOW)
+        assert list_actions(step)[:1] == ["CreatePod job-worker-0"]

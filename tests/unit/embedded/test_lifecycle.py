@@ -46,21 +46,17 @@ def test_app_containers_are_started_immediately():
     assert due(pod(container("a"), container("b"))) == ["a", "b"]
 
 
-def test_init_containers_run_one_by_one_before_all_others():
-    first, second, app = container("first", INIT), container("second", INIT), container("app")
-    of = pod(first, second, app)
-    assert run(of) == ["first"]
-    record_exit(first)
-    assert run(of) == ["second"]
-    record_exit(second)
-    assert run(of) == ["app"]
-
-
-def test_sidecar_must_be_started_before_later_containers():
-    sidecar, first, app = container("sidecar", SIDECAR), container("first", INIT), container("app")
-    of = pod(sidecar, first, app)
-    assert due(of) == ["sidecar"]
-    assert run(of) == ["sidecar", "first"]
+@pytest.mark.parametrize("kind", [INIT, SIDECAR])
+def test_init_containers_run_one_by_one_before_all_others(kind):
+    before, first, app = container("before", kind), container("first", INIT), container("app")
+    of = pod(before, first, app)
+    assert due(of) == ["before"]
+    if kind == INIT:
+        assert run(of) == ["before"]
+        record_exit(before)
+        assert run(of) == ["first"]
+    else:  # A sidecar must be started, but does not end.
+        assert run(of) == ["before", "first"]
     record_exit(first)
     assert run(of) == ["app"]
 
@@ -80,34 +76,22 @@ def test_sidecar_is_restarted_while_other_containers_run():
     record_exit(sidecar)
     assert run(of) == ["sidecar"]
     assert sidecar.restarts == 1
-
-
-def test_sidecar_does_not_keep_a_pod_running():
-    sidecar, app = container("sidecar", SIDECAR), container("app")
-    of = pod(sidecar, app)
-    run(of)
     record_exit(app)
-    assert of.is_finished
-    assert due(of) == []
+    # A sidecar does not keep a pod running.
+    assert (of.is_finished, due(of)) == (True, [])
 
 
 @pytest.mark.parametrize(
-    ("policy", "code", "again"),
-    [
-        ("Never", 0, False),
-        ("Never", 1, False),
-        ("OnFailure", 0, False),
-        ("OnFailure", 1, True),
-        ("Always", 0, True),
-        ("Always", 1, True),
-    ],
+    ("policy", "again"), [("Never", (False, False)), ("OnFailure", (False, True)), ("Always", (True, True))]
 )
-def test_restart_policy_determines_whether_a_container_is_restarted(policy, code, again):
-    app = container("app", policy=policy)
-    of = pod(app)
-    run(of)
-    record_exit(app, code)
-    assert (app.is_done, of.is_finished, due(of) == ["app"]) == (not again, not again, again)
+def test_restart_policy_determines_whether_a_container_is_restarted(policy, again):
+    for code in (0, 1):
+        app = container("app", policy=policy)
+        of = pod(app)
+        run(of)
+        record_exit(app, code)
+        restarts = due(of) == ["app"]
+        assert (app.is_done, of.is_finished, restarts) == (not again[code], not again[code], again[code])
 
 
 def test_init_container_that_fails_permanently_ends_the_pod():
@@ -115,8 +99,7 @@ def test_init_container_that_fails_permanently_ends_the_pod():
     of = pod(first, container("app", policy="Never"))
     run(of)
     record_exit(first, 1)
-    assert of.is_finished
-    assert due(of) == []
+    assert (of.is_finished, due(of)) == (True, [])
 
 
 def test_first_restart_is_immediate_and_later_delays_double():
@@ -169,19 +152,13 @@ def test_backoff_is_reset_after_a_long_run():
 def test_container_that_cannot_be_started_has_a_waiting_state_that_changes():
     app, other = container("app"), container("other")
     app.blocked = [(0, "ErrImagePull", "no"), (10, "ImagePullBackOff", "still no")]
+    run(pod(container("first", INIT), app))
+    assert app.waiting is None  # It waits for the init container.
     of = pod(app, other)
     assert due(of, 1.0) == ["other"]
     assert (app.waiting, of.wake_at) == (("ErrImagePull", "no"), 10)
     due(of, 10.0)
     assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "still no"), None)
-
-
-def test_container_that_waits_for_init_containers_has_no_waiting_state():
-    first, app = container("first", INIT), container("app")
-    app.blocked = [(0, "ErrImagePull", "no")]
-    of = pod(first, app)
-    run(of)
-    assert app.waiting is None
 
 
 def test_terminating_pod_starts_no_container_and_clears_waiting_states():

@@ -1,7 +1,5 @@
 """Node selectors, node affinity, taints and tolerations."""
 
-import pytest
-
 from backend_plugin.embedded.node_affinity import Taint, read_node_constraints, read_taints
 
 LABELS = {"zone": "a", "size": "8", "name": "x"}
@@ -16,6 +14,11 @@ def term(key, operator, *values):
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
+def by_name(name):
+    return required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]})
+
+
+PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
 ACCEPTED = {
     "nothing said": {},
     "selector": {"nodeSelector": {"zone": "a"}},
@@ -27,12 +30,8 @@ ACCEPTED = {
     "greater": required(term("size", "Gt", "7")),
     "less": required(term("size", "Lt", "9")),
     "one of two terms": required(term("zone", "In", "b"), term("zone", "In", "a")),
-    "by its name": required(
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
-    ),
-    "preferred only": {
-        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
-    },
+    "by its name": by_name("node-1"),
+    "preferred only": {"affinity": PREFERRED},
 }
 REFUSED = {
     "selector": {"nodeSelector": {"zone": "a", "name": "y"}},
@@ -45,26 +44,26 @@ REFUSED = {
     "greater than no number": required(term("zone", "Gt", "8")),
     "less": required(term("size", "Lt", "8")),
     "less, without the label": required(term("gone", "Lt", "8")),
-    "half of a term": required({"matchExpressions": [*term("zone", "In", "a")["matchExpressions"],
-                                                     *term("size", "In", "9")["matchExpressions"]]}),
+    "half of a term": required(
+        {
+            "matchExpressions": [
+                *term("zone", "In", "a")["matchExpressions"],
+                *term("size", "In", "9")["matchExpressions"],
+            ]
+        }
+    ),
     "selector and affinity": {"nodeSelector": {"zone": "a"}, **required(term("size", "In", "9"))},
     "no term": required(),
     "an empty term": required({}),
-    "by another's name": required(
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
-    ),
+    "by another's name": by_name("node-2"),
     "an unknown operator": required(term("zone", "Like", "a")),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("spec", ACCEPTED.values(), ids=ACCEPTED)
-def test_node_that_satisfies_the_constraints_is_accepted(spec):
-    assert read_node_constraints(spec).is_match("node-1", LABELS)
-
-
-@pytest.mark.parametrize("spec", REFUSED.values(), ids=REFUSED)
-def test_node_that_violates_the_constraints_is_rejected(spec):
-    assert not read_node_constraints(spec).is_match("node-1", LABELS)
+def test_node_is_accepted_if_it_satisfies_all_constraints():
+    for specs, expected in ((ACCEPTED, True), (REFUSED, False)):
+        for name, spec in specs.items():
+            assert read_node_constraints(spec).is_match("node-1", LABELS) is expected, name
 
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -82,32 +81,19 @@ NOT_TOLERATED = {
 }
 
 
-@pytest.mark.parametrize("toleration", TOLERATED.values(), ids=TOLERATED)
-def test_taint_with_a_matching_toleration_is_tolerated(toleration):
-    assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) is None
-
-
-@pytest.mark.parametrize("toleration", NOT_TOLERATED.values(), ids=NOT_TOLERATED)
-def test_taint_without_a_matching_toleration_is_not_tolerated(toleration):
-    assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) == TAINT
-
-
-def test_prefer_no_schedule_taint_does_not_exclude_a_node():
-    taints = read_taints({"taints": [{"key": "gpu", "effect": "PreferNoSchedule"}]})
-    assert read_node_constraints({}).find_untolerated_taint(taints) is None
-
-
-def test_first_untolerated_taint_is_returned():
-    taints = read_taints(
-        {
-            "taints": [
-                {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
-                {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
-                {"key": "other", "effect": "NoSchedule"},
-            ]
-        }
-    )
-    wishes = read_node_constraints({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
-    assert wishes.find_untolerated_taint(taints) == Taint(
-        key="node.kubernetes.io/unreachable", effect="NoExecute"
-    )
+def test_first_taint_without_a_matching_toleration_is_returned():
+    for tolerations, expected in ((TOLERATED, None), (NOT_TOLERATED, TAINT)):
+        for name, toleration in tolerations.items():
+            constraints = read_node_constraints({"tolerations": [toleration]})
+            assert constraints.find_untolerated_taint([TAINT]) == expected, name
+    unreachable = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    taints = [
+        {"key": "soft", "effect": "PreferNoSchedule"},
+        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+        unreachable,
+        {"key": "other", "effect": "NoSchedule"},
+    ]
+    constraints = read_node_constraints({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    assert constraints.find_untolerated_taint(read_taints({"taints": taints})) == Taint(**unreachable)
+    # A node with only a preference is not excluded.
+    assert read_node_constraints({}).find_untolerated_taint(read_taints({"taints": taints[:1]})) is None

@@ -49,16 +49,12 @@ def test_cordoned_node_is_unschedulable_until_it_is_restored():
 
 def test_failed_node_is_unreachable_until_it_is_restored():
     lost = node_transitions.mark_unreachable(node_transitions.mark_unreachable(tainted(), BEGAN), BEGAN)
-    assert lost["spec"]["taints"] == [
-        OWN,
-        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    unreachable = [
+        {"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")
     ]
+    assert lost["spec"]["taints"] == [OWN, *unreachable]
     assert node_transitions.is_unreachable(lost)
     assert node_transitions.restore(lost, BEGAN) == tainted()
-
-
-def test_cordoned_and_failed_node_is_restored_from_both():
     both = node_transitions.mark_unreachable(node_transitions.cordon(fresh()), BEGAN)
     assert node_transitions.restore(both, BEGAN) == fresh()
 

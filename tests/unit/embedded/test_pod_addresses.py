@@ -80,25 +80,19 @@ def test_endpoint_longer_than_a_host_name_is_not_rewritten():
     assert only(container(word, env={"MASTER_ADDR": "j-master-0"}))["argv"] == [word]
 
 
-def test_pod_without_a_job_keeps_its_ports():
-    assert only(container("--master_port", "1"), replica(port=""))["argv"] == ["--master_port", "1"]
-
-
 def test_job_name_is_not_used_as_a_pattern():
     pod = replica("j.x-worker-0")
     pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"
-    assert PodAddresses.from_pod(pod).rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
-    assert (
-        PodAddresses.from_pod(pod).build_rendezvous_variables({}, "j.x-worker-0:1")["PET_RDZV_CONF"]
-        == "is_host=1"
-    )
+    addresses = PodAddresses.from_pod(pod)
+    assert addresses.rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
+    assert addresses.build_rendezvous_variables({}, "j.x-worker-0:1")["PET_RDZV_CONF"] == "is_host=1"
 
 
 def test_job_without_an_assigned_port_keeps_its_own_port():
-    env = only(container("true", env={"MASTER_PORT": "23456", "A": "j-master-0:23456"}), replica(port=""))[
-        "env"
-    ]
-    assert (env["MASTER_PORT"], env["A"]) == ("23456", "127.0.0.1:23456")
+    variables = {"MASTER_PORT": "23456", "A": "j-master-0:23456"}
+    found = only(container("--master_port", "1", env=variables), replica(port=""))
+    assert found["argv"] == ["--master_port", "1"]
+    assert (found["env"]["MASTER_PORT"], found["env"]["A"]) == ("23456", "127.0.0.1:23456")
 
 
 def test_operator_variables_are_rewritten():
@@ -134,13 +128,9 @@ def test_operator_variables_are_rewritten():
         ("j-worker-0", None, None, None),
     ],
 )
-def test_one_replica_hosts_the_rendezvous(name, endpoint, options, conf):
-    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": options}
+@pytest.mark.parametrize("local", [None, "10.0.0.1"])
+def test_one_replica_hosts_the_rendezvous(name, endpoint, options, conf, local):
+    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": options, "PET_LOCAL_ADDR": local}
     found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
     assert found.get("PET_RDZV_CONF") == conf
-    assert found.get("PET_LOCAL_ADDR") == (None if conf is None else "127.0.0.1")
-
-
-def test_local_address_of_an_elastic_replica_can_be_set():
-    env = {"PET_RDZV_ENDPOINT": "j-worker-0:29400", "PET_LOCAL_ADDR": "10.0.0.1"}
-    assert only(container("true", env=env))["env"]["PET_LOCAL_ADDR"] == "10.0.0.1"
+    assert found.get("PET_LOCAL_ADDR") == (local or (None if conf is None else "127.0.0.1"))

@@ -28,6 +28,9 @@ UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": 
 NOT_STARTED = ("Failed", "Error: no such file", True)
 BACK_OFF = ("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)
 STARTED = ("Started", "Started container pytorch", False)
+INIT_STARTED = ("Started", "Started container init-pytorch", False)
+PULL_BACK_OFF = ("BackOff", 'Back-off pulling image "x"', False)
+NO_IMAGE = ("Failed", "Error: no venv for x", True)
 
 
 @pytest.mark.parametrize(
@@ -45,27 +48,11 @@ STARTED = ("Started", "Started container pytorch", False)
         (status(RUNNING), status(ENDED), []),
         (status(RUNNING), status(RUNNING, 1), [STARTED]),
         (status(ENDED), status(RUNNING, 1), [STARTED]),
-        (
-            status(RUNNING),
-            status(waiting("CrashLoopBackOff"), 0),
-            [BACK_OFF],
-        ),
+        (status(RUNNING), status(waiting("CrashLoopBackOff"), 0), [BACK_OFF]),
         (status(waiting("CrashLoopBackOff")), status(waiting("CrashLoopBackOff")), []),
-        (
-            {},
-            status(waiting("ErrImagePull", "no venv for x"), image="x"),
-            [("Failed", "Error: no venv for x", True)],
-        ),
-        (
-            {},
-            status(waiting("ImagePullBackOff"), image="x"),
-            [("BackOff", 'Back-off pulling image "x"', False)],
-        ),
-        (
-            {},
-            {"initContainerStatuses": [{"name": "init-pytorch", "state": RUNNING}]},
-            [("Started", "Started container init-pytorch", False)],
-        ),
+        ({}, status(waiting("ErrImagePull", "no venv for x"), image="x"), [NO_IMAGE]),
+        ({}, status(waiting("ImagePullBackOff"), image="x"), [PULL_BACK_OFF]),
+        ({}, {"initContainerStatuses": [{"name": "init-pytorch", "state": RUNNING}]}, [INIT_STARTED]),
     ],
 )  # fmt: skip
 def test_event_is_emitted_for_each_container_state_change(before, after, expected):

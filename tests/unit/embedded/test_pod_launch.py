@@ -27,34 +27,19 @@ def test_container_environment_is_small_and_complete():
 
 
 def test_server_environment_is_inherited_only_by_pattern():
-    servers = {
-        "HOME": "/h",
-        "LC_ALL": "C",
-        "PATH": "/bin",
-        "AWS_SECRET": "no",
-        "NCCL_DEBUG": "INFO",
-        "A": "1",
-    }
-    assert select_inherited_variables(servers, []) == {"HOME": "/h", "LC_ALL": "C", "PATH": "/bin"}
-    assert select_inherited_variables(servers, ["NCCL_*", "A"]) == {
-        name: servers[name] for name in servers if name != "AWS_SECRET"
-    }
+    own = {"HOME": "/h", "LC_ALL": "C", "PATH": "/bin"}
+    more = {"NCCL_DEBUG": "INFO", "A": "1"}
+    servers = {**own, **more, "AWS_SECRET": "no"}
+    assert select_inherited_variables(servers, []) == own
+    assert select_inherited_variables(servers, ["NCCL_*", "A"]) == {**own, **more}
 
 
 def test_manifest_variables_take_precedence_except_search_paths():
-    variables = {
-        "HOME": "/root",
-        "TMPDIR": "/scratch",
-        "GLOO_SOCKET_IFNAME": "eth0",
-        "PATH": "/opt/bin",
-        "PYTHONPATH": "/x",
-        "KFPYTORCH_POD": "another",
-    }
+    kept = {"HOME": "/root", "TMPDIR": "/scratch", "GLOO_SOCKET_IFNAME": "eth0"}
+    variables = {**kept, "PATH": "/opt/bin", "PYTHONPATH": "/x", "KFPYTORCH_POD": "another"}
     env = only(container("true", env=variables))["env"]
     assert {name: env[name] for name in variables} == {
-        "HOME": "/root",
-        "TMPDIR": "/scratch",
-        "GLOO_SOCKET_IFNAME": "eth0",
+        **kept,
         "PATH": "/server/bin:/opt/bin",
         "PYTHONPATH": "/x:/code",
         "KFPYTORCH_POD": "u/pytorch",
@@ -77,25 +62,23 @@ def test_unknown_image_cannot_be_pulled_if_images_are_strict():
 
 
 @pytest.mark.parametrize(
-    ("policy", "policies"),
+    ("policy", "first", "main"),
     [
-        ("Always", ["OnFailure", "Always", "Always"]),
-        ("OnFailure", ["OnFailure", "Always", "OnFailure"]),
-        ("Never", ["Never", "Always", "Never"]),
-        ("", ["OnFailure", "Always", "Always"]),
+        ("Always", "OnFailure", "Always"),
+        ("OnFailure", "OnFailure", "OnFailure"),
+        ("Never", "Never", "Never"),
+        ("", "OnFailure", "Always"),
     ],
 )
-def test_restart_policy_depends_on_the_kind_of_container(policy, policies):
-    first = container("true", name="first")
+def test_restart_policy_depends_on_the_kind_of_container(policy, first, main):
     sidecar = container("true", name="sidecar", restartPolicy="Always")
-    pod = replica(restartPolicy=policy, initContainers=[first, sidecar], containers=[container("true")])
-    found = launched(pod)
-    assert [(each["name"], each["kind"]) for each in found] == [
-        ("first", "init"),
-        ("sidecar", "sidecar"),
-        ("pytorch", "app"),
+    before = [container("true", name="first"), sidecar]
+    found = launched(replica(restartPolicy=policy, initContainers=before, containers=[container("true")]))
+    assert [(each["name"], each["kind"], each["policy"]) for each in found] == [
+        ("first", "init", first),
+        ("sidecar", "sidecar", "Always"),
+        ("pytorch", "app", main),
     ]
-    assert [each["policy"] for each in found] == policies
 
 
 def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
@@ -107,20 +90,18 @@ def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
     assert "argv" not in gate
 
 
-@pytest.mark.parametrize(("fields", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
-def test_launch_file_is_json_with_the_defaults_of_the_kubelet(fields, grace):
+@pytest.mark.parametrize(
+    ("fields", "grace", "deadline"),
+    [({}, 30, None), ({"terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 5}, 0, 5)],
+)
+def test_launch_file_is_json_with_the_defaults_of_the_kubelet(fields, grace, deadline):
     options = KubeletOptions(back_off=RestartBackoff(first=1, most=2, forget=3))
     made = build_launch(replica(containers=[container("true")], **fields), PLACE, options, MACHINE)
     assert json.loads(json.dumps(made)) == made
-    assert (made["grace"], made["deadline"], made["back_off"]) == (grace, None, [1, 2, 3])
+    assert (made["grace"], made["deadline"], made["back_off"]) == (grace, deadline, [1, 2, 3])
     assert made["pod"] == "j-worker-1_a(u)"
 
 
 def test_container_name_with_a_path_is_rejected():
     ((_, reason, message),) = only(container("true", name="../x"))["blocked"]
     assert (reason, message) == ("CreateContainerConfigError", 'container name "../x" is not a DNS label')
-
-
-def test_deadline_is_that_of_the_pod():
-    made = build_launch(replica(activeDeadlineSeconds=5), PLACE, KubeletOptions(), MACHINE)
-    assert made["deadline"] == 5

@@ -83,31 +83,27 @@ def written(tmp_path):
     return Written(tmp_path / "c")
 
 
-def test_lines_are_written_in_cri_format(written):
+async def test_lines_are_written_in_cri_format(written):
     written.run(0, (b"stdout", b"one\ntwo\n"), (b"stderr", b"three\n"))
     text = (written.path / "0.0.log").read_text()
-    assert [LINE.sub(r"\1 ", line) for line in text.splitlines()] == [
-        "stdout one",
-        "stdout two",
-        "stderr three",
-    ]
+    expected = ["stdout one", "stdout two", "stderr three"]
+    assert [LINE.sub(r"\1 ", line) for line in text.splitlines()] == expected
+    first, *_ = [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
+    assert LINE.match(f"{first.time} stdout F ")
 
 
-async def test_line_has_the_time_of_its_end(written):
-    written.run(0, (b"stdout", b"one\n"))
-
-    (line,) = [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
-    assert LINE.match(f"{line.time} stdout F ")
-
-
-def test_streams_do_not_mix_within_a_line(written):
-    written.run(0, (b"stdout", b"he"), (b"stderr", b"no\n"), (b"stdout", b"llo\n"))
-    assert written.read() == ["no", "hello"]
-
-
-def test_last_line_without_an_end_is_read(written):
-    written.run(0, (b"stdout", b"one\ntwo"))
-    assert written.read() == ["one", "two"]
+@pytest.mark.parametrize(
+    ("outputs", "lines"),
+    [
+        ([(b"stdout", b"he"), (b"stderr", b"no\n"), (b"stdout", b"llo\n")], ["no", "hello"]),
+        ([(b"stdout", b"one\ntwo")], ["one", "two"]),
+        ([(b"stdout", b"a\xff\n")], ["a\ufffd"]),
+    ],
+    ids=["two streams", "no line end", "not UTF-8"],
+)
+def test_whole_lines_of_each_stream_are_read(written, outputs, lines):
+    written.run(0, *outputs)
+    assert written.read() == lines
 
 
 def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
@@ -116,11 +112,6 @@ def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
     assert written.read() == [line, "end"]
     assert written.read(tail=2) == [line, "end"]
     assert max(map(len, (written.path / "0.0.log").read_text().splitlines())) < 17_000
-
-
-def test_invalid_utf8_is_replaced(written):
-    written.run(0, (b"stdout", b"a\xff\n"))
-    assert written.read() == ["a\ufffd"]
 
 
 @given(

@@ -62,10 +62,6 @@ def test_containers_see_only_the_gpus_that_they_request():
     given = pod_transitions.bind(asked, Binding(uid="u", node="n", gpus=(1, 3)), BEGAN)
     assert given["metadata"]["annotations"] == {GPU_INDICES: "1,3"}
     assert [each["env"] for each in pod_transitions.with_visible_gpus(given)["spec"]["containers"]] == [
-        [{"name": "CUDA_VISIBLE_DEVICES", "value": "1,3"}],
-        [{"name": "CUDA_VISIBLE_DEVICES", "value": ""}],
+        [{"name": "CUDA_VISIBLE_DEVICES", "value": value}] for value in ("1,3", "")
     ]
-
-
-def test_pod_without_gpus_gets_no_gpu_variables():
     assert pod_transitions.with_visible_gpus(bound()) == bound()

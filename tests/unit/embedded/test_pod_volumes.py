@@ -1,8 +1,10 @@
 """Volumes, and paths below their mounts."""
 
 import pytest
-from bound_pods import container, launched, only, replica
+from bound_pods import MACHINE, PLACE, container, launched, only, replica
 
+from backend_plugin.embedded.kubelet_options import KubeletOptions
+from backend_plugin.embedded.pod_launch import build_launch
 from backend_plugin.embedded.pod_volumes import MountPaths
 
 DATA = {"name": "data", "emptyDir": {}}
@@ -13,11 +15,6 @@ HERE = "/pods/u/volumes/data"
 def mounted(*args, mounts=(AT,), **fields):
     one = container(*args or ("true",), volumeMounts=list(mounts), **fields)
     return only(one, replica(volumes=[DATA]))
-
-
-def refused(volume):
-    pod = replica(volumes=[{"name": "v", **volume}], containers=[container("true")])
-    return launched(pod)[0]["blocked"]
 
 
 @pytest.mark.parametrize(
@@ -51,14 +48,20 @@ def test_longer_of_two_mounts_counts():
     assert paths.rewrite("/a/c /a/b/c /a/bc") == "/1/c /2/c /1/bc"
 
 
-def test_subpath_of_a_volume_can_be_mounted():
-    found = mounted("/data/x", mounts=[{**AT, "subPath": "run/1"}])
-    assert found["argv"] == [f"{HERE}/run/1/x"]
-    assert found["directories"] == [f"{HERE}/run/1"]
-
-
-def test_mount_path_is_normalized():
-    assert mounted("/data/x", mounts=[{**AT, "mountPath": "/./data//"}])["argv"] == [f"{HERE}/x"]
+@pytest.mark.parametrize(
+    ("mount", "argument", "rewritten"),
+    [
+        ({"subPath": "run/1"}, "/data/x", f"{HERE}/run/1/x"),
+        ({"mountPath": "/./data//"}, "/data/x", f"{HERE}/x"),
+        # Shared memory is that of the machine.
+        ({"mountPath": "/dev/shm"}, "/dev/shm/x", "/dev/shm/x"),
+    ],
+)
+def test_mount_may_have_a_subpath_and_any_path(mount, argument, rewritten):
+    found = mounted(argument, mounts=[{**AT, **mount}])
+    assert found["argv"] == [rewritten]
+    if "subPath" in mount:
+        assert found["directories"] == [f"{HERE}/run/1"]
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc"])
@@ -68,53 +71,35 @@ def test_subpath_outside_the_volume_is_rejected(path):
     assert path in message
 
 
-def test_shared_memory_mount_uses_that_of_the_machine():
-    assert mounted("/dev/shm/x", mounts=[{**AT, "mountPath": "/dev/shm"}])["argv"] == ["/dev/shm/x"]
-
-
 def test_each_volume_is_a_directory_of_the_pod():
-    from bound_pods import MACHINE, PLACE
-
-    from backend_plugin.embedded.kubelet_options import KubeletOptions
-    from backend_plugin.embedded.pod_launch import build_launch
-
     memory = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     absent = {"name": "c", "configMap": {"name": "c", "optional": True}}
     several = {"name": "p", "projected": {"sources": [{"secret": {"name": "s", "optional": True}}]}}
     made = build_launch(replica(volumes=[DATA, memory, absent, several]), PLACE, KubeletOptions(), MACHINE)
-    assert [each for each in made["directories"] if "/volumes/" in each] == [
-        HERE,
-        "/pods/u/volumes/m",
-        "/pods/u/volumes/c",
-        "/pods/u/volumes/p",
-    ]
+    found = [each for each in made["directories"] if "/volumes/" in each]
+    assert found == [HERE, *(f"/pods/u/volumes/{name}" for name in "mcp")]
+
+
+FAILED = 'MountVolume.SetUp failed for volume "v" : '
+NO_HOST_PATH = "hostPath is not allowed: a manifest must not give a task access to files of this machine"
+NO_NFS = "an embedded cluster does not support volumes of the kind nfs"
 
 
 @pytest.mark.parametrize(
     ("volume", "message"),
     [
-        ({"configMap": {"name": "c"}}, 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'),
-        ({"secret": {"secretName": "s"}}, 'MountVolume.SetUp failed for volume "v" : secret "s" not found'),
-        (
-            {"projected": {"sources": [{"secret": {"name": "s"}}]}},
-            'MountVolume.SetUp failed for volume "v" : secret "s" not found',
-        ),
+        ({"configMap": {"name": "c"}}, f'{FAILED}configmap "c" not found'),
+        ({"secret": {"secretName": "s"}}, f'{FAILED}secret "s" not found'),
+        ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, f'{FAILED}secret "s" not found'),
         ({"persistentVolumeClaim": {"claimName": "p"}}, 'persistentvolumeclaim "p" not found'),
-        (
-            {"hostPath": {"path": "/"}},
-            'MountVolume.SetUp failed for volume "v" : hostPath is not allowed: a manifest must '
-            "not give a task access to files of this machine",
-        ),
-        (
-            {"nfs": {"server": "s"}},
-            'MountVolume.SetUp failed for volume "v" : an embedded cluster does not support volumes '
-            "of the kind nfs",
-        ),
+        ({"hostPath": {"path": "/"}}, FAILED + NO_HOST_PATH),
+        ({"nfs": {"server": "s"}}, FAILED + NO_NFS),
         ({"name": "../x", "emptyDir": {}}, 'volume name "../x" is not a DNS label'),
     ],
 )
 def test_volume_that_cannot_be_mounted_blocks_the_pod(volume, message):
-    assert refused(volume) == [[0, "CreateContainerConfigError", message]]
+    pod = replica(volumes=[{"name": "v", **volume}], containers=[container("true")])
+    assert launched(pod)[0]["blocked"] == [[0, "CreateContainerConfigError", message]]
 
 
 @pytest.mark.parametrize(

@@ -64,24 +64,16 @@ def test_event_has_source_reason_and_involved_object(store, clock):
 
 
 def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
-    about = store.create(pod())
+    about, other = (store.create(pod(name)) for name in ("p", "q"))
     recorder(store, clock).emit(about, STARTED)
     clock.advance(60)
     recorder(store, clock).emit(about, STARTED)
-    (event,) = store.list_objects("Event")
-    assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
-        2,
-        AT_ONCE,
-        format_time(BEGAN + timedelta(seconds=60)),
-    )
-
-
-def test_equal_event_of_another_object_is_separate(store, clock):
-    both = [store.create(pod(name)) for name in ("p", "q")]
-    keeping = recorder(store, clock)
-    for each in both:
-        keeping.emit(each, STARTED)
-    assert [event["involvedObject"]["name"] for event in store.list_objects("Event")] == ["p", "q"]
+    recorder(store, clock).emit(other, STARTED)
+    later = format_time(BEGAN + timedelta(seconds=60))
+    assert [
+        (each["involvedObject"]["name"], each["count"], each["firstTimestamp"], each["lastTimestamp"])
+        for each in store.list_objects("Event")
+    ] == [("p", 2, AT_ONCE, later), ("q", 1, later, later)]
 
 
 def test_latest_events_of_a_job_and_its_pods_are_kept(store, clock):

@@ -40,18 +40,10 @@ def refusal(pods, nodes, *, bound=()):
     return decision.message
 
 
-def test_pods_are_spread_by_free_resources():
-    pods = [asking(uid, cpu="1") for uid in ("1", "2", "3")]
-    assert placed(pods, [node("a"), node("b")]) == [
-        Binding(uid="1", node="a"),
-        Binding(uid="2", node="b"),
-        Binding(uid="3", node="a"),
-    ]
-
-
-def test_pods_without_requests_are_spread_by_pod_count():
-    decisions = placed([asking("1"), asking("2")], [node("a"), node("b")])
-    assert [each.node for each in decisions] == ["a", "b"]
+@pytest.mark.parametrize("requests", [{"cpu": "1"}, {}], ids=["free resources", "pod count"])
+def test_pods_are_spread_over_the_nodes(requests):
+    decisions = placed([asking(uid, **requests) for uid in "123"], [node("a"), node("b")])
+    assert decisions == [Binding(uid=uid, node=name) for uid, name in zip("123", "aba", strict=True)]
 
 
 def test_running_pod_uses_node_resources():
@@ -112,53 +104,32 @@ def test_cluster_without_nodes_has_its_own_message():
 
 def test_gated_pod_is_not_scheduled():
     asked = stored(pod("p", container(), schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), "1")
-    assert placed([asked], [node("a")]) == [
-        Unschedulable(
-            uid="1",
-            reason="SchedulingGated",
-            message="Scheduling is blocked due to non-empty scheduling gates",
-        )
-    ]
+    message = "Scheduling is blocked due to non-empty scheduling gates"
+    gated = Unschedulable(uid="1", reason="SchedulingGated", message=message)
+    assert placed([asked], [node("a")]) == [gated]
 
 
+SIDECAR = {**container("s", cpu="2500m"), "restartPolicy": "Always"}
 SPECS = {
-    "the sum of containers": (
-        {"containers": [container("a", cpu="2"), container("b", cpu="2500m")]},
-        "4500m",
-    ),
-    "the hungriest init container": (
-        {
-            "containers": [container(cpu="1")],
-            "initContainers": [container("i", cpu="3"), container("k", cpu="4500m")],
-        },
-        "4500m",
-    ),
-    "sidecars beside the containers": (
-        {
-            "containers": [container(cpu="2")],
-            "initContainers": [{**container("s", cpu="2500m"), "restartPolicy": "Always"}],
-        },
-        "4500m",
-    ),
-    "sidecars beside later init containers": (
-        {
-            "containers": [container(cpu="1")],
-            "initContainers": [
-                {**container("s", cpu="2500m"), "restartPolicy": "Always"},
-                container("i", cpu="2"),
-            ],
-        },
-        "4500m",
-    ),
-    "limits where no requests are": ({"containers": [container(limits={"cpu": "4500m"})]}, "4500m"),
-    "overhead": ({"containers": [container(cpu="4")], "overhead": {"cpu": "500m"}}, "4500m"),
+    "the sum of containers": {"containers": [container("a", cpu="2"), container("b", cpu="2500m")]},
+    "the hungriest init container": {
+        "containers": [container(cpu="1")],
+        "initContainers": [container("i", cpu="3"), container("k", cpu="4500m")],
+    },
+    "sidecars beside the containers": {"containers": [container(cpu="2")], "initContainers": [SIDECAR]},
+    "sidecars beside later init containers": {
+        "containers": [container(cpu="1")],
+        "initContainers": [SIDECAR, container("i", cpu="2")],
+    },
+    "limits where no requests are": {"containers": [container(limits={"cpu": "4500m"})]},
+    "overhead": {"containers": [container(cpu="4")], "overhead": {"cpu": "500m"}},
 }
 
 
-@pytest.mark.parametrize(("spec", "needed"), SPECS.values(), ids=SPECS)
-def test_pod_requests_are_computed_from_its_spec(spec, needed):
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_pod_requests_are_computed_from_its_spec(spec):
     asked = stored({**pod(), "spec": spec}, "1")
-    assert placed([asked], [node("a", cpu=needed)]) == [Binding(uid="1", node="a")]
+    assert placed([asked], [node("a", cpu="4500m")]) == [Binding(uid="1", node="a")]
     assert isinstance(placed([asked], [node("a", cpu="4499m")])[0], Unschedulable)
 
 

@@ -33,27 +33,23 @@ def test_templates_are_read_from_a_file_or_from_its_folder(tmp_path, name, conte
     assert pod_templates.read_templates(file) == pod_templates.read_templates(tmp_path) == [TEMPLATE]
 
 
-def test_missing_path_option_means_no_templates():
-    assert pod_templates.read_templates(None) == ()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "path"),
     [
-        ("t.yaml", "a: [", "t.yaml: while parsing"),
-        ("t.yaml", "- a", "t.yaml: contains list instead of an object"),
-        ("t.json", "{", "t.json: while parsing"),
+        ("t.yaml", b"a: [", "t.yaml: while parsing"),
+        ("t.yaml", b"- a", "t.yaml: contains list instead of an object"),
+        ("t.json", b"{", "t.json: while parsing"),
         ("t.json", b"\xff", "t.json: unacceptable character"),
     ],
 )
 def test_unreadable_template_file_is_named(tmp_path, name, content, path):
-    file = tmp_path / name
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(pod_templates.UnreadableTemplates) as refusal:
         pod_templates.read_templates(tmp_path)
     assert str(refusal.value).startswith(str(tmp_path / path))
 
 
 def test_missing_template_path_is_named(tmp_path):
+    assert pod_templates.read_templates(None) == ()
     with pytest.raises(pod_templates.UnreadableTemplates, match="nowhere: No such file or directory"):
         pod_templates.read_templates(tmp_path / "nowhere")

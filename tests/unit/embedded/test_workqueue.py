@@ -44,8 +44,7 @@ async def test_key_that_is_added_twice_is_processed_once():
     for key in (ONE, TWO, ONE):
         work.add(key)
     await settled()
-    result = looking.keys
-    assert result == [ONE, TWO]
+    assert looking.keys == [ONE, TWO]
 
 
 async def test_key_that_is_added_during_its_processing_is_processed_again():
@@ -62,21 +61,13 @@ async def test_key_that_is_added_during_its_processing_is_processed_again():
     assert keys == [ONE, ONE, ONE]
 
 
-async def test_failed_key_is_retried_until_it_succeeds():
-    looking = Looking(FAILED, FAILED, None)
-    looking.work().add(ONE)
-    await looking.done.wait()
-    await asyncio.sleep(0.05)
-    result = looking.keys
-    assert result == [ONE, ONE, ONE]
-
-
-async def test_key_is_processed_again_when_it_is_due():
-    looking = Looking(system_clock() + timedelta(seconds=0.01), None)
-    looking.work().add(ONE)
-    await looking.done.wait()
-    result = looking.keys
-    assert result == [ONE, ONE]
+async def test_failed_key_is_retried_until_it_succeeds_and_a_due_key_processed_again():
+    for answers in ((FAILED, FAILED, None), (system_clock() + timedelta(seconds=0.01), None)):
+        looking = Looking(*answers)
+        looking.work().add(ONE)
+        await looking.done.wait()
+        await asyncio.sleep(0.05)
+        assert looking.keys == [ONE] * len(answers)
 
 
 async def test_closed_queue_processes_nothing():
@@ -88,8 +79,7 @@ async def test_closed_queue_processes_nothing():
     work.close()
     work.add(ONE)
     await asyncio.sleep(0.05)
-    result = looking.keys
-    assert result == [ONE, TWO]
+    assert looking.keys == [ONE, TWO]
 
 
 async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_others():
@@ -100,8 +90,8 @@ async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_ot
     work.add(ONE)
     work.add(TWO)
     await looking.done.wait()
-    result = looking.keys, [type(each["exception"]) for each in reported]
-    assert result == ([ONE, TWO, ONE], [ZeroDivisionError])
+    assert looking.keys == [ONE, TWO, ONE]
+    assert [type(each["exception"]) for each in reported] == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize(
