@@ -8,17 +8,8 @@ import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
 COMMANDS = (
-    "jobs",
-    "describe",
-    "wait",
-    "logs",
-    "cancel",
-    "nodes",
-    "runtimes",
-    "gc",
-    "health",
-    "demo",
-    "submit",
+    *("jobs", "describe", "wait", "logs", "cancel", "nodes"),
+    *("runtimes", "gc", "health", "demo", "submit"),
 )
 
 

@@ -10,7 +10,6 @@ from backend_plugin.cli import input_files, serve_settings
 from backend_plugin.cli.command_errors import InvalidInput
 from backend_plugin.core.errors import InvalidSettings
 
-CHART = Path(__file__).parents[3] / "charts/kfpytorch-backend"
 SECTION = {"default-labels": {"team": "a"}}
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 
@@ -32,16 +31,17 @@ def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, content
 
 
 @pytest.mark.parametrize(
-    "content",
+    "text",
     [
-        {"configuration": {"inline": {"tasks": {"task-plugins": {"enabled-plugins": ["pytorch"]}}}}},
-        {"configuration": {"inline": None, "database": {}}, "serviceAccount": {}},
-        {"configmap": {"core": {"propeller": {}}}},
+        *("", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"),
+        # Values of the charts of Flyte without the section.
+        "configuration: {inline: {tasks: {task-plugins: {enabled-plugins: [pytorch]}}}}",
+        "{configuration: {inline: null, database: {}}, serviceAccount: {}}",
+        "configmap: {core: {propeller: {}}}",
     ],
-    ids=["flyte-binary", "flyte-binary without more", "flyte-core"],
 )
-def test_chart_values_without_the_section_mean_default_settings(tmp_path: Path, content: object) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
+def test_file_without_the_section_means_flyte_defaults(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
     assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
 
 
@@ -106,12 +106,6 @@ def test_invalid_task_resources_are_rejected(tmp_path: Path, resources: object, 
     assert [problem.field for problem in refused.value.problems] == [field]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
-def test_empty_file_means_flyte_defaults(tmp_path: Path, text: str) -> None:
-    (tmp_path / "s.yaml").write_text(text)
-    assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
-
-
 def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_bytes(codecs.BOM_UTF8 + b"plugins:\r\n  k8s:\r\n    scheduler-name: s\r\n")
     assert input_files.read_settings(str(tmp_path / "s.yaml")).scheduler_name == "s"
@@ -136,17 +130,11 @@ def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: 
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        yaml.safe_dump_all([TEMPLATE, TEMPLATE]),
-        yaml.safe_dump({"kind": "List", "items": [TEMPLATE, TEMPLATE]}),
-    ],
-    ids=["documents", "list"],
-)
-def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.yaml").write_text(text)
-    assert input_files.read_pod_templates([str(tmp_path / "p.yaml")]) == [TEMPLATE, TEMPLATE]
+def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
+    both = [TEMPLATE, TEMPLATE]
+    for text in (yaml.safe_dump_all(both), yaml.safe_dump({"kind": "List", "items": both})):
+        (tmp_path / "p.yaml").write_text(text)
+        assert input_files.read_pod_templates([str(tmp_path / "p.yaml")]) == both
 
 
 @pytest.mark.parametrize(

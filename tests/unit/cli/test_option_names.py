@@ -41,18 +41,11 @@ def test_option_has_the_same_help_in_each_command_unless_listed() -> None:
     assert different.keys() == SAME_MEANING.keys()
 
 
-def test_short_option_stands_for_one_long_option() -> None:
-    long = {
-        text: {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
-        for text, by_command in options().items()
-        if not text.startswith("--")
-    }
-    assert {text for text, names in long.items() if len(names) > 1} == set()
-
-
-def test_option_is_a_flag_in_all_commands_or_in_no_command() -> None:
-    kinds = {text: {param.is_flag for param in by_command.values()} for text, by_command in options().items()}
-    assert {text for text, found in kinds.items() if len(found) > 1} == set()
+def test_short_option_stands_for_one_long_option_and_a_flag_is_one_everywhere() -> None:
+    for text, by_command in options().items():
+        assert len({param.is_flag for param in by_command.values()}) == 1, text
+        long = {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
+        assert text.startswith("--") or len(long) == 1, text
 
 
 def test_render_and_doctor_have_the_same_task_arguments() -> None:

@@ -127,9 +127,8 @@ def test_unknown_task_name_is_explained(task: str | None, message: str) -> None:
 
 
 def test_image_without_a_tag_is_explained() -> None:
-    with pytest.raises(
-        InvalidInput, match="--image i: is not the name of an image; write it with its tag: i:1"
-    ):
+    message = "--image i: is not the name of an image; write it with its tag: i:1"
+    with pytest.raises(InvalidInput, match=message):
         python_file.load_task(file("untagged.py", TASKS), "train", image="i")
 
 

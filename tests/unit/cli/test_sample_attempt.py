@@ -17,18 +17,9 @@ def filled(*args: str, **inputs: str) -> list[str]:
 
 
 def test_placeholders_are_replaced_in_each_spelling() -> None:
-    assert filled("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}") == [
-        "example-n0-0",
-        "example-n0-0-project-development",
-        "{{.other}}",
-    ]
-
-
-def test_inputs_replace_their_placeholders() -> None:
+    keys = ("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}")
+    assert filled(*keys) == ["example-n0-0", "example-n0-0-project-development", "{{.other}}"]
     assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
-
-
-def test_missing_input_error_contains_the_option() -> None:
     with pytest.raises(InvalidInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
         filled("{{.inputs.epochs}}")
 

@@ -4,32 +4,24 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from backend_plugin.doctor import external_probes
-from backend_plugin.doctor.facts import Facts
+from backend_plugin.doctor.facts import Facts, ProbeResult
 
 
-def troubles(*prefixes: str, read_only: bool) -> Sequence[str]:
-    facts = asyncio.run(
-        external_probes.probe_external(Facts(namespace="any"), prefixes, None, read_only=read_only)
-    )
-    return [each.trouble for each in facts.stores]
+def probe(*prefixes: str, read_only: bool) -> Sequence[ProbeResult]:
+    facts = Facts(namespace="any")
+    return asyncio.run(external_probes.probe_external(facts, prefixes, None, read_only=read_only)).stores
 
 
-@pytest.mark.parametrize("read_only", [True, False])
-def test_store_is_unchanged_by_the_probe(tmp_path: Path, read_only: bool) -> None:
-    (tmp_path / "outputs").mkdir()
-    assert troubles(f"file://{tmp_path}/outputs", read_only=read_only) == [""]
-    assert [*(tmp_path / "outputs").iterdir()] == []
-
-
-def test_read_only_probe_writes_nothing(tmp_path: Path) -> None:
+def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tmp_path: Path) -> None:
     before = tmp_path.stat().st_mtime_ns
-    assert troubles(f"file://{tmp_path}", read_only=True) == [""]
-    assert tmp_path.stat().st_mtime_ns == before
-    assert troubles(f"file://{tmp_path}", read_only=False) == [""]
-    assert tmp_path.stat().st_mtime_ns != before
+    for read_only in (True, False):
+        (store,) = probe(f"file://{tmp_path}", read_only=read_only)
+        assert (store.trouble, [*tmp_path.iterdir()]) == ("", [])
+        assert (tmp_path.stat().st_mtime_ns == before) is read_only
 
 
 @pytest.mark.parametrize(
@@ -39,19 +31,13 @@ def test_read_only_probe_writes_nothing(tmp_path: Path) -> None:
 def test_missing_store_is_reported_with_the_required_permissions(
     tmp_path: Path, read_only: bool, done: str, rights: str
 ) -> None:
-    prefix = f"file://{tmp_path}/none"
-    facts = asyncio.run(
-        external_probes.probe_external(Facts(namespace="any"), [prefix], None, read_only=read_only)
-    )
-    (store,) = facts.stores
+    (store,) = probe(f"file://{tmp_path}/none", read_only=read_only)
     assert store.trouble.startswith(f"cannot be {done}: ")
     assert rights in store.remedy
 
 
 def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
-    import fsspec
-
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
-    well, other = troubles("memory://bucket/none/yet", "memory://other/none", read_only=True)
-    assert well == ""
-    assert other.startswith("cannot be read: FileNotFoundError")
+    well, other = probe("memory://bucket/none/yet", "memory://other/none", read_only=True)
+    assert well.trouble == ""
+    assert other.trouble.startswith("cannot be read: FileNotFoundError")

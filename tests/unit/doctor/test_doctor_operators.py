@@ -57,21 +57,15 @@ def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) 
     first, *others = roles
     name = job["metadata"]["name"]
     assert first.pod["metadata"]["name"] == f"{name}-{first.name}-0"
-    labels = first.pod["metadata"]["labels"]
-    assert {
-        key: labels[f"training.kubeflow.org/{key}"] for key in ("job-name", "replica-type", "job-role")
-    } == {
-        "job-name": name,
-        "replica-type": first.name,
-        "job-role": "master",
-    }
+    label = "training.kubeflow.org/"
+    expected = {f"{label}job-name": name, f"{label}replica-type": first.name, f"{label}job-role": "master"}
+    assert first.pod["metadata"]["labels"].items() >= expected.items()
     for role in roles:
         (trainer,) = [each for each in role.pod["spec"]["containers"] if each["name"] == "pytorch"]
-        assert [(each["name"], each["containerPort"]) for each in trainer["ports"]] == [
-            ("pytorchjob-port", 23456)
-        ]
+        ports = [(each["name"], each["containerPort"]) for each in trainer["ports"]]
+        assert ports == [("pytorchjob-port", 23456)]
     for role in others:
-        assert "training.kubeflow.org/job-role" not in role.pod["metadata"]["labels"]
+        assert f"{label}job-role" not in role.pod["metadata"]["labels"]
         assert [each["name"] for each in role.pod["spec"]["initContainers"]] == ["init-pytorch"]
 
 
@@ -136,27 +130,21 @@ def test_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, m
     assert {each.remedy for each in found} <= {DIALECTS["TrainJob"].installation}
 
 
-def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() -> None:
+@pytest.mark.parametrize(
+    ("objects", "missing"),
+    [
+        ({}, ["Kubeflow Trainer", "JobSet"]),
+        ({Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]}, ["Kubeflow Trainer"]),
+        ({Subject.JOBS: [{"kind": "TrainJob", "status": {"jobsStatus": [{"name": "node"}]}}]}, []),
+    ],
+    ids=["none", "jobset", "running"],
+)
+def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment(objects, missing) -> None:
     (check,) = [each for each in table.CHECKS if each.id == "trainer-missing"]
-    jobs = [{"kind": "TrainJob", "status": {"jobsStatus": [{"name": "node"}]}}]
-    facts = {
-        "none": Facts(namespace="n", task=TRAIN_JOB),
-        "jobset": Facts(
-            namespace="n",
-            task=TRAIN_JOB,
-            objects={Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]},
-        ),
-        "running": Facts(namespace="n", task=TRAIN_JOB, objects={Subject.JOBS: jobs}),
-    }
-    found = {
-        name: [each.sentence.split(",")[0] for each in check.judge(observed)]
-        for name, observed in facts.items()
-    }
-    assert found == {
-        "none": ["no Deployment runs Kubeflow Trainer", "no Deployment runs JobSet"],
-        "jobset": ["no Deployment runs Kubeflow Trainer"],
-        "running": [],
-    }
+    found = check.judge(Facts(namespace="n", task=TRAIN_JOB, objects=objects))
+    assert [each.sentence.split(",")[0] for each in found] == [
+        f"no Deployment runs {each}" for each in missing
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,11 @@ SENT = {
 }
 
 
-def list_sentences(stored: dict[str, Any]) -> list[str]:
-    facts = Facts(
-        namespace="n",
-        task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=SENT)]),
-        pod_replies={"worker": DryRunReply(stored=stored)},
-    )
-    return [each.sentence for each in CHECKS["pod-changed"].judge(facts)]
-
-
 def stored(**spec: Any) -> dict[str, Any]:
     return {"metadata": SENT["metadata"], "spec": {**SENT["spec"], **spec}}
+
+
+SAME = {"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}}
 
 
 @pytest.mark.parametrize(
@@ -39,13 +33,8 @@ def stored(**spec: Any) -> dict[str, Any]:
         {},
         {"dnsPolicy": "ClusterFirst"},
         {"schedulerName": "default-scheduler"},
-        {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}}]},
-        {
-            "containers": [
-                {"name": "proxy"},
-                {"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}},
-            ]
-        },
+        {"containers": [SAME]},
+        {"containers": [{"name": "proxy"}, SAME]},
         {"tolerations": [{"key": "y"}, {"key": "x"}]},
         {"priority": None},
     ],
@@ -74,16 +63,19 @@ def test_change_is_reported_with_its_path(spec: dict[str, Any], change: str) -> 
     assert sentence == f"the cluster changes the worker pod before it is stored: {change}"
 
 
-def test_many_changes_are_summarized() -> None:
-    labels = {str(number): "x" for number in range(8)}
-    sent = {**SENT, "metadata": {"labels": labels}}
+def list_sentences(stored: dict[str, Any], sent: dict[str, Any] = SENT) -> list[str]:
     facts = Facts(
         namespace="n",
         task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)]),
-        pod_replies={"worker": DryRunReply(stored={**sent, "metadata": {}})},
+        pod_replies={"worker": DryRunReply(stored=stored)},
     )
-    (found,) = CHECKS["pod-changed"].judge(facts)
-    assert found.sentence.endswith(", and 3 more")
+    return [each.sentence for each in CHECKS["pod-changed"].judge(facts)]
+
+
+def test_many_changes_are_summarized() -> None:
+    sent = {**SENT, "metadata": {"labels": {str(number): "x" for number in range(8)}}}
+    (sentence,) = list_sentences({**sent, "metadata": {}}, sent)
+    assert sentence.endswith(", and 3 more")
 
 
 @pytest.mark.parametrize(

@@ -98,16 +98,9 @@ def test_missing_template_named_in_settings_is_found(
     ("name", "fields"),
     [
         ("kai-template", {}),
-        ("platform", {"platform": {"default-pod-template-name": "platform"}}),
+        ("gone", {"platform": OURS}),
         ("mine", {"task": PlannedTask(template="mine")}),
-        (
-            "theirs",
-            {
-                "objects": {
-                    Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "theirs"}}}]
-                }
-            },
-        ),
+        ("gone", {"objects": FLYTES}),
     ],
 )
 def test_only_templates_that_are_in_use_are_checked(name: str, fields: dict[str, Any]) -> None:
@@ -133,35 +126,23 @@ def gang(**options: Any) -> dict[str, Any]:
     return {"platform": {"kfpytorch": {"gang": options}}}
 
 
+OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
+WITH_GROUPS = {"metadata": {"annotations": {f"{YUNIKORN}task-groups": json.dumps([GROUP])}}}
+YUNIKORN_SCHEDULER = a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")
+BY_BACKEND = {"pod-groups-by": "backend"}
+
+
 @pytest.mark.parametrize(
     ("template", "deployments", "fields", "is_found"),
     [
         (COSCHEDULING, [SCHEDULER], {}, True),
         (COSCHEDULING, [SCHEDULER], gang(scheduler="kueue", queue="q"), True),
         (COSCHEDULING, [SCHEDULER, OPERATOR], {}, False),
-        (COSCHEDULING, [SCHEDULER], gang(**{"scheduler": "coscheduling", "pod-groups-by": "backend"}), False),
+        (COSCHEDULING, [SCHEDULER], gang(scheduler="coscheduling", **BY_BACKEND), False),
         (COSCHEDULING, [SCHEDULER], gang(scheduler="auto"), False),
-        (
-            COSCHEDULING,
-            [SCHEDULER],
-            gang(**{"allowed-schedulers": {"coscheduling": {"pod-groups-by": "backend"}}}),
-            False,
-        ),
-        (
-            {"spec": {"schedulerName": "yunikorn"}},
-            [a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")],
-            {},
-            True,
-        ),
-        (
-            {
-                "spec": {"schedulerName": "yunikorn"},
-                "metadata": {"annotations": {f"{YUNIKORN}task-groups": json.dumps([GROUP])}},
-            },
-            [a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")],
-            {},
-            False,
-        ),
+        (COSCHEDULING, [SCHEDULER], gang(**{"allowed-schedulers": {"coscheduling": BY_BACKEND}}), False),
+        (OF_YUNIKORN, [YUNIKORN_SCHEDULER], {}, True),
+        ({**OF_YUNIKORN, **WITH_GROUPS}, [YUNIKORN_SCHEDULER], {}, False),
         ({"spec": {"schedulerName": "kai-scheduler"}}, [a_deployment("x/kai-scheduler:1")], {}, False),
         ({"spec": {"schedulerName": "mine"}}, [a_deployment("x/s:1", "--scheduler-name=mine")], {}, False),
     ],
@@ -172,27 +153,26 @@ def test_scheduler_name_without_a_gang_is_found(
     assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
 
 
+def groups(text: str) -> dict[str, Any]:
+    return {"annotations": {f"{YUNIKORN}task-groups": text}}
+
+
+ONE_GROUP = "the pods of all tasks would be in one group"
+
+
 @pytest.mark.parametrize(
     ("metadata", "why"),
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
-        ({"annotations": {f"{YUNIKORN}task-groups": "[{"}}, "it is not JSON: "),
-        ({"annotations": {f"{YUNIKORN}task-groups": '{"name": "worker"}'}}, "it is not a list of groups"),
-        ({"annotations": {f"{YUNIKORN}task-groups": "[1]"}}, "it is not a list of groups"),
-        ({"annotations": {f"{YUNIKORN}task-groups": "[]"}}, "it is not a list of groups"),
+        (groups("[{"), "it is not JSON: "),
+        *((groups(text), "it is not a list of groups") for text in ('{"name": "worker"}', "[1]", "[]")),
         *(
-            (
-                {"annotations": {f"{YUNIKORN}task-groups": json.dumps([{**GROUP, **wrong}])}},
-                "each group needs",
-            )
+            (groups(json.dumps([{**GROUP, **wrong}])), "each group needs")
             for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
         ),
         ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
-        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "the pods of all tasks would be in one group"),
-        (
-            {"annotations": {"scheduling.k8s.io/group-name": "g"}},
-            "the pods of all tasks would be in one group",
-        ),
+        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, ONE_GROUP),
+        ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, ONE_GROUP),
         ({"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}, "without a name"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue reads it from jobs"),
     ],

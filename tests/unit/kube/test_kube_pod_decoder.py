@@ -15,17 +15,12 @@ from backend_plugin.kube.decoder import MalformedResponse, WatchedObject
 from backend_plugin.kube.pod_decoder import PodDecoder
 from kfpytorch_idl.kubernetes import pods_pb2
 
-MOMENTS = st.one_of(
-    st.none(),
-    st.sampled_from(
-        [
-            "1970-01-01T00:00:00Z",
-            "1969-12-31T23:59:59Z",
-            "2026-01-01T00:00:00Z",
-            "0001-01-01T00:00:01Z",
-            "9999-12-31T23:59:59Z",
-        ]
-    ),
+MOMENTS = st.sampled_from(
+    [
+        None,
+        *("1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00Z"),
+        *("0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z"),
+    ]
 )
 WORDS = st.sampled_from(["", "True", "False", "Running", "x" * 5_000, "Grüße", "\udce2\udc82", "\0"])
 INT32 = st.sampled_from([0, 1, 137, -9, 2**31 - 1, -(2**31)])
@@ -145,13 +140,9 @@ def test_decoded_pod_equals_that_of_the_core(manifest):
     assert decode_list(manifest) == WatchedObject(*identity, read_pod(plain))
 
 
-@pytest.mark.parametrize("seconds", [2**62, -(2**62), 253_402_300_800])
-def test_out_of_range_time_is_ignored(seconds):
-    at = pods_pb2.Time(seconds=seconds).SerializeToString()
-    assert created(at) is None
-
-
-def test_undecodable_time_is_malformed():
+def test_out_of_range_time_is_ignored():
+    for seconds in (2**62, -(2**62), 253_402_300_800):
+        assert created(pods_pb2.Time(seconds=seconds).SerializeToString()) is None
     with pytest.raises(MalformedResponse):
         created(b"\xff")
 
@@ -252,27 +243,18 @@ def test_unterminated_length_is_rejected_immediately():
         PARSER.decode_event(b"\n\x05ADDED\x12\x7f\n" + b"\xff" * 1_000_000 + b"\x01k8s\0")
 
 
-def broken():
-    pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
-    return [
-        b"",
-        b"<html>",
-        b'{"type": "ADDED"}',
-        MAGIC,
-        MAGIC + b"\xff" * 9,
-        pod[:-1],
-        wrapped("Status", {"code": 403}),
-    ]
+BROKEN = [
+    *(b"", b"<html>", b'{"type": "ADDED"}', MAGIC, MAGIC + b"\xff" * 9),
+    wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})[:-1],
+    wrapped("Status", {"code": 403}),
+]
 
 
-@pytest.mark.parametrize("payload", broken())
+@pytest.mark.parametrize("payload", BROKEN)
 def test_body_that_is_no_pod_is_malformed(payload):
     event = field(1, BYTES, b"ADDED") + field(2, BYTES, field(1, BYTES, payload))
-    for parse, body in (
-        (PARSER.decode_page, payload),
-        (PARSER.decode_event, payload),
-        (PARSER.decode_event, event),
-    ):
+    parses = (PARSER.decode_page, payload), (PARSER.decode_event, payload), (PARSER.decode_event, event)
+    for parse, body in parses:
         with pytest.raises(MalformedResponse):
             parse(body)
 

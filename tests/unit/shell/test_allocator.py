@@ -48,7 +48,5 @@ def test_freed_memory_is_returned_unless_the_environment_configures_the_allocato
 
 
 def test_each_allocator_variable_has_a_parameter() -> None:
-    assert {f"M_{each.removeprefix('MALLOC_').rstrip('_')}" for each in allocator._VARIABLES} == {
-        *allocator._PARAMETERS,
-        "M_GLIBC_TUNABLES",
-    }
+    named = {f"M_{each.removeprefix('MALLOC_').rstrip('_')}" for each in allocator._VARIABLES}
+    assert named == {*allocator._PARAMETERS, "M_GLIBC_TUNABLES"}

@@ -33,20 +33,12 @@ class Logs:
 
 
 def pods(number: int) -> list[Pod]:
-    labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/replica-type": "worker"}
+    label = "training.kubeflow.org/"
+    labels = {f"{label}job-name": "j", f"{label}replica-type": "worker"}
+    names = [{"name": f"j-worker-{index}", "namespace": "p-d", "uid": str(index)} for index in range(number)]
     return [
-        read_pod(
-            {
-                "kind": "Pod",
-                "metadata": {
-                    "name": f"j-worker-{index}",
-                    "namespace": "p-d",
-                    "uid": str(index),
-                    "labels": {**labels, "training.kubeflow.org/replica-index": str(index)},
-                },
-            }
-        )
-        for index in range(number)
+        read_pod({"metadata": {**name, "labels": {**labels, f"{label}replica-index": name["uid"]}}})
+        for name in names
     ]
 
 

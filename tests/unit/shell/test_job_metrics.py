@@ -44,19 +44,14 @@ def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
     }
 
 
-def test_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
-    cache = Cache(lambda: NOW)
-    entry = add(cache, "a/1")
-    assert entry.job is not None
-    cache.put_record(
-        "a", msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),))
-    )
-    assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
-
-
 def test_phase_before_the_first_verdict_is_the_one_that_flyte_received() -> None:
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
+    assert entry.job is not None
+    started = msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),))
+    cache.put_record("a", started)
+    # Only a job without a condition is new.
+    assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
     entry.answer = CachedResponse(phase=Phase.RUNNING, message=b"", version=1, until=NOW)
     assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
@@ -117,12 +112,8 @@ def test_start_of_a_job_is_measured_once_by_the_server_that_created_it() -> None
     for phase in (Phase.RUNNING, Phase.RUNNING, Phase.SUCCEEDED):
         measure_start(metrics, entry, phase, NOW + timedelta(seconds=20))
     assert measured(metrics) == ([100], [120])
-
-
-def test_job_that_fails_before_it_runs_has_no_start_time() -> None:
-    cache, metrics = Cache(lambda: NOW), Metrics()
-    entry = add(cache, "a/1", age=100)
-    assert entry.job is not None
-    cache.merge_fetched_job("a", entry.job, None, is_new=True)
-    measure_start(metrics, entry, Phase.FAILED, NOW)
-    assert measured(metrics) == ([], [])
+    failed = add(cache, "a/2", age=100)
+    assert failed.job is not None
+    cache.merge_fetched_job("a", failed.job, None, is_new=True)
+    measure_start(metrics, failed, Phase.FAILED, NOW)
+    assert measured(metrics) == ([100], [120])

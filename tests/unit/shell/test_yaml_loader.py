@@ -47,10 +47,8 @@ def test_unlimited_nesting_is_rejected(text: bytes) -> None:
 
 
 def test_long_string_and_wide_list_do_not_count_as_nesting() -> None:
-    text = "x" * 2_000
-    assert yaml_loader.load_documents(f"a: '{text}'\nb: {[[]] * 1_000}".encode()) == [
-        {"a": text, "b": [[]] * 1_000}
-    ]
+    text, wide = "x" * 2_000, [[]] * 1_000
+    assert yaml_loader.load_documents(f"a: '{text}'\nb: {wide}".encode()) == [{"a": text, "b": wide}]
 
 
 def test_timestamps_stay_text_if_requested() -> None:

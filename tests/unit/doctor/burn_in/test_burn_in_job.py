@@ -65,8 +65,9 @@ def test_ranks_of_an_elastic_job_are_started_once_by_the_torch_agent() -> None:
 
 @pytest.mark.parametrize("custom", [REPLICAS, ELASTIC])
 def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
-    fields = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
-    after = build_trial(planned(fields), "program", 300)
+    policy = {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}
+    gang = {"gang": {"pendingTimeoutSeconds": 7}}
+    after = build_trial(planned({**custom, "runPolicy": policy, "kfpytorch": gang}), "program", 300)
     assert after["spec"]["runPolicy"] == {
         "cleanPodPolicy": "None",
         "ttlSecondsAfterFinished": 600,
@@ -74,17 +75,9 @@ def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
     }
     known = task_annotation.read(after["metadata"]["annotations"], "project-development")
     assert known is not None
-    assert known.deadlines.active_seconds == 360
+    # The timeouts of the task do not apply.
+    assert (known.deadlines.active_seconds, known.deadlines.pending_seconds) == (360, None)
     assert "kfpytorch.flyte.org/clean-pod-policy" not in after["metadata"]["annotations"]
-
-
-def test_job_does_not_have_the_timeouts_of_the_task() -> None:
-    gang = {"kfpytorch": {"gang": {"pendingTimeoutSeconds": 7}}}
-    known = task_annotation.read(
-        build_trial(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns"
-    )
-    assert known is not None
-    assert known.deadlines.pending_seconds is None
 
 
 def test_job_has_a_unique_name_and_an_output_prefix_without_a_store() -> None:

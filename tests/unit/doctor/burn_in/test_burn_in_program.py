@@ -19,20 +19,11 @@ def ranks(number: int) -> list[subprocess.Popen[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    variables = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(number),
-        "OMP_NUM_THREADS": "1",
-    }
-    variables["CUDA_VISIBLE_DEVICES"] = ""
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(number)}
+    env = {**os.environ, **world, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", PROGRAM, "60"]
     return [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "60"],
-            env={**os.environ, **variables, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(number)
     ]
 
