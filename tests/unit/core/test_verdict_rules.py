@@ -54,12 +54,6 @@ def rules(**judging) -> JudgingContext:
 
 MINUTE = timedelta(minutes=1)
 UNSEEN = job(started=None)
-QUOTA = {
-    "type": "Warning",
-    "reason": "FailedCreatePod",
-    "message": 'pods "x" is forbidden: exceeded quota: gpu',
-}
-SECURITY = {"type": "Warning", "reason": "FailedCreatePod", "message": "violates PodSecurity restricted"}
 RUNS = (running("master-0"), running("worker-0"))
 PATIENCE = {
     "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, JudgingContext(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),

@@ -25,6 +25,7 @@ def test_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> None:
 
 def test_run_policy_suspends_a_job() -> None:
     assert DEFAULT.is_suspended({"spec": {"runPolicy": {"suspend": True}}})
+    assert read_companions(Job(name="a")) == ()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,3 @@ def test_resumed_job_without_earlier_pods_is_admitted_for_the_first_time(
     job = Job(name="a", started=START, generation=generation)
     pod = Pod(name="a-worker-0", created=START + timedelta(seconds=late))
     assert is_first_admission(job, [pod]) is first
-
-
-def test_job_without_the_annotation_has_no_companions() -> None:
-    assert read_companions(Job(name="a")) == ()

@@ -7,20 +7,23 @@ from builders import a_run, a_template, decoded
 
 from backend_plugin.core.dialects.pytorchjob import manifest
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.job import JobDraft, ReplicaRole
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 
-POD = {
-    "metadata": {"labels": {"a": "pod"}, "annotations": {"b": "pod"}},
-    "spec": {"containers": [{"name": "pytorch", "image": "i"}], "restartPolicy": "Never"},
-}
+
+def test_job_larger_than_the_size_limit_is_rejected() -> None:
+    containers = [{"name": "pytorch", "image": "i", "args": ["a" * 100_000] * 16}]
+    message = r"template=1,600,.* bytes: makes the PyTorchJob larger than 1,572,864"
+    with pytest.raises(InvalidTask, match=message):
+        build_pod({"metadata": {"labels": {"a": "pod"}}, "spec": {"containers": containers}})
 
 
-def build(job: TrainingJob, metadata: Any, pods: list[Any], **given: Any) -> Any:
-    roles = [group.role for group in job.groups]
-    draft = JobDraft(metadata=metadata, pods=dict(zip(roles, pods, strict=True)), **given)
-    return manifest.build(job, draft)
+def build_pod(pod: Any) -> Any:
+    """Return the pod spec of a master in the manifest."""
+    draft = JobDraft(metadata={}, pods={ReplicaRole.MASTER: pod})
+    built: Any = manifest.build(decoded({"masterReplicas": {}}), draft)
+    return built["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
 
 
 @pytest.mark.parametrize(
@@ -33,45 +36,23 @@ def build(job: TrainingJob, metadata: Any, pods: list[Any], **given: Any) -> Any
     ],
 )
 def test_ports_get_valid_service_port_names(ports: list[Any], expected: list[str]) -> None:
-    spec = {
-        "containers": [{"name": "side", "ports": ports}, {"name": "pytorch", "ports": ports}, "no container"]
-    }
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
-    side, main, none = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    containers = [{"name": "side", "ports": ports}, {"name": "pytorch", "ports": ports}, "no container"]
+    side, main, none = build_pod({"spec": {"containers": containers}})["containers"]
     assert [port["name"] if isinstance(port, dict) else port for port in main["ports"]] == expected
-    assert (side, none) == (spec["containers"][0], "no container")
+    assert (side, none) == (containers[0], "no container")
 
 
-def test_pull_secret_is_listed_once() -> None:
-    spec = {"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
-    made = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    assert made["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+def test_pull_secret_is_listed_once_and_the_input_not_changed() -> None:
+    pod = {"spec": {"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}}
+    before = repr(pod)
+    assert build_pod(pod)["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    assert repr(pod) == before
 
 
-@pytest.mark.parametrize(
-    ("pod", "spec"),
-    [
-        ({}, {}),
-        ({"spec": {"containers": "none"}}, {"containers": "none"}),
-        ({"spec": {"imagePullSecrets": "none"}}, {"imagePullSecrets": "none"}),
-    ],
-)
-def test_invalid_pod_spec_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
-    manifest: Any = build(decoded({"masterReplicas": {}}), {}, [pod])
-    assert manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"] == spec
-
-
-TASK = (
-    '{"project":"project","domain":"development","execution":"f1","nodeId":"n0","taskProject":"project",'
-    '"taskDomain":"development","taskName":"module.train","taskVersion":"v1","queueSeconds":9}'
-)
-
-
-def test_inputs_of_the_build_are_not_changed() -> None:
-    before = repr(POD)
-    build(decoded({"workerReplicas": {"replicas": 1}}), {"name": "a"}, [POD, POD])
-    assert repr(POD) == before
+def test_invalid_pod_spec_is_left_to_the_api_server() -> None:
+    assert build_pod({}) == {}
+    for spec in ({"containers": "none"}, {"imagePullSecrets": "none"}):
+        assert build_pod({"spec": spec}) == spec
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(None, 3600), (0, 3600), (7, 7)])
@@ -80,13 +61,3 @@ def test_ttl_is_set_by_the_author_or_else_by_the_platform(ttl: int | None, kept:
     settings = read({"kfpytorch": {"ttl-after-finished": "1h"}})
     job: Any = plan(a_template({"masterReplicas": {}, **policy}), a_run(), settings).job
     assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": kept}
-
-
-def test_job_larger_than_the_size_limit_is_rejected() -> None:
-    args = ["a" * 100_000] * 16
-    pod = {**POD, "spec": {"containers": [{"name": "pytorch", "image": "i", "args": args}]}}
-    job = decoded({"masterReplicas": {}})
-    with pytest.raises(
-        InvalidTask, match=r"template=1,600,.* bytes: makes the PyTorchJob larger than 1,572,864"
-    ):
-        build(job, {"name": "f1"}, [pod])

@@ -153,9 +153,8 @@ def test_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> Non
     verdict, todo = judged(observed, seconds=95)
     assert verdict.phase is Phase.SUCCEEDED
     assert (todo.patch, todo.ends, todo.pods) == (None, True, ())
-    assert not judged(observe({**job, "spec": {**job["spec"], "suspend": True}}, outputs=True), seconds=99)[
-        1
-    ].ends
+    suspended = {**job, "spec": {**job["spec"], "suspend": True}}
+    assert not judged(observe(suspended, outputs=True), seconds=99)[1].ends
 
 
 # ---- time to live

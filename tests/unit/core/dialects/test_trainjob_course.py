@@ -22,7 +22,6 @@ from backend_plugin.core.observed import Event, Observed
 from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
-COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
 SCALES = {"nodes": 3, "min_nodes": 2}
 
 
@@ -154,9 +153,8 @@ def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods: Any, en
 
 def test_job_of_fixed_size_needs_all_nodes_to_succeed() -> None:
     for options in ({"nodes": 2}, {"nodes": 2, "min_nodes": 2}):
-        assert derive(build_job(**options), build_ended(0), build_ended(1)) == [
-            (job_conditions.RUNNING, "", 5)
-        ]
+        found = derive(build_job(**options), build_ended(0), build_ended(1))
+        assert found == [(job_conditions.RUNNING, "", 5)]
 
 
 @pytest.mark.parametrize(
@@ -242,20 +240,13 @@ def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(
     assert [each.uri for each in links] == expected
 
 
-REMOVED = [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
-
-
-@pytest.mark.parametrize(("pod", "node"), REMOVED)
-def test_event_about_a_removed_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
-    event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
-    (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
-    assert death.failure.replica == node
-
-
 @pytest.mark.parametrize(
     ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
 )
-def test_error_file_of_a_removed_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
+def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod: str, node: str) -> None:
+    event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
+    (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
+    assert death.failure.replica == node
     error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
     files = observe(None, error_files=[{"path": "error.pb", "document": {"error": error}}]).error_files
     (death,) = root_cause.list_file_terminations(files, (), {}, launcher=True)

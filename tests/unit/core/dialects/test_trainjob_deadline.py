@@ -59,31 +59,23 @@ def find_start(job: Any, *pods: Any, rules: JudgingContext = RULES) -> str | Non
     return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]
 
 
-def test_start_is_recorded_once_the_job_runs() -> None:
+def test_start_is_recorded_once_the_job_runs_and_again_after_a_suspension() -> None:
     assert find_start(build_job(), build_pod(0), build_pod(1)) is None
     assert find_start(build_job(), build_running(0, 7), build_pod(1)) == at(7)
     assert find_start(build_started_job(7), build_running(0, 7), build_pod(1)) is None
     # The first pods of the second attempt have not run.
     assert find_start(build_job(), build_pod(0, attempt=1)) is None
-
-
-def test_start_is_recorded_again_after_a_suspension() -> None:
     assert find_start(build_started_job(7, RESUMED), *list_nodes(70, attempt=0)) == at(70)
-
-
-def test_recorded_start_is_not_before_the_job_could_run() -> None:
+    # The start is not before the job could run.
     assert find_start(build_job(RESUMED), *list_nodes(50, attempt=0)) == at(60)
 
 
-def test_start_is_not_recorded_without_a_deadline_or_after_the_end() -> None:
+def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job() -> None:
     nodes = list_nodes(5, attempt=0)
     assert find_start(build_job(), *nodes, rules=JudgingContext()) is None
     assert find_start(build_job(build_condition("Complete")), *nodes) is None
     assert needs_start(None, RULES) is False
     platform = JudgingContext(judging=JudgingSettings(active_deadline=timedelta(minutes=1)))
     assert find_start(build_job(), *nodes, rules=platform) == at(5)
-
-
-def test_start_is_not_recorded_on_a_pytorchjob() -> None:
-    job = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
-    assert needs_start(observe(job).job, RULES) is False
+    other = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
+    assert needs_start(observe(other).job, RULES) is False

@@ -9,45 +9,35 @@ from train_job_objects import REPLICAS, plan_train_job
 from backend_plugin.core.dialects.trainjob import folding
 from backend_plugin.core.errors import InvalidTask
 
-GPU = {"limits": [{"name": "GPU", "value": "1"}]}
 
-
-def get_differences(**fields: Any) -> dict[str, str]:
-    """Return the values of each field that differs."""
-    with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, **fields})
-    problems = caught.value.problems
-    assert {each.remedy for each in problems} == {"use PyTorchJob, or make them equal"}
-    prefix = "master and worker: "
-    assert all(each.field.startswith(prefix) for each in problems)
-    return {each.field.removeprefix(prefix): each.value for each in problems}
-
-
-def test_different_image_is_rejected_with_both_values() -> None:
-    assert get_differences(workerReplicas={"replicas": 2, "image": "other:1"}) == {
-        "image": '"image:1" and "other:1"'
-    }
+def of_worker(placement: Any) -> Any:
+    return {"kfpytorch": {"worker": placement}}
 
 
 @pytest.mark.parametrize(
-    ("placement", "field", "value"),
+    ("fields", "field", "value"),
     [
-        ({"nodeSelector": {"pool": "a"}}, "nodeSelector", 'null and {"pool": "a"}'),
-        ({"priorityClassName": "high"}, "priorityClassName", 'null and "high"'),
+        ({"workerReplicas": {"replicas": 2, "image": "other:1"}}, "image", '"image:1" and "other:1"'),
+        (of_worker({"nodeSelector": {"pool": "a"}}), "nodeSelector", 'null and {"pool": "a"}'),
+        (of_worker({"priorityClassName": "high"}), "priorityClassName", 'null and "high"'),
         (
-            {"podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}},
+            of_worker({"podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}}),
             "metadata.labels.team",
             'null and "a"',
         ),
         (
-            {"podTemplate": {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}},
+            of_worker({"podTemplate": {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}}),
             "workingDir",
             'null and "/v"',
         ),
     ],
 )
-def test_different_placement_is_rejected_with_both_values(placement: Any, field: str, value: str) -> None:
-    assert get_differences(kfpytorch={"worker": placement}) == {field: value}
+def test_different_role_is_rejected_with_both_values(fields: Any, field: str, value: str) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job({**REPLICAS, **fields})
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == (f"master and worker: {field}", value)
+    assert problem.remedy == "use PyTorchJob, or make them equal"
 
 
 def test_master_or_workers_alone_are_nodes() -> None:

@@ -78,13 +78,11 @@ def test_node_range_is_rejected_with_a_named_runtime() -> None:
 def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
-    policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
     path = "custom.kfpytorch.trainJob."
-    assert reject_options(**policies) == {
-        f"{path}successPolicy": '"0"',
-        f"{path}podFailurePolicy": '["FailJob"]',
-    }
-    assert reject_options(maxRestarts=0) == {"custom.kfpytorch.trainJob.maxRestarts": "0"}
+    policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
+    values = {f"{path}successPolicy": '"0"', f"{path}podFailurePolicy": '["FailJob"]'}
+    assert reject_options(**policies) == values
+    assert reject_options(maxRestarts=0) == {f"{path}maxRestarts": "0"}
 
 
 @pytest.mark.parametrize(
@@ -160,20 +158,14 @@ def test_a_runtime_must_have_the_initializers_of_the_task() -> None:
     assert find_reference_problems(torch, build_runtime("other"), sources=["model"]) == [('"torch"', False)]
 
 
-def test_without_a_runtime_of_its_kind_the_cluster_decides() -> None:
-    assert find_reference_problems() == find_reference_problems(build_runtime("x", namespace="ns")) == []
-
-
 def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
     kind = "TrainingRuntime"
     here, other = build_runtime("torch", namespace="ns"), build_runtime("other", namespace="ns")
     assert find_reference_problems(here, kind=kind) == []
-    assert find_reference_problems(build_runtime("torch", namespace="b"), other, kind=kind) == [
-        ('"torch"', True)
-    ]
-    assert find_reference_problems(structs.replace(here, job="torch"), other, kind=kind) == [
-        ('"torch"', True)
-    ]
+    for found in (build_runtime("torch", namespace="b"), structs.replace(here, job="torch")):
+        assert find_reference_problems(found, other, kind=kind) == [('"torch"', True)]
+    # Without a runtime of its kind, the cluster decides.
+    assert find_reference_problems() == find_reference_problems(build_runtime("x", namespace="ns")) == []
 
 
 @pytest.mark.parametrize("name", ["Torch", 254 * "a", ""])

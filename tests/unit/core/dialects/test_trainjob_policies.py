@@ -42,33 +42,23 @@ def reject(custom: Any = REPLICAS, **options: Any) -> dict[str, str]:
 
 
 def test_rules_of_the_author_follow_that_of_disruptions() -> None:
-    _, jobset, spec = plan_policies(podFailurePolicy=POLICY)
+    _, (rule,), spec = plan_policies(podFailurePolicy=POLICY)
+    codes = {"containerName": "node", "operator": "NotIn", "values": [2, 3]}
     assert spec["podFailurePolicy"]["rules"] == [
         DISRUPTION,
-        {
-            "action": "Ignore",
-            "onExitCodes": {"containerName": "node", "operator": "NotIn", "values": [2, 3]},
-        },
+        {"action": "Ignore", "onExitCodes": codes},
         {"action": "Count", "onPodConditions": [{"type": "Moved", "status": "True"}]},
     ]
-    assert [(each["action"], each.get("onJobFailureMessagePatterns")) for each in jobset] == [
-        ("RestartJobSetAndIgnoreMaxRestarts", None)
-    ]
+    assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    assert "onJobFailureMessagePatterns" not in rule
 
 
 def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption() -> None:
-    _, jobset, _ = plan_policies(podFailurePolicy=FAIL, maxRestarts=3)
-    assert [
-        (each["action"], each["onJobFailureReasons"], each.get("onJobFailureMessagePatterns"))
-        for each in jobset
-    ] == [
-        (
-            "RestartJobSetAndIgnoreMaxRestarts",
-            ["PodFailurePolicy"],
-            [" has condition DisruptionTarget "],
-        ),
-        ("FailJobSet", ["PodFailurePolicy"], None),
-    ]
+    _, (first, second), _ = plan_policies(podFailurePolicy=FAIL, maxRestarts=3)
+    assert first["onJobFailureReasons"] == second["onJobFailureReasons"] == ["PodFailurePolicy"]
+    assert (first["action"], second["action"]) == ("RestartJobSetAndIgnoreMaxRestarts", "FailJobSet")
+    assert first["onJobFailureMessagePatterns"] == [" has condition DisruptionTarget "]
+    assert "onJobFailureMessagePatterns" not in second
 
 
 def test_success_policy_sets_the_nodes_that_must_succeed() -> None:

@@ -63,12 +63,9 @@ def test_a_queue_without_a_patch_is_outdated(observed: Observed, is_outdated: bo
     assert "removed the patch" not in message
 
 
-def test_a_lost_patch_is_reported() -> None:
+def test_a_lost_patch_is_reported_with_the_same_event_name_on_every_server() -> None:
     message = judge(observe_queued(named_runtime=True), JudgingContext(), BEGAN).message
     assert "removed the patch" in message
-
-
-def test_the_event_has_the_same_name_on_every_server() -> None:
     first, second = (build_warning_events(observe_queued(), BEGAN) for _ in range(2))
     assert first == second
 

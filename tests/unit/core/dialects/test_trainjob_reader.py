@@ -25,16 +25,9 @@ def test_job_is_read_with_the_options_of_its_annotation() -> None:
     assert found.dialect == "TrainJob"
     assert found.groups == (ReplicaSpec(role="node", replicas=4, restarts=True),)
     assert (found.elastic, found.scales, found.nproc_per_node) == (True, True, 8)
-    assert (found.ttl, found.expires) == (timedelta(seconds=60), True)
-    assert (found.clean_pod_policy, found.owns_pods, found.owned, found.ending) == (
-        "None",
-        False,
-        False,
-        False,
-    )
-
-
-def test_job_of_another_client_has_no_options() -> None:
+    assert (found.ttl, found.expires, found.clean_pod_policy) == (timedelta(seconds=60), True, "None")
+    assert (found.owns_pods, found.owned, found.ending) == (False, False, False)
+    # A job of another client has no options.
     found = read(build_job())
     assert (found.elastic, found.scales, found.ttl, found.expires) == (False, False, None, False)
 
@@ -95,16 +88,17 @@ def test_rejection_without_the_runtime_is_premature(message: str, is_premature: 
 
 
 @pytest.mark.parametrize(
-    ("labels", "replica"),
+    ("job", "first", "replica"),
     [
-        ({"jobset.sigs.k8s.io/replicatedjob-name": "launcher"}, "node-0"),
-        (
-            {"jobset.sigs.k8s.io/replicatedjob-name": "node", "kfpytorch.flyte.org/first-index": "1"},
-            "node-1",
-        ),
-        ({"jobset.sigs.k8s.io/replicatedjob-name": "node"}, "node-0"),
+        ("launcher", {}, "node-0"),
+        ("node", {"kfpytorch.flyte.org/first-index": "1"}, "node-1"),
+        ("node", {}, "node-0"),
     ],
 )
-def test_launcher_of_an_mpi_job_is_read_as_its_first_node(labels: dict[str, str], replica: str) -> None:
-    of_job = {"jobset.sigs.k8s.io/jobset-name": "j", "batch.kubernetes.io/job-completion-index": "0"}
-    assert read_pod({"metadata": {"name": "j-x", "labels": {**of_job, **labels}}}).replica == replica
+def test_launcher_of_an_mpi_job_is_read_as_its_first_node(job: str, first: Any, replica: str) -> None:
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "j",
+        "jobset.sigs.k8s.io/replicatedjob-name": job,
+        "batch.kubernetes.io/job-completion-index": "0",
+    }
+    assert read_pod({"metadata": {"name": "j-x", "labels": {**labels, **first}}}).replica == replica

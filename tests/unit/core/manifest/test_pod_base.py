@@ -19,7 +19,6 @@ from pods import (
 from backend_plugin.core.manifest.pod import find_warnings
 
 NAMED = {"metadata": {"podTemplateName": "named"}}
-REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
 
 
 def labelled(name: str, namespace: str) -> dict[str, Any]:
@@ -101,21 +100,10 @@ def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: 
 
 
 def test_sidecar_with_only_a_storage_limit_requests_no_storage() -> None:
-    template = ParseDict(
-        {
-            "k8sPod": {
-                "podSpec": {
-                    "containers": [
-                        {"name": "main", "image": "a"},
-                        {"name": "logs", "image": "a", "resources": {"limits": {"ephemeral-storage": "1Gi"}}},
-                    ]
-                }
-            },
-            "config": {"primary_container_name": "main"},
-        },
-        TaskTemplate(),
-    )
-    assert pod(template)["spec"]["containers"][1]["resources"] == {
+    limited = {"name": "logs", "image": "a", "resources": {"limits": {"ephemeral-storage": "1Gi"}}}
+    spec = {"containers": [{"name": "main", "image": "a"}, limited]}
+    task = {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
+    assert pod(ParseDict(task, TaskTemplate()))["spec"]["containers"][1]["resources"] == {
         "limits": {"cpu": "0", "ephemeral-storage": "1Gi", "memory": "0"},
         "requests": {"cpu": "0", "ephemeral-storage": "0", "memory": "0"},
     }

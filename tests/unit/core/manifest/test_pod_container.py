@@ -176,31 +176,23 @@ PLATFORM = {
     }
 }
 # Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
+# Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
+ONE_CPU = claim(cpu="1", memory="200Mi")
+TWO_CPUS = claim(cpu="2", memory="200Mi")
+FOUR_CPUS = claim(cpu="4", memory="200Mi")
+WITH_STORAGE = claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2")
+OF_ROLE = claim(cpu="2", memory="1Gi", gpu="8")
 RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
-    ({}, {}, None, None, claim(cpu="2", memory="200Mi"), claim(cpu="2", memory="200Mi")),
-    ({"CPU": "0.5"}, {}, None, None, claim(cpu="500m", memory="200Mi"), claim(cpu="500m", memory="200Mi")),
-    ({}, {"CPU": "3"}, None, None, claim(cpu="3", memory="200Mi"), claim(cpu="3", memory="200Mi")),
-    ({"CPU": "3"}, {"CPU": "1"}, None, None, claim(cpu="1", memory="200Mi"), claim(cpu="1", memory="200Mi")),
-    ({"CPU": "1"}, {"CPU": "64"}, None, None, claim(cpu="1", memory="200Mi"), claim(cpu="4", memory="200Mi")),
-    ({"CPU": "0"}, {}, None, None, claim(cpu="2", memory="200Mi"), claim(cpu="2", memory="200Mi")),
-    (
-        {"EPHEMERAL_STORAGE": "20Gi", "GPU": "2"},
-        {},
-        None,
-        None,
-        claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
-        claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2"),
-    ),
+    ({}, {}, None, None, TWO_CPUS, TWO_CPUS),
+    ({"CPU": "0.5"}, {}, None, None, *[claim(cpu="500m", memory="200Mi")] * 2),
+    ({}, {"CPU": "3"}, None, None, *[claim(cpu="3", memory="200Mi")] * 2),
+    ({"CPU": "3"}, {"CPU": "1"}, None, None, ONE_CPU, ONE_CPU),
+    ({"CPU": "1"}, {"CPU": "64"}, None, None, ONE_CPU, FOUR_CPUS),
+    ({"CPU": "0"}, {}, None, None, TWO_CPUS, TWO_CPUS),
+    ({"EPHEMERAL_STORAGE": "20Gi", "GPU": "2"}, {}, None, None, WITH_STORAGE, WITH_STORAGE),
     # The role takes precedence over the task for each resource separately.
-    (
-        {"CPU": "1", "MEMORY": "1Gi"},
-        {"CPU": "4"},
-        {"cpu": "2", "nvidia.com/gpu": "8"},
-        {},
-        claim(cpu="2", memory="1Gi", gpu="8"),
-        claim(cpu="2", memory="1Gi", gpu="8"),
-    ),
-    ({}, {}, {"cpu": "0"}, {"cpu": "64"}, claim(cpu="4", memory="200Mi"), claim(cpu="4", memory="200Mi")),
+    ({"CPU": "1", "MEMORY": "1Gi"}, {"CPU": "4"}, {"cpu": "2", "nvidia.com/gpu": "8"}, {}, OF_ROLE, OF_ROLE),
+    ({}, {}, {"cpu": "0"}, {"cpu": "64"}, FOUR_CPUS, FOUR_CPUS),
 ]
 
 
@@ -213,9 +205,8 @@ def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
     }
     role = None if role_requests is None else Resources(requests=role_requests, limits=role_limits)
     made = pod(container(resources=resources), PLATFORM, group=structs.replace(WORKER, resources=role))
-    assert made["spec"]["containers"][0]["resources"] == dict(
-        zip(("requests", "limits"), expected, strict=True)
-    )
+    found = made["spec"]["containers"][0]["resources"]
+    assert [found["requests"], found["limits"]] == expected
 
 
 def test_default_resources_of_the_platform_apply_last() -> None:
@@ -303,11 +294,9 @@ def test_accelerator_selects_nodes_and_adds_tolerations(row: tuple[Any, ...]) ->
 def test_extended_resources_get_tolerations() -> None:
     section = {"add-tolerations-for-extended-resources": ["nvidia.com/gpu", "x/y"]}
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    template = container(resources={"limits": [GPU]})
-    assert pod(template, section)["spec"]["tolerations"] == [toleration]
-    assert pod(template, {**section, "default-tolerations": [toleration]})["spec"]["tolerations"] == [
-        toleration
-    ]
+    for more in ({}, {"default-tolerations": [toleration]}):
+        made = pod(container(resources={"limits": [GPU]}), {**section, **more})
+        assert made["spec"]["tolerations"] == [toleration]
 
 
 @pytest.mark.parametrize(("fields", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])

@@ -12,9 +12,7 @@ from backend_plugin.core.manifest.pod_overrides import with_overrides
 RENDERED = {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"}
 ASKED = {
     "requests": [
-        {"name": "CPU", "value": "4"},
-        {"name": "GPU", "value": "0"},
-        {"name": "STORAGE", "value": "1"},
+        {"name": key, "value": value} for key, value in (("CPU", "4"), ("GPU", "0"), ("STORAGE", "1"))
     ]
 }
 OTHER = {
@@ -25,46 +23,40 @@ OTHER = {
 PRIMARY = {"primary_container_name": "main"}
 
 
+def container(image: str, **resources: Any) -> dict[str, Any]:
+    return {"container": {"image": image, "resources": resources}}
+
+
 def pod(*containers: Any, **rest: Any) -> dict[str, Any]:
     return {"k8sPod": {"podSpec": {"containers": list(containers), **rest}}, "config": PRIMARY}
 
 
 # The task, the overrides of its Flyte node, and the merged task.
+# The task, the overrides of its Flyte node, and the merged task.
+LIMITS = [{"name": "CPU", "value": "8"}]
+GPUS = {"name": "GPU", "value": "8"}
+INIT = {"name": "init", "image": "a"}
+MEMORY = {"sharedMemory": {"mountName": "m"}}
+IN_PODS = pod({"name": "main", "image": "a", "env": [RENDERED]})
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a container": (
-        {
-            "container": {
-                "image": "a",
-                "resources": {
-                    "requests": [{"name": "CPU", "value": "1"}, {"name": "GPU", "value": "8"}],
-                    "limits": [{"name": "CPU", "value": "8"}],
-                },
-            }
-        },
+        container("a", requests=[{"name": "CPU", "value": "1"}, GPUS], limits=LIMITS),
         {"resources": {"requests": ASKED["requests"][:2]}, "containerImage": "b"},
-        {
-            "container": {
-                "image": "b",
-                "resources": {
-                    "requests": [{"name": "GPU", "value": "8"}, {"name": "CPU", "value": "4"}],
-                    "limits": [{"name": "CPU", "value": "8"}],
-                },
-            }
-        },
+        container("b", requests=[GPUS, {"name": "CPU", "value": "4"}], limits=LIMITS),
     ),
     "a pod": (
         pod(
             {"name": "main", "image": "a", "resources": {"limits": {"cpu": "8"}}},
             {"name": "side", "image": "a"},
             "no container",
-            initContainers=[{"name": "init", "image": "a"}],
+            initContainers=[INIT],
         ),
         {"resources": ASKED, "containerImage": "b"},
         pod(
             {"name": "main", "image": "b", "resources": {"limits": {"cpu": "8"}, "requests": {"cpu": "4"}}},
             {"name": "side", "image": "a"},
             "no container",
-            initContainers=[{"name": "init", "image": "a", "resources": {"requests": {"cpu": "4"}}}],
+            initContainers=[{**INIT, "resources": {"requests": {"cpu": "4"}}}],
         ),
     ),
     "an image alone": (
@@ -72,23 +64,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"containerImage": "b"},
         pod({"name": "main", "image": "b"}),
     ),
-    "a pod that propeller has rendered": (
-        pod({"name": "main", "image": "a", "env": [RENDERED]}),
-        {"resources": ASKED, "containerImage": "b"},
-        pod({"name": "main", "image": "a", "env": [RENDERED]}),
-    ),
+    "a pod that propeller has rendered": (IN_PODS, {"resources": ASKED, "containerImage": "b"}, IN_PODS),
     "extended resources": (
-        {
-            "container": {"image": "a"},
-            "extendedResources": {"gpuAccelerator": {"device": "a"}, "sharedMemory": {"mountName": "m"}},
-        },
+        {"container": {"image": "a"}, "extendedResources": {"gpuAccelerator": {"device": "a"}, **MEMORY}},
         {"extendedResources": {"gpuAccelerator": {"device": "b", "partitionSize": "p"}}},
         {
             "container": {"image": "a"},
-            "extendedResources": {
-                "gpuAccelerator": {"device": "b", "partitionSize": "p"},
-                "sharedMemory": {"mountName": "m"},
-            },
+            "extendedResources": {"gpuAccelerator": {"device": "b", "partitionSize": "p"}, **MEMORY},
         },
     ),
     "another pod": (

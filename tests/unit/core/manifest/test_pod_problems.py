@@ -251,7 +251,10 @@ def test_problems_of_a_role_name_the_role() -> None:
     ]
 
 
-def test_negative_resources_of_a_role_are_rejected() -> None:
+def test_shared_problem_of_two_roles_is_reported_once() -> None:
+    with pytest.raises(InvalidTask) as refusal:
+        build_pod_templates(request(container(image="")), [MASTER, WORKER])
+    assert len(refusal.value.problems) == 1
     group = structs.replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
     ((field, value, _),) = refused(container(), group=group)
     assert (field, value) == ("custom.workerReplicas.resources.limits.cpu", '"-1"')
@@ -288,12 +291,6 @@ def test_problems_of_a_pod_template_name_it() -> None:
     assert refused(container(), {"default-pod-template-name": "base"}, base) == [
         ("podTemplates.p-d.base.template.spec", "[]", "is not an object")
     ]
-
-
-def test_shared_problem_of_two_roles_is_reported_once() -> None:
-    with pytest.raises(InvalidTask) as refusal:
-        build_pod_templates(request(container(image="")), [MASTER, WORKER])
-    assert len(refusal.value.problems) == 1
 
 
 def test_pod_with_a_copilot_from_propeller_is_accepted() -> None:

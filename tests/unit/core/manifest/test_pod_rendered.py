@@ -96,27 +96,22 @@ def test_role_resources_are_merged_into_the_training_container_only() -> None:
 
 
 # The resources of a sidecar as FlytePropeller renders them, and as the plan writes them.
+# The resources of a sidecar as FlytePropeller renders them, and as the plan writes them.
+TWO = {"a.b/c": "2"}
+BOTH_TWO = {"requests": TWO, "limits": TWO}
+HUGE = {part: {"hugepages-2Mi": "2Mi"} for part in ("requests", "limits")}
 SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "0", "memory": "0"}},
         {"requests": {"cpu": "1", "memory": "0"}, "limits": {"memory": "0"}},
     ),
-    (
-        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "0"}},
-        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}},
-    ),
-    (
-        {"requests": {"a.b/c": "0"}, "limits": {"a.b/c": "2"}},
-        {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}},
-    ),
-    ({"requests": {"a.b/c": "2"}}, {"requests": {"a.b/c": "2"}, "limits": {"a.b/c": "2"}}),
-    ({"limits": {"a.b/c": "2"}}, {"limits": {"a.b/c": "2"}}),
+    ({"requests": TWO, "limits": {"a.b/c": "0"}}, BOTH_TWO),
+    ({"requests": {"a.b/c": "0"}, "limits": TWO}, BOTH_TWO),
+    ({"requests": TWO}, BOTH_TWO),
+    ({"limits": TWO}, {"limits": TWO}),
     ({"limits": {"gpu": "2"}}, {"limits": {"nvidia.com/gpu": "2"}}),
     ({"limits": {"cpu": 0.5, "memory": 1024}}, {"limits": {"cpu": "500m", "memory": "1024"}}),
-    (
-        {"requests": {"hugepages-2Mi": "2Mi"}, "limits": {"hugepages-2Mi": "2Mi"}},
-        {"requests": {"hugepages-2Mi": "2Mi"}, "limits": {"hugepages-2Mi": "2Mi"}},
-    ),
+    (HUGE, HUGE),
 ]
 
 

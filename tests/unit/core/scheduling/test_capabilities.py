@@ -25,8 +25,5 @@ def test_capabilities_that_could_not_be_probed_keep_their_last_value() -> None:
 def test_capabilities_that_were_probed_again_replace_the_last_value() -> None:
     now = Capabilities(admission_scheduler="default-scheduler", suspends_jobs=False)
     assert now.with_last_known(Capabilities(admission_scheduler="yunikorn", suspends_jobs=True)) == now
-
-
-def test_invalid_quantity_is_rejected_by_its_name() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):
         msgspec.convert({"container-defaults": {"cpu": "1x"}}, Capabilities)

@@ -27,11 +27,9 @@ CONTAINERS = [{"name": "default", "image": "unused"}]
 def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any) -> list[Any]:
     gang = task.pop("gang", None)
     more = {"kfpytorch": {"gang": gang}} if gang else {}
-    section = {"kfpytorch": {"gang": ganging}, **task.pop("flyte", {})}
-    pod_templates = task.pop("pod_templates", ())
-    return list(
-        plan(a_template({**custom, **more}, **task), a_run(), settings.read(section), pod_templates).manifests
-    )
+    section = settings.read({"kfpytorch": {"gang": ganging}, **task.pop("flyte", {})})
+    templates = task.pop("pod_templates", ())
+    return [*plan(a_template({**custom, **more}, **task), a_run(), section, templates).manifests]
 
 
 def refused(*arguments: Any, **more: Any) -> list[str]:
@@ -171,20 +169,24 @@ def test_common_priority_of_all_pods_is_that_of_the_gang(priorities: Any, common
     assert group["spec"].get("priorityClassName") == common
 
 
+def with_template(metadata: Any) -> dict[str, Any]:
+    """Return a task with a PodTemplate with this metadata, for `planned` and `refused`."""
+    template = {
+        "metadata": {"name": "gang", "namespace": "flyte"},
+        "template": {"metadata": metadata, "spec": {"containers": CONTAINERS}},
+    }
+    return {"metadata": {"podTemplateName": "gang"}, "pod_templates": [template]}
+
+
 def test_empty_template_annotations_are_filled_in_and_conflicting_ones_rejected() -> None:
     """The other PodTemplate of the guide has empty values for all annotations of YuniKorn."""
     keys = ("task-group-name", "task-groups", "schedulingPolicyParameters")
-    empty = {f"yunikorn.apache.org/{key}": "" for key in keys}
-    template: Any = {
-        "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {"annotations": empty}, "spec": {"containers": CONTAINERS}},
-    }
-    task = {"metadata": {"podTemplateName": "gang"}}
-    (job,) = planned({"scheduler": "yunikorn"}, pod_templates=[template], **task)
+    empty = {"annotations": {f"yunikorn.apache.org/{key}": "" for key in keys}}
+    (job,) = planned({"scheduler": "yunikorn"}, **with_template(empty))
     for pod in pods(job).values():
-        assert all(pod["metadata"]["annotations"][key] for key in empty)
-    template["template"]["metadata"]["labels"] = {"yunikorn.apache.org/queue": "root.b"}
-    (mine, _) = refused({"scheduler": "yunikorn", "queue": "root.a"}, pod_templates=[template], **task)
+        assert all(pod["metadata"]["annotations"][key] for key in empty["annotations"])
+    other = {**empty, "labels": {"yunikorn.apache.org/queue": "root.b"}}
+    (mine, _) = refused({"scheduler": "yunikorn", "queue": "root.a"}, **with_template(other))
     assert mine.startswith(
         'master pod.labels.yunikorn.apache.org/queue="root.b": conflicts with the gang, which needs root.a'
     )
@@ -195,36 +197,27 @@ def test_empty_template_annotations_are_filled_in_and_conflicting_ones_rejected(
     ]
 
 
+VOLCANO_BY_BACKEND = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"}
+VOLCANO_BY_OPERATOR = {"scheduler": "volcano", "pod-groups-by": "operator"}
+IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
+
+
 @pytest.mark.parametrize(
     ("scheduler", "part", "key"),
     [
-        ({"scheduler": "yunikorn", "queue": "root.a"}, "labels", "queue"),
-        ({"scheduler": "yunikorn", "queue": "root.a"}, "annotations", "yunikorn.apache.org/queue"),
+        (IN_ROOT_A, "labels", "queue"),
+        (IN_ROOT_A, "annotations", "yunikorn.apache.org/queue"),
         ({"scheduler": "yunikorn"}, "labels", "applicationId"),
         ({"scheduler": "yunikorn"}, "annotations", "yunikorn.apache.org/app-id"),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"},
-            "annotations",
-            "scheduling.volcano.sh/queue-name",
-        ),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "operator"},
-            "annotations",
-            "scheduling.k8s.io/group-name",
-        ),
+        (VOLCANO_BY_BACKEND, "annotations", "scheduling.volcano.sh/queue-name"),
+        (VOLCANO_BY_OPERATOR, "annotations", "scheduling.k8s.io/group-name"),
         (OPERATOR, "labels", "scheduling.x-k8s.io/pod-group"),
     ],
 )
 def test_template_with_other_scheduler_labels_is_rejected(scheduler: Any, part: str, key: str) -> None:
-    template: Any = {
-        "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": CONTAINERS}},
-    }
-    task = {"metadata": {"podTemplateName": "gang"}}
-    problems = refused(scheduler, pod_templates=[template], **task)
-    assert [each.partition("=")[0] for each in problems] == [
-        f"{role} pod.{part}.{key}" for role in ("master", "worker")
-    ]
+    problems = refused(scheduler, **with_template({part: {key: "another"}}))
+    fields = [f"{role} pod.{part}.{key}" for role in ("master", "worker")]
+    assert [each.partition("=")[0] for each in problems] == fields
 
 
 def test_gang_priority_applies_to_all_pods() -> None:
@@ -269,37 +262,24 @@ def test_companions_annotation_of_an_author_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ganging", "key", "why"),
+    ("ganging", "key", "theirs", "why"),
     [
-        (
-            BACKEND,
-            "yunikorn.apache.org/queue",
-            "is for yunikorn, but the gang scheduler is coscheduling: a pod has one",
-        ),
-        (
-            {"scheduler": "kai"},
-            "scheduling.x-k8s.io/pod-group",
-            "is for coscheduling, but the gang scheduler is kai: a",
-        ),
+        (BACKEND, "yunikorn.apache.org/queue", "yunikorn", "coscheduling: a pod has one"),
+        ({"scheduler": "kai"}, "scheduling.x-k8s.io/pod-group", "coscheduling", "kai: a"),
         (
             {"scheduler": "kueue", "queue": "a"},
             "yunikorn.apache.org/app-id",
-            "is for yunikorn, but the gang scheduler is kueue: it has its own queues, and makes no "
-            "placeholder",
+            "yunikorn",
+            "kueue: it has its own queues, and makes no placeholder",
         ),
     ],
 )
-def test_labels_of_a_second_scheduler_are_rejected(ganging: Any, key: str, why: str) -> None:
-    template: Any = {
-        "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": CONTAINERS}},
-    }
-    task = {"metadata": {"podTemplateName": "gang"}}
+def test_labels_of_a_second_scheduler_are_rejected(ganging: Any, key: str, theirs: str, why: str) -> None:
     # All pods have the label, but the problem is reported once.
-    (problem,) = refused(ganging, pod_templates=[template], **task)
-    assert problem.startswith(f'metadata.labels.{key}="x": {why}')
-    template["template"]["metadata"]["labels"] = {key: ""}
-    planned(ganging, pod_templates=[template], **task)
+    (problem,) = refused(ganging, **with_template({"labels": {key: "x"}}))
+    message = f"is for {theirs}, but the gang scheduler is {why}"
+    assert problem.startswith(f'metadata.labels.{key}="x": {message}')
+    planned(ganging, **with_template({"labels": {key: ""}}))
 
 
 def test_kueue_queue_label_of_a_task_is_kept() -> None:
