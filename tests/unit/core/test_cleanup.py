@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the cleanup of a job after a terminal verdict."""
 
 from datetime import timedelta
@@ -233,69 +234,73 @@ def test_job_cancelled_by_a_user_fails_permanently() -> None:
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 
 
-def test_active_job_gets_a_deleted_pod_group_again() -> None:
-    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
-    waiting = job(started=None)
-    waiting["metadata"]["annotations"] = {companions.ANNOTATION: written}
-    assert is_missing_companions(observe(waiting))
-    assert is_missing_companions(observe(waiting, pod_groups=[{"kind": "Workload"}]))
-    assert not is_missing_companions(observe(waiting, pod_groups=[{"kind": "PodGroup"}]))
-    assert not is_missing_companions(observe(job(started=None)))
-    assert not is_missing_companions(observe(None))
-    waiting["status"] = {"conditions": [SUCCEEDED]}
-    assert not is_missing_companions(observe(waiting))
+WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+GROUP = {"kind": "PodGroup"}
+
+
+def with_group(manifest: Any, **metadata: Any) -> Any:
+    """Return the job with the annotation that contains its pod group."""
+    annotated = {**manifest["metadata"], "annotations": {companions.ANNOTATION: WRITTEN}, **metadata}
+    return {**manifest, "metadata": annotated}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "groups", "missing"),
+    [
+        (with_group(job(started=None)), [], True),
+        (with_group(job(started=None)), [{"kind": "Workload"}], True),
+        (with_group(job(started=None)), [GROUP], False),
+        (job(started=None), [], False),
+        (None, [], False),
+        (with_group(job(SUCCEEDED, started=None)), [], False),
+    ],
+)
+def test_active_job_gets_a_deleted_pod_group_again(manifest: Any, groups: Any, *, missing: bool) -> None:
+    assert is_missing_companions(observe(manifest, pod_groups=groups)) is missing
 
 
 def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted() -> None:
-    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     for manifest, left in (
         (job(started=None), is_missing_companions),
         (job(SUCCEEDED), find_leftover_companions),
     ):
-        manifest["metadata"]["annotations"] = {companions.ANNOTATION: written}
-        known = observe(manifest, pod_groups=[{"kind": "PodGroup"}])
+        known = observe(with_group(manifest), pod_groups=[GROUP])
         theirs = structs.replace(known.pod_groups[0], foreign=True)
         assert not left(structs.replace(known, pod_groups=(theirs,)))
 
 
-def test_pod_group_of_a_finished_job_is_deleted() -> None:
-    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
-    over = job(SUCCEEDED)
-    over["metadata"]["annotations"] = {companions.ANNOTATION: written}
-    for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
-        assert [each["kind"] for each in find_leftover_companions(observe(over, pod_groups=groups))] == kinds
-    # The pod group still counts running pods, so its deletion must follow later to wake waiting gangs.
-    for phase, kinds in (
-        ("Scheduling", []),
-        ("Running", []),
-        ("Finished", ["PodGroup"]),
-        ("Failed", ["PodGroup"]),
-    ):
-        counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
-        assert [
-            each["kind"] for each in find_leftover_companions(observe(over, pod_groups=counting))
-        ] == kinds
-    # The phase is Failed from the first failure on, while other pods still use resources.
-    failed_group = [{"kind": "PodGroup", "status": {"phase": "Failed"}}]
-    going = pod("worker-0", metadata={"deletionTimestamp": at(100)})
-    for pods, kinds in (
-        ([build_ended_pod("master-0", 1), running("worker-0")], []),
-        ([build_ended_pod("master-0", 1), going], []),
-        ([build_ended_pod("master-0", 1), pod("worker-0", "Pending", node="")], []),
-        ([build_ended_pod("master-0", 1), build_ended_pod("worker-0", 143)], ["PodGroup"]),
-    ):
-        assert [
-            each["kind"] for each in find_leftover_companions(observe(over, *pods, pod_groups=failed_group))
-        ] == kinds
-    # The pod group of the operator, and that of a job that has not ended, are not deleted.
-    there = [{"kind": "PodGroup"}]
-    assert find_leftover_companions(observe(job(SUCCEEDED), pod_groups=there)) == ()
-    over["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert find_leftover_companions(observe(over, pod_groups=there)) == ()
-    goes_on = job(started=None)
-    goes_on["metadata"]["annotations"] = {companions.ANNOTATION: written}
-    assert find_leftover_companions(observe(goes_on, pod_groups=there)) == ()
-    assert find_leftover_companions(observe(None)) == ()
+OVER = with_group(job(SUCCEEDED))
+ENDED = build_ended_pod("master-0", 1)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "groups", "pods", "deleted"),
+    [
+        (OVER, [], [], False),
+        (OVER, [{"kind": "Workload"}], [], False),
+        (OVER, [GROUP], [], True),
+        # The pod group still counts running pods, so its deletion must follow later to wake waiting gangs.
+        (OVER, [{**GROUP, "status": {"phase": "Scheduling"}}], [], False),
+        (OVER, [{**GROUP, "status": {"phase": "Running"}}], [], False),
+        (OVER, [{**GROUP, "status": {"phase": "Finished"}}], [], True),
+        # The phase is Failed from the first failure on, while other pods still use resources.
+        (OVER, [{**GROUP, "status": {"phase": "Failed"}}], [], True),
+        (OVER, [{**GROUP, "status": {"phase": "Failed"}}], [ENDED, running("worker-0")], False),
+        (OVER, [{**GROUP, "status": {"phase": "Failed"}}], [ENDED, pod("worker-0", metadata={"deletionTimestamp": at(100)})], False),
+        (OVER, [{**GROUP, "status": {"phase": "Failed"}}], [ENDED, pod("worker-0", "Pending", node="")], False),
+        (OVER, [{**GROUP, "status": {"phase": "Failed"}}], [ENDED, build_ended_pod("worker-0", 143)], True),
+        # The pod group of the operator, and that of a job that has not ended, are not deleted.
+        (job(SUCCEEDED), [GROUP], [], False),
+        (with_group(job(SUCCEEDED), deletionTimestamp="2026-01-01T00:00:00Z"), [GROUP], [], False),
+        (with_group(job(started=None)), [GROUP], [], False),
+        (None, [], [], False),
+    ],
+)  # fmt: skip
+def test_pod_group_of_a_finished_job_is_deleted(
+    manifest: Any, groups: Any, pods: Any, *, deleted: bool
+) -> None:
+    found = find_leftover_companions(observe(manifest, *pods, pod_groups=groups))
+    assert [each["kind"] for each in found] == (["PodGroup"] if deleted else [])
 
 
 def placeholder() -> Any:
@@ -314,51 +319,31 @@ def ended_by_order() -> Any:
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": {ANNOTATION: "said"}}}
 
 
-@pytest.mark.parametrize(
-    ("undisturbed", "what", "manifest", "workers"),
-    [
-        (True, "all run", job(RUNNING), [running("worker-0")]),
-        (False, "a replica is missing", job(RUNNING), []),
-        (False, "one only holds a place", job(RUNNING), [placeholder()]),
-        (False, "one is of an earlier job", job(RUNNING), [with_other_owner(running("worker-0"))]),
-        (
-            True,
-            "beside an earlier job's",
-            job(RUNNING),
-            [running("worker-0"), with_other_owner(running("worker-1"))],
-        ),
-        (False, "it is over", job(SUCCEEDED), [running("worker-0")]),
-        (False, "a user has ended it", ended_by_order(), [running("worker-0")]),
-        (False, "it is gone", None, [running("worker-0")]),
-        (False, "one waits", job(RUNNING), [pod("worker-0", "Pending")]),
-        (False, "one has ended", job(RUNNING), [build_ended_pod("worker-0", 1)]),
-        (
-            False,
-            "one restarts",
-            job(RUNNING),
-            [pod("worker-0", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})],
-        ),
-        (
-            False,
-            "one is about to be taken away",
-            job(RUNNING),
-            [pod("worker-0", conditions=[condition("DisruptionTarget")])],
-        ),
-        (
-            False,
-            "one is deleted",
-            job(RUNNING),
-            [pod("worker-0", metadata={"deletionTimestamp": at(90), "deletionGracePeriodSeconds": 30})],
-        ),
-    ],
-)
+LOOP = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+UNDISTURBED = {
+    "all run": (True, job(RUNNING), [running("worker-0")]),
+    "a replica is missing": (False, job(RUNNING), []),
+    "one only holds a place": (False, job(RUNNING), [placeholder()]),
+    "one is of an earlier job": (False, job(RUNNING), [with_other_owner(running("worker-0"))]),
+    "beside an earlier job's": (True, job(RUNNING), [running("worker-0"), with_other_owner(running("worker-1"))]),
+    "it is over": (False, job(SUCCEEDED), [running("worker-0")]),
+    "a user has ended it": (False, ended_by_order(), [running("worker-0")]),
+    "it is gone": (False, None, [running("worker-0")]),
+    "one waits": (False, job(RUNNING), [pod("worker-0", "Pending")]),
+    "one has ended": (False, job(RUNNING), [build_ended_pod("worker-0", 1)]),
+    "one restarts": (False, job(RUNNING), [pod("worker-0", container=LOOP)]),
+    "one is about to be taken away": (False, job(RUNNING), [pod("worker-0", conditions=[condition("DisruptionTarget")])]),
+    "one is deleted": (False, job(RUNNING), [pod("worker-0", metadata={"deletionTimestamp": at(90), "deletionGracePeriodSeconds": 30})]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("undisturbed", "manifest", "workers"), UNDISTURBED.values(), ids=UNDISTURBED)
 def test_running_job_without_disturbance_is_recognized(
-    undisturbed: bool, what: str, manifest: Any, workers: list[Any]
+    undisturbed: bool, manifest: Any, workers: list[Any]
 ) -> None:
-    assert is_running_undisturbed(observe(manifest, running("master-0"), *workers)) is undisturbed, what
+    assert is_running_undisturbed(observe(manifest, running("master-0"), *workers)) is undisturbed
 
 
-WAITING = pod("worker-1", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})
 ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 
 
@@ -369,7 +354,7 @@ ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
         (True, "one runs, on another node", {2: ELSEWHERE}),
         (True, "two are new, and run", {1: running("worker-0"), 2: ELSEWHERE}),
         (False, "one waits", {2: pod("worker-1", "Pending")}),
-        (False, "its container waits", {2: WAITING}),
+        (False, "its container waits", {2: pod("worker-1", container=LOOP)}),
         (False, "one has ended", {0: build_ended_pod("master-0", 1)}),
         (False, "one is to go", {2: pod("worker-1", conditions=[condition("DisruptionTarget")])}),
         (False, "one is an earlier job's now", {2: with_other_owner(running("worker-1"))}),

@@ -41,14 +41,6 @@ AHEAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "files", "expected", "line"), AHEAD.values(), ids=AHEAD)
-def test_root_cause_is_the_first_termination_despite_a_fast_clock(job, pods, files, expected, line):
-    for order in (1, -1):
-        answer = verdict(job, *pods[::order], error_files=list(files[::order]), now=500)
-        assert short(answer) == expected
-        assert answer.message.startswith(line)
-
-
 def signalled(exception: str):
     return error_file(exception=exception, timestamp=at(104))
 
@@ -79,8 +71,11 @@ LATE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "files", "expected", "line"), LATE.values(), ids=LATE)
-def test_consequence_is_not_the_root_cause_despite_a_fast_clock(job, pods, files, expected, line):
+CASES = {**AHEAD, **LATE}
+
+
+@pytest.mark.parametrize(("job", "pods", "files", "expected", "line"), CASES.values(), ids=CASES)
+def test_root_cause_is_the_first_termination_despite_a_fast_clock(job, pods, files, expected, line):
     for order in (1, -1):
         answer = verdict(job, *pods[::order], error_files=list(files[::order]), now=500)
         assert short(answer) == expected

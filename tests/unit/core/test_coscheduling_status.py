@@ -52,24 +52,20 @@ def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, num
     assert result.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 
+GAP = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+
+
 def test_outdated_member_message_does_not_hide_the_gang_message():
-    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
     early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
-    _, *others = build_waiting_members(gap)
-    result = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
-    assert result == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
+    waits, groups = build_waiting_members(GAP), [group(API, phase="Scheduling")]
+    assert verdict(gang(), early, *waits[1:], pod_groups=groups) == verdict(gang(), *waits, pod_groups=groups)
 
 
 def test_finished_member_holds_no_resources():
-    message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    result = verdict(
-        gang(RUNNING),
-        running("master-0"),
-        build_ended_pod("worker-0", 0),
-        *build_waiting_members(message)[2:],
-    )
-    assert result.message.startswith(
-        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 2 held, 4 free ("
+    pods = [running("master-0"), build_ended_pod("worker-0", 0), *build_waiting_members(GAP)[2:]]
+    numbers = "10 requested, 2 held, 4 free ("
+    assert verdict(gang(RUNNING), *pods).message.startswith(
+        f"waiting for 4 nvidia.com/gpu in the cluster: {numbers}"
     )
 
 
@@ -88,24 +84,21 @@ def test_pod_group_without_a_controller_has_a_warning(now, phase, warned):
     assert ("notes" in result.info) is warned
 
 
+FREE = "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+
+
 def test_free_amount_has_the_time_of_its_report():
-    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    reported = [event(gap, lastTimestamp=at(seconds)) for seconds in (5, 65)]
+    reported = [event(GAP, lastTimestamp=at(seconds)) for seconds in (5, 65)]
     other = event("else", lastTimestamp=at(99))
     series = {"count": 2, "lastObservedTime": at(80)}
     # A repeated event has the text of the first report and the time of the last.
-    repeated = event(gap, lastTimestamp=None, eventTime=at(30), series=series)
-    assert waiting_line(*build_waiting_members(gap), events=[*reported, other, repeated]) == (
-        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
-    )
+    repeated = event(GAP, lastTimestamp=None, eventTime=at(30), series=series)
+    assert waiting_line(*build_waiting_members(GAP), events=[*reported, other, repeated]) == FREE
 
 
 def test_replicas_with_equal_numbers_share_one_line_if_one_event_has_a_time():
-    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    first, *others = build_waiting_members(gap)
-    _, *rejected = build_waiting_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
+    first, *others = build_waiting_members(GAP)
+    _, *rejected = build_waiting_members(f"{GAP} PodGroup ns/j gets rejected due to Pod j-master-0.")
     assert len(rejected) == len(others)
-    result = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
-    assert [line for line in result.message.splitlines() if line.startswith("waiting for")] == [
-        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
-    ]
+    result = verdict(gang(), first, *rejected, events=[event(GAP, lastTimestamp=at(65))])
+    assert [line for line in result.message.splitlines() if line.startswith("waiting for")] == [FREE]

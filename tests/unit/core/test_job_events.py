@@ -100,7 +100,7 @@ def test_event_name_does_not_change_when_more_replicas_are_lost() -> None:
 
 
 NEVER_LOOKED_AT = pod("worker-0", "Pending", node="")
-OWN_QUEUE = workload()
+OWN_QUEUE, QUEUED = workload(), gang(STOPPED, SUSPENDED, started=None)
 INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
 
 
@@ -112,12 +112,7 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
         # The job is suspended without a reason, by a user or by a queue that has not reported one.
         (job(STOPPED, SUSPENDED, started=None), [], {"now": 160}, None),
         (job(STOPPED, SUSPENDED, started=None), [], {"now": 211}, JobEventReason.WAITS),
-        (
-            gang(STOPPED, SUSPENDED, started=None),
-            [],
-            {"pod_groups": [OWN_QUEUE], "now": 152},
-            JobEventReason.WAITS,
-        ),
+        (QUEUED, [], {"pod_groups": [OWN_QUEUE], "now": 152}, JobEventReason.WAITS),
         # The job has not run before.
         (gang(SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE]}, None),
         (job(started=1), LOST, {}, None),
@@ -162,6 +157,7 @@ def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones() -> None:
 
 
 WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed", 161)
+LATER, EARLIER_JOB = build_event("WaitingForResources", 170), build_event("WaitingForResources", -600)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +180,9 @@ WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed"
         (ALL, [WAITED], 200, True),
         (ALL, [WAITED, RESUMED], 200, False),
         (ALL, [{**WAITED, "lastTimestamp": ""}], 200, False),
+        (ALL, [EARLIER_JOB], 200, False),
+        (ALL, [LATER], 170 + 3_599, True),
+        (ALL, [LATER], 170 + 3_601, False),
     ],
 )
 def test_earlier_job_events_decide_whether_a_new_one_is_written(
@@ -214,6 +213,11 @@ def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
     assert message.endswith("é")
 
 
+def with_metadata(**metadata: Any) -> Any:
+    manifest = job(RUNNING)
+    return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
+
+
 @pytest.mark.parametrize(
     ("manifest", "pods", "events", "likely"),
     [
@@ -223,6 +227,8 @@ def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
         (job(STOPPED, SUSPENDED), ALL, [], True),
         (job(condition("Restarting")), ALL, [WAITED], True),
         (job(RUNNING, SUCCEEDED), LOST, [], False),
+        (with_metadata(uid=""), LOST, [], False),
+        (with_metadata(deletionTimestamp=at(190)), LOST, [], False),
     ],
 )
 def test_job_that_cannot_need_an_event_is_recognized(
@@ -231,25 +237,3 @@ def test_job_that_cannot_need_an_event_is_recognized(
     observed = read_observed({"job": manifest, "pods": pods, "events": events})
     assert observed.job is not None
     assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely
-
-
-@pytest.mark.parametrize("without", [{"uid": ""}, {"deletionTimestamp": at(190)}])
-def test_deleted_or_retired_job_needs_no_event(without: Any) -> None:
-    manifest = job(RUNNING)
-    manifest["metadata"].update(without)
-    observed = read_observed({"job": manifest, "pods": LOST})
-    assert observed.job is not None
-    assert not job_events.can_need_event(observed.job, observed.pods, observed.events)
-
-
-def test_event_of_an_earlier_job_with_the_same_name_is_ignored() -> None:
-    earlier = build_event("WaitingForResources", -600)
-    assert way(job(RUNNING), *ALL, events=[earlier]) is JobEventReason.RUNS
-    assert event(job(RUNNING), *ALL, events=[earlier]) is None
-    assert event(job(RUNNING), *ALL, events=[build_event("WaitingForResources", 170)]) is not None
-
-
-def test_resumed_event_is_not_written_after_an_hour() -> None:
-    waited = build_event("WaitingForResources", 170)
-    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_599) is not None
-    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_601) is None

@@ -12,21 +12,19 @@ from backend_plugin.core.pipeline import judge
 SILENCE = "no scheduler has reported anything about its pods: "
 
 
-def test_scheduler_that_does_not_run_is_named_after_a_delay():
-    job = gang(schedulerName="yunikron")
-    assert "notes" not in verdict(job, *members(), now=30).info
-    result = verdict(job, *members(), now=90)
+@pytest.mark.parametrize(
+    ("fields", "question"),
+    [
+        ({"schedulerName": "yunikron"}, "is there a scheduler called yunikron, and does it run?"),
+        ({}, "is there one with the schedulerName of these pods, and does it run?"),
+    ],
+)
+def test_scheduler_that_does_not_run_is_named_after_a_delay(fields, question):
+    assert "notes" not in verdict(gang(**fields), *members(), now=30).info
+    result = verdict(gang(**fields), *members(), now=90)
     assert result.phase.value == "WAITING_FOR_RESOURCES"
-    note = f"{SILENCE}is there a scheduler called yunikron, and does it run?"
-    assert result.info["notes"] == [note]
-    assert note in result.message.splitlines()
-
-
-def test_warning_without_a_scheduler_name_refers_to_the_pods():
-    result = verdict(gang(), *members(), now=90)
-    assert result.info["notes"] == [
-        f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
-    ]
+    assert result.info["notes"] == [f"{SILENCE}{question}"]
+    assert f"{SILENCE}{question}" in result.message.splitlines()
 
 
 LIMIT = {

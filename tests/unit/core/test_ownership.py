@@ -31,48 +31,27 @@ def execution_in_question(manifest: Any, after: timedelta = 3 * HOUR) -> str | N
     return None if run is None else run.execution
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        ours(job(RUNNING)),
-        ours(job(started=None)),
-        ours(job(RUNNING, ttlSecondsAfterFinished=60)),
-        ours(job(SUCCEEDED)),
-        ours(job(FAILED)),
-    ],
-    ids=["it runs", "it has not begun", "it expires, but only after its end", "it is left", "it failed"],
-)
-def test_job_without_an_owner_is_an_orphan_candidate(manifest: Any) -> None:
-    assert execution_in_question(manifest) == "f1"
+MANIFESTS = {
+    "it runs": (ours(job(RUNNING)), "f1"),
+    "it has not begun": (ours(job(started=None)), "f1"),
+    "it expires, but only after its end": (ours(job(RUNNING, ttlSecondsAfterFinished=60)), "f1"),
+    "it is left": (ours(job(SUCCEEDED)), "f1"),
+    "it failed": (ours(job(FAILED)), "f1"),
+    "it has an owner": (ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]), None),
+    "it has another owner": (ours(job(RUNNING), ownerReferences=[{"kind": "Other", "uid": "u1"}]), None),
+    "it is elsewhere": (ours(job(RUNNING), annotations={ownership.WORKFLOW: "other-cluster"}), None),
+    "it is being deleted": (ours(job(RUNNING), deletionTimestamp="2026-01-01T00:01:00Z"), None),
+    "its age is unknown": (ours(job(RUNNING), creationTimestamp=None), None),
+    "it expires": (ours(job(SUCCEEDED, ttlSecondsAfterFinished=60)), None),
+    "it is of no execution": (ours(job(RUNNING), execution=""), None),
+    "its output prefix is unknown": (ours(job(RUNNING), prefix=""), None),
+    "it is not ours": (job(RUNNING), None),
+}
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]),
-        ours(job(RUNNING), ownerReferences=[{"kind": "SomebodyElse", "uid": "u1"}]),
-        ours(job(RUNNING), annotations={ownership.WORKFLOW: "other-cluster"}),
-        ours(job(RUNNING), deletionTimestamp="2026-01-01T00:01:00Z"),
-        ours(job(RUNNING), creationTimestamp=None),
-        ours(job(SUCCEEDED, ttlSecondsAfterFinished=60)),
-        ours(job(RUNNING), execution=""),
-        ours(job(RUNNING), prefix=""),
-        job(RUNNING),
-    ],
-    ids=[
-        "it has an owner",
-        "it has another owner",
-        "its execution is elsewhere",
-        "it is being deleted",
-        "its age is unknown",
-        "it expires",
-        "it is of no execution",
-        "its output prefix is unknown",
-        "it is not ours",
-    ],
-)
-def test_job_that_cannot_be_an_orphan_is_no_candidate(manifest: Any) -> None:
-    assert execution_in_question(manifest) is None
+@pytest.mark.parametrize(("manifest", "execution"), MANIFESTS.values(), ids=MANIFESTS)
+def test_old_job_without_an_owner_is_an_orphan_candidate(manifest: Any, execution: str | None) -> None:
+    assert execution_in_question(manifest) == execution
 
 
 def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -> None:

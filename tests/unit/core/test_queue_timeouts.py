@@ -34,39 +34,30 @@ BY_CAUSE = {
 }
 
 
+OTHER_CAUSE = {"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}}
+OWN = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
+NO_QUEUE = "LocalQueue team doesn't exist"
+
+
 @pytest.mark.parametrize(
-    ("message", "now", "phase"),
+    ("message", "rules", "last", "phase"),
     [
-        (FULL, 100_000, "WAITING_FOR_RESOURCES"),
-        (BEYOND, 50, "WAITING_FOR_RESOURCES"),
-        (BEYOND, 70, "RETRYABLE_FAILED"),
+        (BEYOND, rules(**BY_CAUSE), 60, "RETRYABLE_FAILED"),
+        (NO_NODE, rules(**BY_CAUSE), 120, "RETRYABLE_FAILED"),
+        (NO_QUEUE, rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}}), 60, "FAILED"),
+        # A cause without its own timeout has the usual one.
+        (FULL, rules(**OTHER_CAUSE), 600, "RETRYABLE_FAILED"),
+        # The timeout of the task's author takes precedence.
+        (FULL, OWN, 30, "RETRYABLE_FAILED"),
+        (FULL, rules(**BY_CAUSE), 100_000, "WAITING_FOR_RESOURCES"),
     ],
 )
-def test_queue_timeout_depends_on_the_cause_of_the_wait(message, now, phase):
-    assert verdict(**queued(message), now=now, rules=rules(**BY_CAUSE)).phase.value == phase
-
-
-@pytest.mark.parametrize(("now", "phase"), [(100, "WAITING_FOR_RESOURCES"), (130, "RETRYABLE_FAILED")])
-def test_node_wait_has_the_timeout_of_its_cause(now, phase):
-    result = verdict(gang(), *build_waiting_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
-    assert result.phase.value == phase
-
-
-def test_cause_without_its_own_timeout_has_the_default_timeout():
-    usual = rules(**{"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}})
-    assert verdict(**queued(FULL), now=590, rules=usual).phase.value == "WAITING_FOR_RESOURCES"
-    assert verdict(**queued(FULL), now=610, rules=usual).phase.value == "RETRYABLE_FAILED"
-
-
-def test_missing_queue_has_its_own_timeout():
-    judged = rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}})
-    result = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
-    assert (result.phase.value, result.cause and result.cause.value) == ("FAILED", "invalid-config")
-
-
-def test_timeout_of_the_author_takes_precedence():
-    own = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
-    assert verdict(**queued(FULL), now=40, rules=own).phase.value == "RETRYABLE_FAILED"
+def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, phase):
+    of_nodes = {"job": gang(), "pods": build_waiting_members(NO_NODE)}
+    waits = of_nodes if message == NO_NODE else {"pods": [], **queued(message)}
+    job, pods = waits.pop("job"), waits.pop("pods")
+    early, late = (verdict(job, *pods, **waits, now=last + more, rules=rules) for more in (-10, 10))
+    assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
 
 
 def test_deadline_counts_from_the_first_running_condition():

@@ -14,26 +14,19 @@ def problem(field: str) -> Problem:
     return Problem(field=field, value="7", message="is odd", remedy="write 8")
 
 
-def test_single_problem_is_formatted_in_one_line() -> None:
+def test_each_problem_has_a_line_and_the_rest_is_counted() -> None:
     assert rejection.format_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
-
-
-def test_many_problems_have_a_line_each_and_the_rest_is_counted() -> None:
     lines = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
     assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
     assert (len(lines), lines[-1]) == (9, "and 2 more problems")
 
 
-def test_rejection_is_a_permanent_failure() -> None:
-    verdict = rejection.build_verdict(rejection.format_cluster_rejection("Invalid", "spec: Required value"))
-    assert (verdict.phase, verdict.message) == (
-        Phase.FAILED,
-        "the cluster refuses the job (Invalid): spec: Required value",
-    )
-
-
-def test_rejection_without_a_reason_is_quoted_without_one() -> None:
+def test_rejection_by_the_cluster_is_a_permanent_failure() -> None:
+    message = rejection.format_cluster_rejection("Invalid", "spec: Required value")
+    assert message == "the cluster refuses the job (Invalid): spec: Required value"
     assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
+    verdict = rejection.build_verdict(message)
+    assert (verdict.phase, verdict.message) == (Phase.FAILED, message)
 
 
 @pytest.mark.parametrize(

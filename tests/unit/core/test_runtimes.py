@@ -123,21 +123,23 @@ def test_runtime_of_the_namespace_takes_precedence(namespace: Any, among: Any, e
     assert runtimes.find_runtime("a", namespace, among) is expected
 
 
-def test_runtime_name_in_two_namespaces_needs_the_namespace() -> None:
-    with pytest.raises(runtimes.AmbiguousRuntime, match="one, two"):
-        runtimes.find_runtime("a", None, [THEIRS, OURS])
+MANY = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
 
 
-def test_unknown_runtime_error_lists_the_existing_runtimes() -> None:
-    many = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
-    for among, expected in (
-        ([], "there is no runtime x, and no other runtime"),
-        ([OURS], "there is no runtime x; the existing runtimes are a"),
-        (many, "there is no runtime x; the existing runtimes are r0, r1, r2, r3, r4, r5 and 2 more"),
-    ):
-        with pytest.raises(runtimes.RuntimeNotFound) as caught:
-            runtimes.find_runtime("x", "one", among)
-        assert str(caught.value) == expected
+@pytest.mark.parametrize(
+    ("name", "namespace", "among", "error", "message"),
+    [
+        ("a", None, [THEIRS, OURS], runtimes.AmbiguousRuntime, "one, two"),
+        ("x", "one", [], runtimes.RuntimeNotFound, "no runtime x, and no other runtime$"),
+        ("x", "one", [OURS], runtimes.RuntimeNotFound, "no runtime x; the existing runtimes are a$"),
+        ("x", "one", MANY, runtimes.RuntimeNotFound, "are r0, r1, r2, r3, r4, r5 and 2 more$"),
+    ],
+)
+def test_error_about_a_runtime_lists_namespaces_or_runtimes(
+    name: str, namespace: Any, among: Any, error: Any, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        runtimes.find_runtime(name, namespace, among)
 
 
 # ---- the job that lists packages

@@ -18,43 +18,35 @@ from cluster import (
     verdict,
 )
 
-from kfpytorch_common.causes import Cause
-
 AGAIN = {
     "state": {"terminated": {"exitCode": 0, "startedAt": at(95), "finishedAt": at(99)}},
     "restartCount": 1,
 }
 ALIVE = {"state": {"running": {"startedAt": at(95)}}, "restartCount": 1}
 LATER = {"metadata": {"creationTimestamp": at(92)}}
+DONE = build_ended_pod("worker-0", 0)
 COUNTING = {
-    "none ended after it": ((build_ended_pod("master-0", 0),), "FAILED"),
-    "it ended with zero itself": ((build_ended_pod("worker-0", 0),), "FAILED"),
-    "its container ended well at last": ((pod("worker-0", "Succeeded", container=AGAIN),), "SUCCEEDED"),
-    "its pod was made anew and ended well": ((pod("worker-0", "Succeeded", **LATER),), "SUCCEEDED"),
-    "it lives again": ((pod("worker-0", container=ALIVE),), "RUNNING"),
-    "it was to live again, and is removed": ((pod("worker-0", container=ALIVE, metadata={"deletionTimestamp": at(99)}),), "FAILED"),
+    "none ended after it": (build_ended_pod("master-0", 0), {}, 120, "FAILED"),
+    "it ended with zero itself": (DONE, {}, 120, "FAILED"),
+    "its container ended well at last": (pod("worker-0", "Succeeded", container=AGAIN), {}, 120, "SUCCEEDED"),
+    "its pod was made anew and ended well": (pod("worker-0", "Succeeded", **LATER), {}, 120, "SUCCEEDED"),
+    "it lives again": (pod("worker-0", container=ALIVE), {}, 120, "RUNNING"),
+    "it has lived again for too long": (pod("worker-0", container=ALIVE), {}, 161, "FAILED"),
+    "it was to live again, and is removed": (pod("worker-0", container=ALIVE, metadata={"deletionTimestamp": at(99)}), {}, 120, "FAILED"),
+    "it has no worker, and one ended well": (DONE, {"worker": ""}, 120, "FAILED"),
+    "it has no worker, and all ended well later": (pod("worker-0", "Succeeded", **LATER), {"worker": ""}, 120, "SUCCEEDED"),
+    "it has no time": (DONE, {"timestamp": None}, 120, "FAILED"),
+    "it has no time, and its container was restarted": (pod("worker-0", "Succeeded", container=AGAIN), {"timestamp": None}, 120, "SUCCEEDED"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("pods", "phase"), COUNTING.values(), ids=COUNTING)
-def test_error_file_counts_unless_a_later_incarnation_succeeded(pods, phase):
-    assert verdict(job(SUCCEEDED), *pods, error_files=[error_file()], now=120).phase.value == phase
-
-
-def test_error_file_of_a_running_worker_counts_after_a_delay():
-    result = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
-    assert short(result) == ("FAILED", "ValueError", "user-error")
-    assert "the job has succeeded, but a replica wrote this error and did not recover" in result.message
-
-
-def test_error_file_without_a_worker_counts_unless_all_replicas_succeeded_later():
-    anonymous = error_file(worker="")
-    well = [pod(name, "Succeeded", **LATER) for name in ("master-0", "worker-0")]
-    assert verdict(job(SUCCEEDED), *well, error_files=[anonymous]).phase.value == "SUCCEEDED"
-    assert (
-        verdict(job(SUCCEEDED), build_ended_pod("worker-0", 0), error_files=[anonymous]).phase.value
-        == "FAILED"
-    )
+@pytest.mark.parametrize(("worker", "file", "now", "phase"), COUNTING.values(), ids=COUNTING)
+def test_error_file_counts_unless_a_later_incarnation_succeeded(worker, file, now, phase):
+    master = [] if worker["metadata"]["name"] == "j-master-0" else [pod("master-0", "Succeeded", **LATER)]
+    result = verdict(job(SUCCEEDED), worker, *master, error_files=[error_file(**file)], now=now)
+    assert result.phase.value == phase
+    remark = "the job has succeeded, but a replica wrote this error and did not recover"
+    assert (remark in result.message) is (phase == "FAILED")
 
 
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
@@ -68,11 +60,39 @@ def test_replica_with_the_lowest_index_is_the_cause_of_simultaneous_terminations
     )
 
 
-def test_a_failed_installation_is_the_cause_and_has_no_other_attempt():
-    message = "kfpytorch: packages cannot be installed: no match for x"
-    result = verdict(job(FAILED), build_ended_pod("worker-0", 78, container_message=message))
-    assert (result.phase.value, result.cause) == ("FAILED", Cause.INVALID_CONFIG)
-    assert result.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
+def reported(text):
+    """Build the pod of a worker that wrote the report of a failed rank."""
+    return (build_ended_pod("worker-0", 1),), [
+        error_file(exception=f"ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s {text}")
+    ]
+
+
+def ended(name, code):
+    return {"name": name, "state": {"terminated": {"exitCode": code}}}
+
+
+OURS = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise\n'
+USER = ("FAILED", "ExitCode", "user-error")
+SINGLE = {
+    "packages that cannot be installed": ((build_ended_pod("worker-0", 78, container_message="kfpytorch: packages cannot be installed: no match for x"),), [], ("FAILED", "ExitCode", "invalid-config"), "worker-0 failed: packages cannot be installed: no match for x"),
+    "an error after a peer was stopped": ((build_ended_pod("worker-0", 143, finished=1),), [error_file("j-master-0")], ("FAILED", "ValueError", "user-error"), "master-0 failed: ValueError: no data"),
+    "a sidecar": ((pod("worker-0", "Failed", containerStatuses=[ended("pytorch", 0), ended("side", 2)]),), [], USER, "worker-0 failed: exit code 2 in container side (user-error)"),
+    "an init container of the operator": ((pod("worker-0", "Failed", initContainerStatuses=[ended("init-pytorch", 1)]),), [], ("RETRYABLE_FAILED", "ExitCode", "system-error"), "worker-0 failed: exit code 1 in init container init-pytorch (system-error)"),
+    "an init container of the task": ((pod("worker-0", "Failed", initContainerStatuses=[ended("copy", 1)]),), [], USER, "worker-0 failed: exit code 1 in init container copy (user-error)"),
+    "a foreign pod of the same name": ((build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]}),), [], ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error"), "the job failed"),
+    "a report of a killed rank": (*reported("(oom-host)\n  killed by SIGKILL (process 7)"), ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 1 (worker-0) failed: killed by SIGKILL"),
+    "a report of a rank that exited": (*reported("(user-error)\n  exit code 3, without a word"), USER, "rank 1 (worker-0) failed: exit code 3"),
+    "a report of one line": (*reported("(user-error): ValueError"), ("FAILED", "Error", "user-error"), "rank"),
+    # Frames of this package are skipped also outside an installed package.
+    "a report below our frames": ((build_ended_pod("worker-0", 1),), [error_file(exception=f"{OURS}ReplicaFailed: ✗ t failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main")], ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), "rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory, at /root/train.py:7 in train (oom-gpu)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "files", "expected", "line"), SINGLE.values(), ids=SINGLE)
+def test_single_failure_has_its_own_cause_and_message(pods, files, expected, line):
+    result = verdict(job(FAILED), *pods, error_files=files)
+    assert short(result) == expected
+    assert result.message.startswith(line)
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in download\n    read()'
@@ -94,52 +114,6 @@ def test_end_of_the_output_contains_the_line_of_the_exception(output, shown):
     result = verdict(job(FAILED), build_ended_pod("worker-0", 1, container_message=output))
     lines = [line.removeprefix("  ") for line in result.message.splitlines() if line.startswith("  ")]
     assert "|".join(lines) == shown
-
-
-def test_error_is_the_cause_despite_an_earlier_sigterm():
-    stopped = build_ended_pod("worker-0", 143, finished=1)
-    result = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
-    assert short(result) == ("FAILED", "ValueError", "user-error")
-
-
-REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
-
-
-def test_failed_sidecar_container_is_named():
-    statuses = [
-        {"name": name, "state": {"terminated": {"exitCode": code}}}
-        for name, code in (("pytorch", 0), ("side", 2))
-    ]
-    result = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
-    assert result.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
-
-
-def test_error_location_skips_our_frames_also_outside_an_installed_package():
-    ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
-    result = verdict(
-        job(FAILED),
-        build_ended_pod("worker-0", 1),
-        error_files=[error_file(exception=f"{ours}\nReplicaFailed: {REPORT}")],
-    )
-    assert "local_run.py" not in result.message.splitlines()[0]
-
-
-def test_report_of_a_killed_rank_is_an_unexplained_termination():
-    report = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
-    result = verdict(
-        job(FAILED),
-        build_ended_pod("worker-0", 1),
-        error_files=[error_file(exception=f"ReplicaFailed: {report}")],
-    )
-    assert short(result) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
-
-
-def test_report_of_a_rank_that_exited_without_exception_has_its_exit_code():
-    report = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
-    objects = (job(FAILED), build_ended_pod("worker-0", 1))
-    result = verdict(*objects, error_files=[error_file(exception=f"ReplicaFailed: {report}")])
-    assert result.message.startswith("rank 1 (worker-0) failed: exit code 3")
-    assert (result.phase.value, result.cause) == ("FAILED", Cause.USER_ERROR)
 
 
 def test_message_is_limited_in_length_and_printable():
@@ -167,18 +141,6 @@ def test_failed_job_does_not_wait_for_the_status_of_deleted_pods(pods):
     assert short(verdict(job(FAILED, cleanPodPolicy="All"), *pods, now=101))[0] == "RETRYABLE_FAILED"
 
 
-@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "system-error"), ("copy", "user-error")])
-def test_failed_init_container_is_named(name, cause):
-    statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
-    result = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
-    assert result.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
-
-
-def test_foreign_pod_of_the_same_name_is_ignored():
-    stranger = build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
-    assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
-
-
 LIMIT = job(
     condition("Failed", message="Job j has failed because it has reached the specified backoff limit")
 )
@@ -200,20 +162,6 @@ ODD = {
 def test_uninformative_terminations_have_a_message(job, pods, messages, line):
     events = [{"reason": "ExitedWithCode", "message": each} for each in messages] + [{"reason": "Other"}]
     assert verdict(job, *pods, events=events).message.splitlines()[0] == line
-
-
-def test_error_file_without_time_counts_unless_container_restarted():
-    timeless = error_file(timestamp=None)
-    assert (
-        verdict(job(SUCCEEDED), build_ended_pod("worker-0", 0), error_files=[timeless]).phase.value
-        == "FAILED"
-    )
-    assert (
-        verdict(
-            job(SUCCEEDED), pod("worker-0", "Succeeded", container=AGAIN), error_files=[timeless]
-        ).phase.value
-        == "SUCCEEDED"
-    )
 
 
 def judge_error_file(message, trace=""):
@@ -258,13 +206,6 @@ def test_library_frame_is_not_reported_as_the_code_location():
     library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
     trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
     assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
-
-
-def test_report_of_one_line_is_an_error():
-    result = judge_error_file(
-        "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
-    )
-    assert short(result) == ("FAILED", "Error", "user-error")
 
 
 def test_data_loader_error_is_attributed_to_the_dataset():

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the messages of Volcano about a waiting gang; the texts are published, not recorded."""
 
 import pytest
@@ -11,32 +12,17 @@ PENDING = group(API, phase="Pending")
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (
-            "queue resource quota insufficient: insufficient nvidia.com/gpu",
-            "waiting for nvidia.com/gpu in queue team: 10 requested",
-        ),
-        (
-            "resource in cluster is overused: overused nvidia.com/gpu, overused cpu",
-            "waiting for nvidia.com/gpu (10 requested) and cpu (20 requested) in queue team",
-        ),
+        ("queue resource quota insufficient: insufficient nvidia.com/gpu", "waiting for nvidia.com/gpu in queue team: 10 requested"),
+        ("resource in cluster is overused: overused nvidia.com/gpu, overused cpu", "waiting for nvidia.com/gpu (10 requested) and cpu (20 requested) in queue team"),
         ("something else", "queue team: the group is not admitted yet"),
     ],
-)
+)  # fmt: skip
 def test_reason_for_a_pending_pod_group_is_read_from_its_events(message, text):
     reported = event(message, name="j", kind="PodGroup", reason="Unschedulable")
     line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[reported])
     assert line == f"{text} (0 of 5 replicas ready)"
-
-
-def test_events_before_the_admission_of_a_pod_group_are_ignored():
-    full = event(
-        "queue resource quota insufficient: insufficient cpu",
-        name="j",
-        kind="PodGroup",
-        reason="Unschedulable",
-    )
-    result = verdict(gang(started=None), pod_groups=[group(API, phase="Inqueue")], events=[full])
-    assert "waits" not in result.info
+    admitted = verdict(gang(started=None), pod_groups=[group(API, phase="Inqueue")], events=[reported])
+    assert "waits" not in admitted.info
 
 
 @pytest.mark.parametrize(("placed_at", "waits"), [(4, False), (3, False), (2, True)])
