@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests of the selection of the kind of a job from the settings, the task and the APIs of the cluster."""
 
 from typing import Any
@@ -26,31 +27,26 @@ def select(apis: Any = None, custom: Any = ONE, down: Any = (), **ours: Any) -> 
     return select_dialect(platform.kfpytorch, decoded(custom), found)
 
 
+NO_PODS = "The job is a TrainJob: no pod of training-operator is available."
+NO_KIND = "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org."
+IS_UP = (
+    "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and "
+    "training-operator is not known to be down."
+)
+
+
 @pytest.mark.parametrize(
     ("apis", "down", "kind", "reason"),
     [
         (None, (), "PyTorchJob", ()),
         ({}, (), "PyTorchJob", ()),
         (OPERATOR, (), "PyTorchJob", ()),
-        (TRAINER, (), "TrainJob", ("The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org.",)),
+        (TRAINER, (), "TrainJob", (NO_KIND,)),
         # Without JobSet, no job of Trainer runs.
         ({**OPERATOR, "trainer.kubeflow.org": ("v1alpha1",)}, (), "PyTorchJob", ()),
         ({**BOTH, "trainer.kubeflow.org": ("v2",)}, (), "PyTorchJob", ()),
-        (
-            BOTH,
-            (),
-            "PyTorchJob",
-            (
-                "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and "
-                "training-operator is not known to be down.",
-            ),
-        ),
-        (
-            BOTH,
-            ("PyTorchJob",),
-            "TrainJob",
-            ("The job is a TrainJob: no pod of training-operator is available.",),
-        ),
+        (BOTH, (), "PyTorchJob", (IS_UP,)),
+        (BOTH, ("PyTorchJob",), "TrainJob", (NO_PODS,)),
         (BOTH, ("PyTorchJob", "TrainJob"), "PyTorchJob", None),
         (BOTH, ("TrainJob",), "PyTorchJob", None),
     ],
@@ -61,50 +57,29 @@ def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kin
     assert reason is None or found.reasons == reason
 
 
+TORCH, TRAIN = "pytorchjob", "trainjob"
+IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
+
+
 @pytest.mark.parametrize(
-    ("ours", "kind", "path"),
+    ("ours", "path"),
     [
-        ({"dialect": "trainjob"}, "TrainJob", "kfpytorch.dialect"),
-        ({"dialect": "pytorchjob"}, "PyTorchJob", "kfpytorch.dialect"),
-        (
-            {"dialect": "pytorchjob", "dialect_by_namespace": {PLACE: "trainjob", "other": "pytorchjob"}},
-            "TrainJob",
-            f"kfpytorch.dialect-by-namespace.{PLACE}",
-        ),
-        (
-            {
-                "dialect_by_namespace": {PLACE: "pytorchjob"},
-                "dialect_by_project": {"project/development": "trainjob", "project/production": "pytorchjob"},
-            },
-            "TrainJob",
-            "kfpytorch.dialect-by-project.project/development",
-        ),
-        (
-            {"dialect": "pytorchjob", "dialect_by_domain": {"development": "trainjob"}},
-            "TrainJob",
-            "kfpytorch.dialect-by-domain.development",
-        ),
-        (
-            {"dialect_by_domain": {"development": "pytorchjob"}, "dialect_by_namespace": {PLACE: "trainjob"}},
-            "TrainJob",
-            f"kfpytorch.dialect-by-namespace.{PLACE}",
-        ),
-        (
-            {"dialect_by_namespace": {PLACE: "pytorchjob"}, "dialect_by_project": {"project": "trainjob"}},
-            "TrainJob",
-            "kfpytorch.dialect-by-project.project",
-        ),
-        (
-            {"dialect_by_project": {"project": "trainjob", "project/development": "pytorchjob"}},
-            "PyTorchJob",
-            "kfpytorch.dialect-by-project.project/development",
-        ),
+        ({"dialect": TRAIN}, "dialect"),
+        ({"dialect": TORCH}, "dialect"),
+        ({"dialect": TORCH, "dialect_by_namespace": {PLACE: TRAIN, "other": TORCH}}, f"dialect-by-namespace.{PLACE}"),
+        ({"dialect_by_namespace": {PLACE: TORCH}, "dialect_by_project": IN_PROJECT}, "dialect-by-project.project/development"),
+        ({"dialect": TORCH, "dialect_by_domain": {"development": TRAIN}}, "dialect-by-domain.development"),
+        ({"dialect_by_domain": {"development": TORCH}, "dialect_by_namespace": {PLACE: TRAIN}}, f"dialect-by-namespace.{PLACE}"),
+        ({"dialect_by_namespace": {PLACE: TORCH}, "dialect_by_project": {"project": TRAIN}}, "dialect-by-project.project"),
+        ({"dialect_by_project": {"project": TRAIN, "project/development": TORCH}}, "dialect-by-project.project/development"),
     ],
-)
-def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, kind: str, path: str) -> None:
+)  # fmt: skip
+def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, path: str) -> None:
     found = select(BOTH, **ours)
+    key, _, name = path.replace("-", "_", 2).partition(".")
+    kind = {TORCH: "PyTorchJob", TRAIN: "TrainJob"}[ours[key][name] if name else ours[key]]
     assert found.dialect.name == kind
-    assert found.reasons == (f"The job is a {kind}: set by {path}.",)
+    assert found.reasons == (f"The job is a {kind}: set by kfpytorch.{path}.",)
     assert found.problems == ()
 
 
@@ -162,24 +137,17 @@ def test_plan_reports_problems_of_the_selection_and_of_the_task() -> None:
 
 
 def test_one_dialect_can_be_set_for_all_jobs() -> None:
-    platform = settings.read(
-        {
-            "kfpytorch": {
-                "dialect": "pytorchjob",
-                "dialect-by-domain": {"d": "trainjob"},
-                "dialect-by-namespace": {PLACE: "pytorchjob"},
-                "dialect-by-project": {"p/d": "auto"},
-            }
-        }
-    )
+    by_place = {"dialect-by-domain": {"d": TRAIN}, "dialect-by-namespace": {PLACE: TORCH}}
+    section = {"dialect": TORCH, **by_place, "dialect-by-project": {"p/d": "auto"}}
+    platform = settings.read({"kfpytorch": section})
     assert platform.kfpytorch.selects_dialect
     changed = with_dialect(platform, DIALECTS["TrainJob"]).kfpytorch
-    assert changed.dialect == "trainjob"
-    assert (changed.dialect_by_domain, changed.dialect_by_namespace, changed.dialect_by_project) == (
+    assert changed.dialect == TRAIN
+    assert [changed.dialect_by_domain, changed.dialect_by_namespace, changed.dialect_by_project] == [
         {},
         {},
         {},
-    )
+    ]
     assert changed.selects_dialect
     assert not with_dialect(platform, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 

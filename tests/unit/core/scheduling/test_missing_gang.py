@@ -12,11 +12,6 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 TWO = {"workerReplicas": {"replicas": 2}}
 ONE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
 COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
-YUNIKORN = {
-    "metadata": {
-        "annotations": {"yunikorn.apache.org/task-group-name": "", "yunikorn.apache.org/task-groups": ""}
-    }
-}
 
 
 def warnings(
@@ -32,25 +27,22 @@ def warnings(
     return [*plan(a_template(custom), a_run(), platform, [stored], found).warnings]
 
 
+GROUP = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}}
+TASK_GROUP = "yunikorn.apache.org/task-group"
+YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP}s": ""}}}
+
+
 @pytest.mark.parametrize(
     ("template", "field", "setting"),
     [
         (
             COSCHEDULING,
             "schedulerName",
-            "write kfpytorch.gang: {scheduler: coscheduling, pod-groups-by: backend} in the settings, or",
+            "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or",
         ),
-        (
-            YUNIKORN,
-            "annotations.yunikorn.apache.org/task-group-name",
-            "write kfpytorch.gang: {scheduler: yunikorn} in the settings",
-        ),
-        (
-            {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}},
-            "labels.scheduling.x-k8s.io/pod-group",
-            "scheduler: coscheduling",
-        ),
-        ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "scheduler: volcano"),
+        (YUNIKORN, f"annotations.{TASK_GROUP}-name", "{scheduler: yunikorn} in the settings"),
+        (GROUP, "labels.scheduling.x-k8s.io/pod-group", "{scheduler: coscheduling"),
+        ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "{scheduler: volcano"),
     ],
 )
 def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
@@ -58,25 +50,22 @@ def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
 ) -> None:
     (warning,) = warnings(template)
     assert field in warning.partition("=")[0]
-    assert setting in warning
+    assert f"write kfpytorch.gang: {setting}" in warning
 
 
 @pytest.mark.parametrize(
-    ("custom", "gang", "found"),
+    ("template", "custom", "gang", "found"),
     [
-        (TWO, {"scheduler": "coscheduling", "pod-groups-by": "backend"}, NOTHING),
-        (ONE, {}, NOTHING),
-        ({**TWO, "kfpytorch": {"gang": {"scheduler": "none"}}}, {}, NOTHING),
-        (TWO, {}, Capabilities(operator_scheduler="scheduler-plugins-scheduler")),
+        (COSCHEDULING, TWO, {"scheduler": "coscheduling", "pod-groups-by": "backend"}, NOTHING),
+        (COSCHEDULING, ONE, {}, NOTHING),
+        (COSCHEDULING, {**TWO, "kfpytorch": {"gang": {"scheduler": "none"}}}, {}, NOTHING),
+        (COSCHEDULING, TWO, {}, Capabilities(operator_scheduler="scheduler-plugins-scheduler")),
+        ({"spec": {"schedulerName": "bin-packing"}, "metadata": {"labels": {"team": "a"}}}, TWO, {}, NOTHING),
+        ({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}, TWO, {}, NOTHING),
     ],
-    ids=["gang", "one replica", "declined", "operator"],
+    ids=["gang", "one replica", "declined", "operator", "another scheduler", "a queue"],
 )
 def test_job_with_a_gang_or_without_need_of_one_has_no_warning(
-    custom: dict[str, Any], gang: dict[str, Any], found: Capabilities
+    template: dict[str, Any], custom: dict[str, Any], gang: dict[str, Any], found: Capabilities
 ) -> None:
-    assert warnings(COSCHEDULING, custom, {"kfpytorch": {"gang": gang}}, found) == []
-
-
-def test_pods_of_other_schedulers_have_no_warning() -> None:
-    assert warnings({"spec": {"schedulerName": "bin-packing"}, "metadata": {"labels": {"team": "a"}}}) == []
-    assert warnings({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}) == []
+    assert warnings(template, custom, {"kfpytorch": {"gang": gang}}, found) == []

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the effective requests of a pod. tests/cluster compares them with a real API server."""
 
 import json
@@ -36,71 +37,49 @@ def sidecar(cpu: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "asked"),
+    ("containers", "more", "asked"),
     [
-        ({"containers": []}, {}),
-        ({"containers": [container()]}, {}),
-        ({"containers": [container("1"), container("500m")]}, {"cpu": "1500m"}),
-        (
-            {"containers": [container(limits={"cpu": "3", "nvidia.com/gpu": 8})]},
-            {"cpu": "3", "nvidia.com/gpu": "8"},
-        ),
-        (
-            {"containers": [container("1", limits={"cpu": "3", "memory": "1Gi"})]},
-            {"cpu": "1", "memory": "1Gi"},
-        ),
-        ({"containers": [container("1")], "initContainers": [container("3")]}, {"cpu": "3"}),
-        ({"containers": [container("1")], "initContainers": [container("500m")]}, {"cpu": "1"}),
-        ({"containers": [container("2")], "initContainers": [sidecar("1")]}, {"cpu": "3"}),
+        ([], {}, {}),
+        ([container()], {}, {}),
+        ([container("1"), container("500m")], {}, {"cpu": "1500m"}),
+        ([container(limits={"cpu": "3", "nvidia.com/gpu": 8})], {}, {"cpu": "3", "nvidia.com/gpu": "8"}),
+        ([container("1", limits={"cpu": "3", "memory": "1Gi"})], {}, {"cpu": "1", "memory": "1Gi"}),
+        ([container("1")], {"initContainers": [container("3")]}, {"cpu": "3"}),
+        ([container("1")], {"initContainers": [container("500m")]}, {"cpu": "1"}),
+        ([container("2")], {"initContainers": [sidecar("1")]}, {"cpu": "3"}),
         # A sidecar is added to the init containers after it, not to those before it.
-        ({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}, {"cpu": "5"}),
-        ({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}, {"cpu": "3"}),
-        (
-            {"containers": [container("1")], "initContainers": [container(limits={"memory": "1Gi"})]},
-            {"cpu": "1", "memory": "1Gi"},
-        ),
-        (
-            {"containers": [container("1")], "overhead": {"cpu": "250m", "memory": "64Mi"}},
-            {"cpu": "1250m", "memory": "64Mi"},
-        ),
-        ({"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}, {"cpu": "4"}),
-        (
-            {"containers": [container("1")], "resources": {"limits": {"cpu": "4", "memory": "2Gi"}}},
-            {"cpu": "1", "memory": "2Gi"},
-        ),
-        (
-            {
-                "containers": [container("1")],
-                "resources": {"requests": {"cpu": "4"}},
-                "overhead": {"cpu": "1"},
-            },
-            {"cpu": "5"},
-        ),
+        ([container("1")], {"initContainers": [sidecar("2"), container("3")]}, {"cpu": "5"}),
+        ([container("1")], {"initContainers": [container("3"), sidecar("2")]}, {"cpu": "3"}),
+        ([container("1")], {"initContainers": [container(limits={"memory": "1Gi"})]}, {"cpu": "1", "memory": "1Gi"}),
+        ([container("1")], {"overhead": {"cpu": "250m", "memory": "64Mi"}}, {"cpu": "1250m", "memory": "64Mi"}),
+        ([container("1")], {"resources": {"requests": {"cpu": "4"}}}, {"cpu": "4"}),
+        ([container("1")], {"resources": {"limits": {"cpu": "4", "memory": "2Gi"}}}, {"cpu": "1", "memory": "2Gi"}),
+        ([container("1")], {"resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "1"}}, {"cpu": "5"}),
         # Kubernetes ignores devices in pod-level resources.
-        ({"containers": [container("1")], "resources": {"requests": {"nvidia.com/gpu": "4"}}}, {"cpu": "1"}),
-        (
-            {"containers": [container("1")], "resources": {"requests": {"hugepages-2Mi": "4Mi"}}},
-            {"cpu": "1", "hugepages-2Mi": "4Mi"},
-        ),
+        ([container("1")], {"resources": {"requests": {"nvidia.com/gpu": "4"}}}, {"cpu": "1"}),
+        ([container("1")], {"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}, {"cpu": "1", "hugepages-2Mi": "4Mi"}),
+    ],
+)  # fmt: skip
+def test_pod_requests_are_computed_like_kubernetes_does(containers: Any, more: Any, asked: Any) -> None:
+    assert format_amounts(compute_pod_requests({"containers": containers, **more})) == asked
+
+
+BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
+
+
+@pytest.mark.parametrize(
+    ("role", "roles", "asked"),
+    [
+        (ReplicaRole.WORKER, BOTH, {"cpu": "70m", "memory": "10Mi"}),
+        (ReplicaRole.MASTER, BOTH, {"cpu": "30m"}),
+        (ReplicaRole.WORKER, [ReplicaRole.WORKER], {"cpu": "30m"}),
     ],
 )
-def test_pod_requests_are_computed_like_kubernetes_does(spec: Any, asked: Any) -> None:
-    assert format_amounts(compute_pod_requests(spec)) == asked
-
-
-def test_worker_beside_a_master_includes_the_init_container_of_the_operator() -> None:
+def test_worker_beside_a_master_includes_the_init_container_of_the_operator(
+    role: ReplicaRole, roles: list[ReplicaRole], asked: Any
+) -> None:
     small = {"containers": [container("10m")], "initContainers": [sidecar("20m")]}
-    assert format_amounts(
-        compute_replica_requests(small, ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER])
-    ) == {
-        "cpu": "70m",
-        "memory": "10Mi",
-    }
-    for role, roles in (
-        (ReplicaRole.MASTER, [ReplicaRole.MASTER, ReplicaRole.WORKER]),
-        (ReplicaRole.WORKER, [ReplicaRole.WORKER]),
-    ):
-        assert format_amounts(compute_replica_requests(small, role, roles)) == {"cpu": "30m"}
+    assert format_amounts(compute_replica_requests(small, role, roles)) == asked
 
 
 def test_requests_of_many_pods_are_summed_exactly() -> None:
@@ -115,19 +94,13 @@ def test_requests_of_many_pods_are_summed_exactly() -> None:
 
 def test_missing_container_resources_are_taken_from_the_namespace_defaults() -> None:
     defaults = parse_amounts({"cpu": "100m", "memory": "1Gi"})
-    spec = {
-        "containers": [container("2"), container(limits={"memory": "3Gi"})],
-        "initContainers": [sidecar("1")],
-    }
+    containers = [container("2"), container(limits={"memory": "3Gi"})]
+    spec = {"containers": containers, "initContainers": [sidecar("1")]}
     assert format_amounts(compute_pod_requests(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
     # The defaults also apply to the init container that the operator adds.
     many = parse_amounts({"ephemeral-storage": "1Gi"})
-    alone = format_amounts(
-        compute_replica_requests(
-            {"containers": []}, ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER], many
-        )
-    )
-    assert alone == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
+    alone = compute_replica_requests({"containers": []}, ReplicaRole.WORKER, BOTH, many)
+    assert format_amounts(alone) == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 
 
 def test_gang_resources_include_the_namespace_defaults() -> None:

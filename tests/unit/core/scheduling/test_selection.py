@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the selection of a scheduler from settings, options and capabilities, and for its reasons."""
 
 from typing import Any
@@ -49,76 +50,34 @@ def describe_plan(made: Plan) -> tuple[str, str]:
 
 COSCHEDULING = "scheduler-plugins-scheduler scheduling.x-k8s.io/v1alpha1"
 VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
+NO_GANG = "No gang, and jobs of several replicas may block each other: no scheduler found"
+UNKNOWN_OPERATOR = {"operator_scheduler": None, "unknown": {"operator_scheduler": "forbidden; add {x}"}}
 
 
 @pytest.mark.parametrize(
-    ("found", "ganging", "expected", "why"),
+    ("found", "queue", "expected", "why"),
     [
-        (
-            has(*GROUPS, admission_scheduler="yunikorn", operator_scheduler="volcano"),
-            AUTO,
-            "yunikorn",
-            "Gangs are for yunikorn: an admission webhook gives every pod the scheduler yunikorn.",
-        ),
-        (
-            has(*GROUPS, operator_scheduler="Volcano"),
-            {**AUTO, "queue": "a"},
-            "policy",
-            "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=V",
-        ),
-        (
-            has(*GROUPS, operator_scheduler="theirs"),
-            AUTO,
-            "policy",
-            "Gangs are for coscheduling (operator): the training-operator runs with --gang-",
-        ),
-        (
-            has(*GROUPS, queues={"kai": ("a", "b")}),
-            {**AUTO, "queue": "a"},
-            "kai-scheduler policy",
-            "Gangs are for kai: the cluster has scheduling.run.ai, and the queue is a.",
-        ),
-        (has(*GROUPS), {**AUTO, "queue": "a"}, "kai-scheduler policy", "Gangs are for kai: the cluster has"),
+        (has(*GROUPS, admission_scheduler="yunikorn", operator_scheduler="volcano"), "", "yunikorn", "Gangs are for yunikorn: an admission webhook gives every pod the scheduler yunikorn."),
+        (has(*GROUPS, operator_scheduler="Volcano"), "a", "policy", "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=V"),
+        (has(*GROUPS, operator_scheduler="theirs"), "", "policy", "Gangs are for coscheduling (operator): the training-operator runs with --gang-"),
+        (has(*GROUPS, queues={"kai": ("a", "b")}), "a", "kai-scheduler policy", "Gangs are for kai: the cluster has scheduling.run.ai, and the queue is a."),
+        (has(*GROUPS), "a", "kai-scheduler policy", "Gangs are for kai: the cluster has"),
         # KAI is not selected without one of its queues.
-        (
-            has(*GROUPS),
-            AUTO,
-            VOLCANO,
-            "Gangs are for volcano (backend): the cluster has scheduling.volcano.sh",
-        ),
-        (
-            has(*GROUPS, queues={"kai": ("b",)}),
-            {**AUTO, "queue": "a"},
-            VOLCANO,
-            "Gangs are for volcano (back",
-        ),
-        (
-            has("scheduling.x-k8s.io"),
-            AUTO,
-            COSCHEDULING,
-            "Gangs are for coscheduling (backend): the cluster has",
-        ),
-        (has(), AUTO, "", "No gang, and jobs of several replicas may block each other: no scheduler found."),
-        (
-            NOTHING,
-            AUTO,
-            "",
-            "No gang, and jobs of several replicas may block each other: no scheduler found; the c",
-        ),
+        (has(*GROUPS), "", VOLCANO, "Gangs are for volcano (backend): the cluster has scheduling.volcano.sh"),
+        (has(*GROUPS, queues={"kai": ("b",)}), "a", VOLCANO, "Gangs are for volcano (back"),
+        (has("scheduling.x-k8s.io"), "", COSCHEDULING, "Gangs are for coscheduling (backend): the cluster has"),
+        (has(), "", "", f"{NO_GANG}."),
+        (NOTHING, "", "", f"{NO_GANG}; the c"),
         # If the operator's scheduler is unknown, the reasons do not claim that it does not create pod groups.
-        (
-            has(*GROUPS, operator_scheduler=None, unknown={"operator_scheduler": "forbidden; add {x}"}),
-            AUTO,
-            "",
-            "No gang, and jobs of several replicas may block each other: no scheduler found; "
-            "operator-scheduler is not known: forbidden; add {x}.",
-        ),
+        (has(*GROUPS, **UNKNOWN_OPERATOR), "", "", f"{NO_GANG}; operator-scheduler is not known: forbidden; add {{x}}."),
+        # The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds.
+        (has(operator_scheduler="volcano"), "", "", NO_GANG),
     ],
-)
+)  # fmt: skip
 def test_most_certain_scheduler_of_the_capabilities_is_selected(
-    found: Capabilities, ganging: Any, expected: str, why: str
+    found: Capabilities, queue: str, expected: str, why: str
 ) -> None:
-    made = planned(ganging, found)
+    made = planned({**AUTO, **({"queue": queue} if queue else {})}, found)
     assert describe_plan(made) == (expected, "")
     assert made.reasons[0].startswith(why)
 
@@ -140,16 +99,19 @@ def test_other_available_schedulers_are_reported() -> None:
     assert "creates a group for every job, which these gangs do not use" in made.reasons[-1]
 
 
-def test_scheduler_whose_api_is_not_served_is_not_selected() -> None:
-    """The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds."""
-    made = planned(AUTO, has(operator_scheduler="volcano"))
-    assert describe_plan(made) == ("", "")
-    assert made.reasons[0].startswith(
-        "No gang, and jobs of several replicas may block each other: no scheduler"
-    )
-
-
+KUEUE_API = "kueue.x-k8s.io"
 KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
+
+
+def coscheduling(by: str, **more: str) -> dict[str, str]:
+    return {"scheduler": "coscheduling", "pod-groups-by": by, **more}
+
+
+def volcano(by: str, **more: str) -> dict[str, str]:
+    return {"scheduler": "volcano", "pod-groups-by": by, **more}
+
+
+PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
 
 
 @pytest.mark.parametrize(
@@ -164,18 +126,8 @@ KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
         (has(*GROUPS, **{**KUEUE, "queues": {"kueue": ("team-a",)}}), AUTO, {}, (VOLCANO, "")),
         (has(*GROUPS, admission_scheduler="yunikorn", **KUEUE), AUTO, {}, ("yunikorn", "")),
         (has("kueue.x-k8s.io", **{**KUEUE, "suspends_jobs": False}), AUTO, {}, ("", "")),
-        (
-            NOTHING,
-            {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"},
-            {},
-            (COSCHEDULING, "a"),
-        ),
-        (
-            NOTHING,
-            {"scheduler": "coscheduling", "pod-groups-by": "operator", "local-queue": "a"},
-            {"queue": "b", "minMember": 3, "priorityClassName": "high"},
-            ("policy", "b"),
-        ),
+        (NOTHING, coscheduling("backend", **{"local-queue": "a"}), {}, (COSCHEDULING, "a")),
+        (NOTHING, coscheduling("operator", **{"local-queue": "a"}), PRIORITY, ("policy", "b")),
     ],
 )
 def test_job_may_wait_for_queue_admission_before_gang_scheduling(
@@ -189,55 +141,27 @@ def test_job_may_wait_for_queue_admission_before_gang_scheduling(
     assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
 
 
+FLAG = "scheduler-plugins-scheduler"
+KAI_QUEUES = {"kai": ("q",), "kueue": ("team-a", "b")}
+
+
 @pytest.mark.parametrize(
     ("ganging", "found", "place"),
     [
-        (
-            {"scheduler": "coscheduling", "pod-groups-by": "backend"},
-            has(*GROUPS, operator_scheduler="volcano"),
-            'pod-groups-by="backend"',
-        ),
-        ({"scheduler": "volcano", "pod-groups-by": "operator"}, has(*GROUPS), 'pod-groups-by="operator"'),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "operator"},
-            has(*GROUPS, operator_scheduler="scheduler-plugins-scheduler"),
-            'pod-groups-by="operator"',
-        ),
-        (
-            {"scheduler": "coscheduling", "pod-groups-by": "operator"},
-            has(*GROUPS, operator_scheduler="volcano"),
-            'pod-groups-by="operator"',
-        ),
-        (
-            {"scheduler": "coscheduling", "pod-groups-by": "operator"},
-            has(operator_scheduler="scheduler-plugins-scheduler"),
-            'pod-groups-by="operator"',
-        ),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "backend"},
-            has("scheduling.x-k8s.io"),
-            'pod-groups-by="backend"',
-        ),
+        (coscheduling("backend"), has(*GROUPS, operator_scheduler="volcano"), 'pod-groups-by="backend"'),
+        (volcano("operator"), has(*GROUPS), 'pod-groups-by="operator"'),
+        (volcano("operator"), has(*GROUPS, operator_scheduler=FLAG), 'pod-groups-by="operator"'),
+        (coscheduling("operator"), has(*GROUPS, operator_scheduler="volcano"), 'pod-groups-by="operator"'),
+        (coscheduling("operator"), has(operator_scheduler=FLAG), 'pod-groups-by="operator"'),
+        (volcano("backend"), has("scheduling.x-k8s.io"), 'pod-groups-by="backend"'),
         ({"scheduler": "kai"}, has(), 'scheduler="kai"'),
-        (
-            {"scheduler": "kueue", "queue": "a"},
-            has("kueue.x-k8s.io", suspends_jobs=False),
-            'scheduler="kueue"',
-        ),
+        ({"scheduler": "kueue", "queue": "a"}, has(KUEUE_API, suspends_jobs=False), 'scheduler="kueue"'),
         ({"scheduler": "kai", "local-queue": "a"}, has("scheduling.run.ai"), 'local-queue="a"'),
-        (
-            {"scheduler": "kueue", "queue": "team-b"},
-            has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}),
-            'queue="team-b"',
-        ),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"},
-            has("scheduling.volcano.sh", queues={"volcano": ()}),
-            'queue="a"',
-        ),
+        ({"scheduler": "kueue", "queue": "b"}, has(KUEUE_API, queues={"kueue": ("a",)}), 'queue="b"'),
+        (volcano("backend", queue="a"), has("scheduling.volcano.sh", queues={"volcano": ()}), 'queue="a"'),
         (
             {"scheduler": "kai", "queue": "q", "local-queue": "x"},
-            has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("q",), "kueue": ("team-a", "b")}),
+            has("scheduling.run.ai", KUEUE_API, queues=KAI_QUEUES),
             'local-queue="x"',
         ),
     ],
@@ -251,48 +175,46 @@ def test_settings_that_contradict_the_capabilities_are_rejected(
     planned(ganging)
 
 
-def test_unknown_queue_of_the_author_is_rejected() -> None:
-    found = has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("b",), "kueue": ("team-a",)})
-    unknown = 'custom.kfpytorch.gang.queue="teama": is not a queue of {0} for this namespace; write {1}'
-    assert refused({"scheduler": "kai"}, found, gang={"queue": "teama"}) == [unknown.format("kai", "b")]
-    both = {"scheduler": "kai", "local-queue": "team-a"}
-    assert refused(both, found, gang={"queue": "teama"}) == [unknown.format("kueue", "team-a")]
-
-
-ONLY_KUEUE = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=True)
+ONLY_KUEUE = has(KUEUE_API, queues={"kueue": ("team-a",)}, suspends_jobs=True)
+BESIDE_KAI = has("scheduling.run.ai", KUEUE_API, queues={"kai": ("b",), "kueue": ("team-a",)})
+WITHOUT_JOBS = has(KUEUE_API, queues={"kueue": ("team-a",)}, suspends_jobs=False)
 NO_QUEUE = ": is not a queue of kueue for this namespace; write team-a"
+ASKED = "custom.kfpytorch.gang.queue"
+BY_KUEUE = {"queue": "team-a", "scheduler": "kueue"}
 
 
 @pytest.mark.parametrize(
-    ("ganging", "gang", "expected"),
+    ("ganging", "found", "gang", "expected"),
     [
-        ({**AUTO, "queue": "team-a"}, {}, []),
-        (AUTO, {"queue": "team-a", "scheduler": "kueue"}, []),
-        (AUTO, {"queue": "b"}, ['custom.kfpytorch.gang.queue="b"' + NO_QUEUE]),
-        (AUTO, {"queue": "b", "scheduler": "kueue"}, ['custom.kfpytorch.gang.queue="b"' + NO_QUEUE]),
-        ({**AUTO, "queue": "c"}, {}, ['kfpytorch.gang.queue="c"' + NO_QUEUE]),
+        (AUTO, ONLY_KUEUE, {"queue": "b"}, f'{ASKED}="b"{NO_QUEUE}'),
+        (AUTO, ONLY_KUEUE, {"queue": "b", "scheduler": "kueue"}, f'{ASKED}="b"{NO_QUEUE}'),
+        ({**AUTO, "queue": "c"}, ONLY_KUEUE, {}, f'kfpytorch.gang.queue="c"{NO_QUEUE}'),
+        (AUTO, ONLY_KUEUE, {"scheduler": "kueue"}, f'{ASKED}="": is required by kueue; write team-a'),
+        ({"scheduler": "kai", "local-queue": "team-a"}, BESIDE_KAI, {"queue": "a"}, f'{ASKED}="a"{NO_QUEUE}'),
+        (
+            {"scheduler": "kai"},
+            BESIDE_KAI,
+            {"queue": "a"},
+            f'{ASKED}="a": is not a queue of kai for this namespace; write b',
+        ),
         (
             AUTO,
-            {"scheduler": "kueue"},
-            ['custom.kfpytorch.gang.queue="": is required by kueue; write team-a'],
+            WITHOUT_JOBS,
+            BY_KUEUE,
+            "cannot be used on this cluster: Not after queue team-a: Kueue does not manage PyTorchJobs",
         ),
     ],
 )
-def test_queue_is_one_of_kueue_if_only_kueue_is_available(
-    ganging: Any, gang: Any, expected: list[str]
+def test_queue_that_the_task_cannot_use_is_rejected(
+    ganging: Any, found: Capabilities, gang: Any, expected: str
 ) -> None:
-    if expected:
-        assert refused(ganging, ONLY_KUEUE, gang=gang) == expected
-    else:
-        assert describe_plan(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
+    (problem,) = refused(ganging, found, gang=gang)
+    assert problem == expected or (found is WITHOUT_JOBS and expected in problem)
 
 
-def test_reason_why_a_task_cannot_use_kueue_is_reported() -> None:
-    alone = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=False)
-    (problem,) = refused(AUTO, alone, gang={"queue": "team-a", "scheduler": "kueue"})
-    assert (
-        "cannot be used on this cluster: Not after queue team-a: Kueue does not manage PyTorchJobs" in problem
-    )
+@pytest.mark.parametrize(("ganging", "gang"), [({**AUTO, "queue": "team-a"}, {}), (AUTO, BY_KUEUE)])
+def test_queue_is_one_of_kueue_if_only_kueue_is_available(ganging: Any, gang: Any) -> None:
+    assert describe_plan(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
 
 
 def test_queue_that_cannot_be_looked_up_is_accepted() -> None:
@@ -356,26 +278,15 @@ def test_task_may_name_an_allowed_or_available_scheduler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "ends"),
+    ("facts", "ends"),
     [
-        (NOTHING, "that are not in its schema; "),
-        (
-            Capabilities(
-                kubernetes="1.36.1",
-                apis={"scheduling.k8s.io": ("v1", "v1alpha2")},
-                keeps_scheduling_group=True,
-            ),
-            "; this cluster is Kubernetes 1.36.1, serves scheduling.k8s.io/v1alpha2, "
-            "and keeps the field of a pod; ",
-        ),
-        (
-            Capabilities(kubernetes="1.34.0", keeps_scheduling_group=False),
-            "; this cluster is Kubernetes 1.34.0, serves none of its kinds, and drops the field of a pod; ",
-        ),
+        ({}, "that are not in its schema; "),
+        ({"kubernetes": "1.36.1", "apis": {"scheduling.k8s.io": ("v1", "v1alpha2")}, "keeps_scheduling_group": True}, "; this cluster is Kubernetes 1.36.1, serves scheduling.k8s.io/v1alpha2, and keeps the field of a pod; "),
+        ({"kubernetes": "1.34.0", "keeps_scheduling_group": False}, "; this cluster is Kubernetes 1.34.0, serves none of its kinds, and drops the field of a pod; "),
     ],
-)
-def test_in_tree_gang_scheduling_is_rejected_with_the_version(found: Capabilities, ends: str) -> None:
-    (problem,) = refused(AUTO, found, gang={"scheduler": "in-tree"})
+)  # fmt: skip
+def test_in_tree_gang_scheduling_is_rejected_with_the_version(facts: Any, ends: str) -> None:
+    (problem,) = refused(AUTO, Capabilities(**facts), gang={"scheduler": "in-tree"})
     assert f"{ends}leave it out, or write auto or none" in problem
 
 
