@@ -3,19 +3,8 @@
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core.job import Attempt, OwnerReference
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.manifest.pod_overrides import with_overrides
-
-
-def read_request(
-    template: TaskTemplate,
-    metadata: TaskExecutionMetadata,
-    output_prefix: str,
-    *,
-    owner: OwnerReference | None = None,
-) -> tuple[TaskTemplate, Attempt]:
-    """Return the task template with its overrides applied, and the attempt."""
-    return apply_overrides(template, metadata), read_attempt(metadata, output_prefix, owner=owner)
 
 
 def apply_overrides(template: TaskTemplate, metadata: TaskExecutionMetadata) -> TaskTemplate:
@@ -23,9 +12,7 @@ def apply_overrides(template: TaskTemplate, metadata: TaskExecutionMetadata) -> 
     return with_overrides(template, metadata.overrides)
 
 
-def read_attempt(
-    metadata: TaskExecutionMetadata, output_prefix: str, *, owner: OwnerReference | None = None
-) -> Attempt:
+def read_attempt(metadata: TaskExecutionMetadata, output_prefix: str) -> Attempt:
     """Return the attempt; its maps are sorted by key, so that equal messages give equal manifests."""
     # Each access to a message field creates a Python object.
     attempt = metadata.task_execution_id
@@ -48,6 +35,5 @@ def read_attempt(
         service_account=metadata.k8s_service_account,
         environment=dict(sorted(metadata.environment_variables.items())),
         execution_identity=metadata.identity.execution_identity,
-        owner=owner,
         preemptible=metadata.interruptible,
     )

@@ -54,7 +54,8 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
         problems += build_error("output_prefix", prefix, "is not text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
-    return task_request.read_request(template, metadata, prefix if isinstance(prefix, str) else "")
+    run = task_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
+    return task_request.apply_overrides(template, metadata), run
 
 
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

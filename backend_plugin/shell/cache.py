@@ -64,9 +64,9 @@ class Cache:
         """Return the entry of a job; None if it was never observed."""
         return self._entries.get(key)
 
-    def list_attempts(self, run: "Attempt") -> Sequence[CachedJob]:
-        """Return the entries of all attempts of the Flyte node to which `run` belongs."""
-        return self._by_node.list_attempts(run)
+    def get_attempts(self, run: "Attempt") -> "Mapping[CachedJob, Attempt]":
+        """Return the attempt of each entry of the Flyte node to which `run` belongs."""
+        return self._by_node.get_attempts(run)
 
     def is_complete(self, kind: type[Record]) -> bool:
         """True if all objects of this kind have been listed."""
@@ -97,13 +97,22 @@ class Cache:
     def _mark_missing(self, listed: Container[Key]) -> None:
         """Mark jobs that a list does not contain, so that each is confirmed with the API server."""
         for entry in self:
-            if entry.job is not None and entry.gone is None and entry.key not in listed:
-                entry.unconfirmed = True
+            if entry.exists and entry.key not in listed:
+                entry.unconfirmed, entry.undisturbed = True, ()
                 self._notify_listeners(entry)
 
     def _replace_objects(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         """Replace all objects that belong to jobs; listeners are called only for jobs that changed."""
         field = _FIELDS[kind]
+        before = self._clear_objects(kind, field)
+        added = [self._add_record(namespace, record) for namespace, record in records]
+        for each in dict.fromkeys([*before, *added]):
+            if each is not None and getattr(each, field) != before.get(each, ()):
+                self._notify_listeners(each)
+                self._remove_if_empty(each)
+
+    def _clear_objects(self, kind: type[Record], field: str) -> Mapping[CachedJob, Sequence[Record]]:
+        """Remove all objects of one kind, and return those of each job."""
         if kind is Pod:
             self._places.clear()
         if kind is PodGroup:
@@ -112,14 +121,7 @@ class Cache:
         for each in before:
             setattr(each, field, ())
             each.undisturbed = ()
-        touched = dict.fromkeys(before)
-        for namespace, record in records:
-            if (entry := self._add_record(namespace, record)) is not None:
-                touched[entry] = None
-        for each in touched:
-            if getattr(each, field) != before.get(each, ()):
-                self._notify_listeners(each)
-                self._remove_if_empty(each)
+        return before
 
     def _recheck_companions(self) -> None:
         """Clear `accompanied` for jobs without a listed pod group, so that companions are checked again."""
@@ -145,13 +147,17 @@ class Cache:
             return entry
         cached = self._find_entry(namespace, record.name)
         if isinstance(record, PodGroup):
-            self._queues.put_group(namespace, record)
-            # An unrelated Workload of the same queue does not have the name of one of our jobs.
-            if cached is None or (record.foreign and record.kind != "PodGroup"):
-                return None
-            cached.pod_groups = (*(each for each in cached.pod_groups if _is_other(each, record)), record)
-        elif isinstance(record, Event) and cached is not None:
+            return self._put_group(namespace, cached, record)
+        if isinstance(record, Event) and cached is not None:
             cached.events, cached.undisturbed = (*_select_events(cached.events), record), ()
+        return cached
+
+    def _put_group(self, namespace: str, cached: CachedJob | None, group: PodGroup) -> CachedJob | None:
+        self._queues.put_group(namespace, group)
+        # An unrelated Workload of the same queue does not have the name of one of our jobs.
+        if cached is None or (group.foreign and group.kind != "PodGroup"):
+            return None
+        cached.pod_groups = (*(each for each in cached.pod_groups if _is_other(each, group)), group)
         return cached
 
     def _put_pod(self, entry: CachedJob, pod: Pod) -> None:
@@ -173,26 +179,29 @@ class Cache:
             entry = self._entries.get((name.namespace, name.name))
             if entry is not None and _is_same(entry.job, name):
                 self.mark_deleted(entry)
-        elif kind is Pod:
-            entry = self._find_entry(name.namespace, name.name)
+            return
+        entry = self._find_entry(name.namespace, name.name)
+        if kind is Pod:
             self._places.pop((name.namespace, name.name), None)
-            if entry is not None:
-                # A new pod of the same name has another uid and stays.
-                entry.pods = tuple(
-                    pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
-                )
-                self._notify_listeners(entry)
-                self._remove_if_empty(entry)
-        elif kind is PodGroup:
+        if kind is PodGroup:
             self._queues.drop_group(name.uid)
-            entry = self._find_entry(name.namespace, name.name)
-            if entry is not None:
-                # A Workload and a PodGroup can have the same name, which is the job's.
-                gone = [each for each in entry.pod_groups if name.uid in (None, "", each.uid) or not each.uid]
-                entry.pod_groups = tuple(each for each in entry.pod_groups if each not in gone)
-                entry.accompanied = False  # It may have belonged to an earlier job of the name.
-                self._notify_listeners(entry)
-                self._remove_if_empty(entry)
+        if entry is not None and kind is not Event:
+            self._drop_object(entry, kind, name)
+            self._notify_listeners(entry)
+            self._remove_if_empty(entry)
+
+    def _drop_object(self, entry: CachedJob, kind: type[Record], name: ObjectName) -> None:
+        if kind is Pod:
+            # A new pod of the same name has another uid and stays.
+            entry.pods = tuple(
+                pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
+            )
+        else:
+            # A Workload and a PodGroup can have the same name, which is the job's.
+            entry.pod_groups = tuple(
+                each for each in entry.pod_groups if each.uid and name.uid not in (None, "", each.uid)
+            )
+            entry.accompanied = False  # It may have belonged to an earlier job of the name.
 
     def _get_or_create(self, namespace: str, name: str) -> CachedJob:
         entry = self._entries.get((namespace, name))
@@ -205,8 +214,7 @@ class Cache:
 
         Either its job was removed before its pods, or its job will arrive and create a new entry.
         """
-        is_empty = not (entry.pods or entry.events or entry.pod_groups)
-        if entry.job is None and entry.gone is None and is_empty:
+        if not (entry.is_observed or entry.has_objects):
             self.forget(entry)
 
     def _remove_entry(self, entry: CachedJob) -> None:
@@ -220,12 +228,7 @@ class Cache:
         if entry.job == job and entry.gone is None and not entry.unconfirmed:
             return
         self._record_lag(entry.job, job)
-        if entry.job is not None and entry.job.uid != job.uid:
-            # A new job of the same name: only pods that name its uid as owner belong to it.
-            pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
-            self._remove_entry(entry)
-            entry = self._get_or_create(*entry.key)
-            entry.pods = pods
+        entry = self._replace_outdated(entry, job)
         if entry.job is None or entry.job.annotations != job.annotations:
             self._by_node.remove(entry)
             entry.origin = task_annotation.read(job.annotations, entry.namespace)
@@ -234,6 +237,16 @@ class Cache:
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
         self._notify_listeners(entry)
+
+    def _replace_outdated(self, entry: CachedJob, job: Job) -> CachedJob:
+        """Return the entry, or a new one if it belongs to an earlier job of the name."""
+        if entry.job is None or entry.job.uid == job.uid:
+            return entry
+        self._remove_entry(entry)
+        new = self._get_or_create(*entry.key)
+        # Only pods that name the uid of the new job as owner belong to it.
+        new.pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
+        return new
 
     def _find_entry(self, namespace: str, name: str) -> CachedJob | None:
         """Return the entry of the job to which an object of that name belongs."""
@@ -246,7 +259,7 @@ class Cache:
     def get_last_record(self, key: Key) -> Job | None:
         """Return the job as it was last received."""
         entry = self._entries.get(key)
-        return entry.job if entry is not None else None
+        return None if entry is None else entry.job
 
     def merge_fetched_job(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
         """Merge a fetched or created job, unless the watch has changed the job since `last` was read.

@@ -1,9 +1,11 @@
 """An entry of the cache: the observed state of one job, and what this server has done for it."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
+from backend_plugin.shell import log_fields
 from backend_plugin.shell.cluster import ObjectName, build_job_name
 from backend_plugin.shell.queue_positions import QueuePositions
 
@@ -51,7 +53,7 @@ class CachedJob:
         self.steady: tuple[Job, datetime] | None = None
         """The job that runs without required work, and the time until which that holds."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods of the last check that all replicas run; empty after a change of the job or its events."""
+        """The pods of the last check that all replicas run; empty after any other change of this entry."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.turned: JobEventReason | None = None
@@ -63,6 +65,34 @@ class CachedJob:
         self.version = self.unmeasured = 0
         """Incremented with every change; the number of durations to measure for a job that this server
         created: waiting time and start time."""
+
+    @property
+    def exists(self) -> bool:
+        """True if the job was observed, and was not found to be gone."""
+        return self.job is not None and self.gone is None
+
+    @property
+    def is_observed(self) -> bool:
+        """True if the job was observed, or found to be gone."""
+        return self.job is not None or self.gone is not None
+
+    @property
+    def has_objects(self) -> bool:
+        """True if any object belongs to the job, whether or not the job was observed."""
+        return bool(self.pods or self.events or self.pod_groups)
+
+    @property
+    def is_untouched(self) -> bool:
+        """True if the operator and the scheduler have not reacted to the job."""
+        job = self.job
+        return job is not None and not (job.conditions or job.deleting or self.has_objects)
+
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of log lines about the job."""
+        if self.origin is not None:
+            return log_fields.build_attempt_fields(self.origin.run, self.name)
+        return log_fields.build_job_fields(self.namespace, self.name)
 
     @property
     def object_name(self) -> ObjectName:

@@ -49,6 +49,11 @@ def build_job_name(job: Job) -> ObjectName:
     return ObjectName(namespace=job.namespace, name=job.name, uid=job.uid or None, dialect=job.dialect)
 
 
+def build_pod_name(namespace: str, pod: Pod) -> ObjectName:
+    """Return the name of a pod with its uid, so that no later pod of the same name matches."""
+    return ObjectName(namespace=namespace, name=pod.name, uid=pod.uid or None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRequest:
     """The selection of log lines of one container."""

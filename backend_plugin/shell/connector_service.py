@@ -246,21 +246,21 @@ class ConnectorService:
         if ref.refusal is not None:
             return self._answers.build_rejection(ref.refusal)
         entry = self._find_entry(ref)
-        if entry is None or (entry.job is None and entry.gone is None):
+        if entry is None or not entry.is_observed:
             self._around.keeper.fetch_missing_job(ref)
             return self._answers.build_not_synced()
         if _is_other_attempt(entry, ref):
             return self._answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
         self._around.asked(entry.job)
+        return self._judge_entry(entry)
+
+    def _judge_entry(self, entry: CachedJob) -> bytes:
         try:
             answer = self._answers.get_response(entry)
         except Exception:
             # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
             # task after six errors.
-            log.exception(
-                "internal error: cannot compute the phase of a job",
-                extra=log_fields.build_cached_job_fields(entry),
-            )
+            log.exception("internal error: cannot compute the phase of a job", extra=entry.log_fields)
             return self._answers.get_last_response(entry)
         self._around.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:

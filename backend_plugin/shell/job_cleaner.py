@@ -9,10 +9,9 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, Misconfigured, ObjectName
+from backend_plugin.shell.cluster import Cluster, Misconfigured, build_pod_name
 from backend_plugin.shell.job_deleter import JobDeleter
 from backend_plugin.shell.verdicts import VerdictStore
 
@@ -34,7 +33,7 @@ class JobCleaner:
         async def clean_up() -> None:
             nonlocal patch
             if patch is not None:
-                log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
+                log.debug("storing the failure on the job", extra=entry.log_fields)
                 await self._verdicts.store(entry.object_name, patch)
                 patch = None  # A second call would count the failure again.
             await self._end_job(entry, duties)
@@ -45,51 +44,39 @@ class JobCleaner:
         """Perform the part of a cleanup that follows the verdict."""
         name = entry.object_name
         if duties.delete:
-            log.info(
-                "deleting the job, which failed before it started or is over its time to live",
-                extra=log_fields.build_cached_job_fields(entry),
-            )
+            reason = "which failed before it started or is over its time to live"
+            log.info("deleting the job, %s", reason, extra=entry.log_fields)
             await self._deleter.delete_own(name, entry.output_prefix)
         for group in duties.groups:
             await self._deactivate_group(entry, group)
         if duties.ends or not await self._stop_pods(entry, duties.stops):
-            log.info("ending the job", extra=log_fields.build_cached_job_fields(entry))
+            log.info("ending the job", extra=entry.log_fields)
             await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
         for pod in duties.pods:
-            log.info(
-                "deleting pod %s, which is left over from the job",
-                pod.name,
-                extra=log_fields.build_cached_job_fields(entry),
-            )
-            await self._cluster.delete_pod(_name_pod(entry, pod))
+            log.info("deleting pod %s, which is left over from the job", pod.name, extra=entry.log_fields)
+            await self._cluster.delete_pod(build_pod_name(entry.namespace, pod))
 
     async def _deactivate_group(self, entry: CachedJob, group: PodGroup) -> None:
         """Change a pod group so that its queue does not resume the job."""
         patch = registry.get_deactivation(group)
         if patch is None:
             return
-        log.info("deactivating its %s", group.kind, extra=log_fields.build_cached_job_fields(entry))
+        log.info("deactivating its %s", group.kind, extra=entry.log_fields)
         await self._cluster.patch_object(_build_reference(entry, group), patch)
 
     async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
         """End pods without a deletion. Return False if the cluster does not permit that."""
-        fields = log_fields.build_cached_job_fields(entry)
         for pod in pods:
             if pod.uid in entry.stopped:
                 continue
-            log.info("stopping pod %s of the cancelled job", pod.name, extra=fields)
+            log.info("stopping pod %s of the cancelled job", pod.name, extra=entry.log_fields)
             try:
-                await self._cluster.stop_pod(_name_pod(entry, pod))
+                await self._cluster.stop_pod(build_pod_name(entry.namespace, pod))
             except (Misconfigured, RequestRejected) as error:
-                log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=fields)
+                log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=entry.log_fields)
                 return False
             entry.stopped |= {pod.uid}
         return True
-
-
-def _name_pod(entry: CachedJob, pod: Pod) -> ObjectName:
-    """Return the name of a pod with its uid, so that no later pod of the same name matches."""
-    return ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
 
 
 def _build_reference(entry: CachedJob, group: PodGroup) -> Manifest:

@@ -22,7 +22,6 @@ from backend_plugin.shell.cluster import (
     Cluster,
     ClusterUnavailable,
     ObjectName,
-    build_job_name,
 )
 from backend_plugin.shell.credentials import KeyRing
 
@@ -56,13 +55,9 @@ class JobCreator:
         manifest = signing.sign_job(planned.job, self._ring.keys)
         name = _name_job(manifest)
         last = self._cache.get_last_record((name.namespace, name.name))
-        # The settings, or the operators in the cluster, may have changed since an earlier call.
-        others = await self._list_other_names(run, planned.dialect)
-        for other in dict.fromkeys([*self._find_cached_name(run, planned.dialect), *others]):
-            existing = await self._cluster.get(other)
-            if existing is not None and names.has_output_prefix(existing, run.output_prefix):
-                last = self._cache.get_last_record((other.namespace, other.name))
-                return self._adopt_job(existing, run, other.name), False, last
+        if (found := await self._find_in_other_dialects(run, planned.dialect)) is not None:
+            existing, last = found
+            return self._adopt_job(existing, run, get_text(existing, "metadata", "name")), False, last
         created = await self._create_prerequisites(planned)
         dialect = table.get_dialect(planned.dialect)
         try:
@@ -80,16 +75,23 @@ class JobCreator:
         log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
         return created_job, True, last
 
-    def _find_cached_name(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
-        """Return the name of the attempt's job in another dialect, if the cache has it."""
-        return [
-            build_job_name(entry.job)
-            for entry in self._cache.list_attempts(run)
-            if entry.job is not None
-            and entry.gone is None
-            and entry.output_prefix == run.output_prefix
-            and entry.job.dialect != dialect
+    async def _find_in_other_dialects(self, run: Attempt, dialect: str) -> tuple[Manifest, Job | None] | None:
+        """Return the attempt's job of another dialect and its record in the cache; None if there is none.
+
+        The settings, or the operators in the cluster, may have changed since an earlier call.
+        """
+        cached = [
+            entry.object_name
+            for entry, known in self._cache.get_attempts(run).items()
+            if entry.exists and known.output_prefix == run.output_prefix
         ]
+        for name in dict.fromkeys([*cached, *await self._list_other_names(run, dialect)]):
+            if name.dialect == dialect:
+                continue
+            existing = await self._cluster.get(name)
+            if existing is not None and names.has_output_prefix(existing, run.output_prefix):
+                return existing, self._cache.get_last_record((name.namespace, name.name))
+        return None
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         """Return the names of the attempt's job in the other dialects that the cluster serves."""

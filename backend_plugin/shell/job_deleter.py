@@ -9,10 +9,11 @@ from typing import Final
 from backend_plugin.core import attempts, names
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName, build_job_name
+from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +53,11 @@ class JobDeleter:
         Raises:
             AttemptSuperseded: If a later attempt of the node exists.
         """
-        known = [
-            (entry, entry.origin.run) for entry in self._cache.list_attempts(run) if entry.origin is not None
-        ]
-        for entry, other in known:
-            if entry.job is not None and entry.gone is None and attempts.is_earlier(other, run):
-                self._schedule_delete(build_job_name(entry.job), other.output_prefix)
-        for _, other in known:
+        known = self._cache.get_attempts(run)
+        for entry, other in known.items():
+            if entry.exists and attempts.is_earlier(other, run):
+                self._schedule_delete(entry.object_name, other.output_prefix)
+        for other in known.values():
             if attempts.is_earlier(run, other):
                 raise attempts.build_superseded_error(run, by=other)
 
@@ -101,9 +100,8 @@ class JobDeleter:
         manifest = await self._cluster.get(name)
         if manifest is None:
             return
-        finalizers = get_mapping(manifest, "metadata").get("finalizers")
-        keeps = ", ".join(map(str, finalizers)) if isinstance(finalizers, Sequence) else ""
-        log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps or "none")
+        keeps = _format_finalizers(manifest)
+        log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps)
         while self._cache.get((name.namespace, name.name)) is not None and not self._is_gone(name):
             await asyncio.sleep(self._seconds)
 
@@ -113,3 +111,8 @@ class JobDeleter:
         if entry is None:
             return False
         return entry.gone is not None or (entry.job is not None and entry.job.uid != name.uid)
+
+
+def _format_finalizers(manifest: Manifest) -> str:
+    finalizers = get_mapping(manifest, "metadata").get("finalizers")
+    return ", ".join(map(str, finalizers)) if finalizers and isinstance(finalizers, Sequence) else "none"

@@ -8,10 +8,9 @@ from typing import Final
 from backend_plugin.core import job_events
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job_events import JobEventReason
-from backend_plugin.core.observed import Event
+from backend_plugin.core.observed import Event, Job
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations, Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
@@ -33,28 +32,27 @@ class JobEventRecorder:
         self._judge = judge
         self._orders = orders
 
-    def on_change(self, entry: CachedJob) -> None:
+    def on_change(self, entry: CachedJob, job: Job) -> None:
         """Record an event on the job if one is due; the write happens in the background."""
-        self._warn(entry)
-        # Without a complete list of events, an event that already exists could be written again.
-        if entry.job is None or not self._cache.is_complete(Event):
-            return
-        if entry.turned is not JobEventReason.WAITS and not job_events.can_need_event(
-            entry.job, entry.pods, entry.events
-        ):
-            return
-        turn = self._judge.decide_job_event(entry)
+        self._warn(entry, job)
+        turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
         # Do not repeat WAITS. A resume event is repeated if the event before it arrived late.
-        if turn is None or (turn.way is entry.turned and turn.way is JobEventReason.WAITS):
+        if turn is None or turn.way is entry.turned is JobEventReason.WAITS:
             return
-        entry.turned = turn.way
+        entry.turned, entry.undisturbed = turn.way, ()
         if (event := turn.event) is not None:
             decided_at = self._judge.now()
             self._submit(entry, event, lambda: self._record_turn(entry, turn.way, event, decided_at))
 
-    def _warn(self, entry: CachedJob) -> None:
+    def _can_need_event(self, entry: CachedJob, job: Job) -> bool:
+        # Without a complete list of events, an event that already exists could be written again.
+        return self._cache.is_complete(Event) and (
+            entry.turned is JobEventReason.WAITS or job_events.can_need_event(job, entry.pods, entry.events)
+        )
+
+    def _warn(self, entry: CachedJob, job: Job) -> None:
         """Record the events that report warnings about a job, once; all servers derive the same names."""
-        if entry.job is None or entry.warned or not job_events.can_need_warning(entry.job, entry.pod_groups):
+        if entry.warned or not job_events.can_need_warning(job, entry.pod_groups):
             return
         for event in job_events.build_warning_events(entry.get_observed_state(), self._judge.now()):
             entry.warned = True
@@ -62,7 +60,7 @@ class JobEventRecorder:
 
     def _submit(self, entry: CachedJob, event: Manifest, record: Order) -> None:
         key = ("record_event", entry.key, get_text(event, "metadata", "name"))
-        self._orders.submit(key, record, log_fields.build_cached_job_fields(entry))
+        self._orders.submit(key, record, entry.log_fields)
 
     async def _record_turn(
         self, entry: CachedJob, way: JobEventReason, event: Manifest, decided_at: datetime

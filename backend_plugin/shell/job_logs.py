@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core import job_lookup
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod_name
 from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
 
 # Seconds between scans for new pods. A followed log may take longer to start than a line may take to arrive.
@@ -79,9 +79,8 @@ async def _add_sources(
     try:
         while not over:
             over = not selection.follow or is_over()
-            for pod in entry.replicas:
-                key = pod.uid or pod.name
-                if pod.replica in selection.replicas and key not in known and _has_started(pod):
+            for pod in _list_started_pods(entry, selection):
+                if (key := pod.uid or pod.name) not in known:
                     known.add(key)
                     merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, selection))
             if not over:
@@ -90,9 +89,9 @@ async def _add_sources(
         merge.mark_complete()
 
 
-def _has_started(pod: Pod) -> bool:
-    container = pod.primary
-    return container is not None and container.has_started
+def _list_started_pods(entry: CachedJob, selection: LogSelection) -> list[Pod]:
+    selected = [pod for pod in entry.replicas if pod.replica in selection.replicas]
+    return [pod for pod in selected if pod.primary is not None and pod.primary.has_started]
 
 
 def _open_log(pod: Pod, namespace: str, cluster: Cluster, selection: LogSelection) -> AsyncIterator[LogLine]:
@@ -103,4 +102,4 @@ def _open_log(pod: Pod, namespace: str, cluster: Cluster, selection: LogSelectio
         tail=selection.tail,
         previous=selection.previous,
     )
-    return cluster.read_log(ObjectName(namespace=namespace, name=pod.name, uid=pod.uid or None), request)
+    return cluster.read_log(build_pod_name(namespace, pod), request)

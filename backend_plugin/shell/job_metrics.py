@@ -24,7 +24,7 @@ _UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
-"""Values of `CachedJob.unmeasured`."""
+"""Values of `CachedJob.unmeasured`, in descending order; 0 if all is measured."""
 
 
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:
@@ -32,7 +32,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
     The pairs of a namespace and a queue with the most jobs have their own labels, and the others share one.
     """
-    jobs = Counter((_get_phase(each), each.namespace, _get_queue(each)) for each in cache if _exists(each))
+    jobs = Counter((_get_phase(each), each.namespace, _get_queue(each)) for each in cache if each.exists)
     totals = Counter[tuple[str, str]]()
     for (_, namespace, queue), count in jobs.items():
         totals[namespace, queue] += count
@@ -46,26 +46,23 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
 def compute_oldest_wait(cache: Cache, now: datetime) -> float:
     """Return the age in seconds of the oldest existing job that has never been placed; 0 without one."""
-    waiting = [each.job for each in cache if _exists(each) and _get_phase(each) in _UNPLACED]
+    waiting = [each.job for each in cache if each.exists and _get_phase(each) in _UNPLACED]
     created = [job.created for job in waiting if job is not None and job.created is not None]
     return max(0.0, (now - min(created)).total_seconds()) if created else 0.0
 
 
 def measure_start(metrics: Metrics, entry: CachedJob, phase: Phase, now: datetime) -> None:
     """Record the waiting time and the start time of a job that this server created, each once."""
-    if not entry.unmeasured or entry.job is None or entry.job.created is None:
+    if entry.job is None or entry.job.created is None:
         return
     age = max(0.0, (now - entry.job.created).total_seconds())
-    if entry.unmeasured == _BOTH and phase in _PLACED:
-        metrics.job_wait.observe(age)
-        entry.unmeasured = _ONLY_START
-    if entry.unmeasured == _ONLY_START and phase in _STARTED:
-        metrics.job_start.observe(age)
-        entry.unmeasured = 0
-
-
-def _exists(entry: CachedJob) -> bool:
-    return entry.job is not None and entry.gone is None
+    for stage, phases, durations in (
+        (_BOTH, _PLACED, metrics.job_wait),
+        (_ONLY_START, _STARTED, metrics.job_start),
+    ):
+        if entry.unmeasured == stage and phase in phases:
+            durations.observe(age)
+            entry.unmeasured -= 1
 
 
 def _get_phase(entry: CachedJob) -> Phase:

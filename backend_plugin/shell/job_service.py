@@ -69,19 +69,13 @@ class JobService:
         """Yield all jobs in batches, the newest first."""
         selected: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
         if request.include_foreign:
-            selected += [
-                job
-                for job in await self.inventory.list_foreign_jobs()
-                if self._is_shown(job.namespace, request)
-            ]
+            foreign = await self.inventory.list_foreign_jobs()
+            selected += [job for job in foreign if self._is_shown(job.namespace, request)]
         newest_first = sorted(selected, key=job_watch.get_age_key, reverse=True)
-        encode = self._encode_job if request.details else self._encode_summary
-        async for jobs in job_watch.iter_batches(self.turn, newest_first, partial(_encode_any, encode)):
-            yield wire.ListJobsResponse(
-                jobs=[
-                    job for job in jobs if not request.active_only or job.verdict.phase not in job_watch.ENDS
-                ]
-            )
+        encode = partial(_encode_any, self._select_encoder(request))
+        omitted = job_watch.ENDS if request.active_only else ()
+        async for jobs in job_watch.iter_batches(self.turn, newest_first, encode):
+            yield wire.ListJobsResponse(jobs=[job for job in jobs if job.verdict.phase not in omitted])
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
         """Return one job with its replicas and events."""
@@ -95,7 +89,7 @@ class JobService:
             watched = job_watch.JobWatch(
                 cache=self.cache,
                 belongs=lambda entry: self._is_selected(entry, request),
-                tell=self._encode_job if request.details else self._encode_summary,
+                tell=self._select_encoder(request),
                 active_only=request.active_only,
                 turn=self.turn,
             )
@@ -182,12 +176,14 @@ class JobService:
 
     def _is_selected(self, entry: CachedJob, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
         """True if the job exists in a served namespace that matches the request."""
-        exists = entry.job is not None and entry.gone is None
-        return exists and self._is_shown(entry.namespace, request)
+        return entry.exists and self._is_shown(entry.namespace, request)
 
     def _is_shown(self, namespace: str, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
         named = not request.HasField("namespace") or namespace == request.namespace
         return named and self.serves(namespace)
+
+    def _select_encoder(self, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> job_watch.Tell:
+        return self._encode_job if request.details else self._encode_summary
 
     def _encode_summary(self, entry: CachedJob) -> wire.Job:
         return job_encoding.encode_summary(_require_job(entry), self.judge.judge_entry(entry))

@@ -87,7 +87,7 @@ async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGe
             if job.verdict.phase in ENDS:
                 return
         await asyncio.sleep(_PAUSE)
-    yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
+    yield _build_gone(*entry.key)
 
 
 def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire.JobChange | None:
@@ -95,12 +95,17 @@ def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire
     entry, last = watched.cache.get(key), sent.get(key)
     if entry is None or not watched.belongs(entry):
         sent.pop(key, None)
-        return wire.JobChange(gone=wire.Job(namespace=key[0], name=key[1])) if last is not None else None
+        return None if last is None else _build_gone(*key)
     job = watched.tell(entry)
-    if job == last or (last is None and watched.active_only and job.verdict.phase in ENDS):
+    is_omitted = last is None and watched.active_only and job.verdict.phase in ENDS
+    if is_omitted or job == last:
         return None
     sent[key] = job
     return wire.JobChange(job=job)
+
+
+def _build_gone(namespace: str, name: str) -> wire.JobChange:
+    return wire.JobChange(gone=wire.Job(namespace=namespace, name=name))
 
 
 async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:

@@ -112,16 +112,21 @@ class LogMerge:
         size = 0
         while self._heads and not self._awaited and len(batch) < _BATCH and size < _BATCH_SIZE:
             _, _, source = heapq.heappop(self._heads)
-            line = source.lines.popleft()
+            line = self._take_line(source)
             batch.append(ReplicaLine(source.replica, line))
             size += len(line.text)
-            source.size -= len(line.text)
-            source.room.set()
-            if source.lines:
-                self._push_head(source)
-            elif source in self._pumps and not self._pumps[source].done():
-                self._awaited.add(source)
         return batch
+
+    def _take_line(self, source: _Source) -> LogLine:
+        """Remove and return the first line of a source, whose next line is then merged or awaited."""
+        line = source.lines.popleft()
+        source.size -= len(line.text)
+        source.room.set()
+        if source.lines:
+            self._push_head(source)
+        elif source in self._pumps and not self._pumps[source].done():
+            self._awaited.add(source)
+        return line
 
     def _push_head(self, source: _Source) -> None:
         heapq.heappush(

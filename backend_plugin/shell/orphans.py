@@ -225,7 +225,10 @@ class OrphanCollector:
         for suspect, owner in result.owned:
             await self._record_owner(suspect, owner)
         living, self._living = self._living | self._asked.keys(), set()
-        unclaimed = [each for each in result.orphans if _build_key(each.job) not in living]
+        await self._delete_confirmed([each for each in result.orphans if _build_key(each.job) not in living])
+
+    async def _delete_confirmed(self, unclaimed: Sequence[OrphanCandidate]) -> None:
+        """Delete the orphans that the previous scan also found, and remember the others."""
         before, self._suspects = self._suspects, frozenset(_build_key(each.job) for each in unclaimed)
         for suspect in unclaimed:
             if _build_key(suspect.job) in before:

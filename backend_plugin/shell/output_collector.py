@@ -6,6 +6,7 @@ read in `output_reader`.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import structs
@@ -14,11 +15,10 @@ from backend_plugin.core import cleanup, names
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.signing import is_job_authentic
 from backend_plugin.core.unobserved_terminations import has_unobserved_termination
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_pod_name
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.output_prefixes import PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, TaskOutputs
@@ -57,19 +57,19 @@ class OutputCollector:
         if entry.read or entry.looking or not cleanup.is_finished(entry.get_observed_state()):
             return
         prefix = entry.output_prefix
-        if prefix.startswith(names.NO_OUTPUTS):
-            return
-        if prefix and not self._is_authentic(entry):
-            log.warning(_NOT_READ, extra=log_fields.build_cached_job_fields(entry))
+        if prefix and not prefix.startswith(names.NO_OUTPUTS):
+            self._start_read(entry, prefix)
+
+    def _start_read(self, entry: CachedJob, prefix: str) -> None:
+        if not self._is_authentic(entry):
+            log.warning(_NOT_READ, extra=entry.log_fields)
             self._set_outputs(entry, None)
-        elif prefix:
-            entry.looking = True
-            # The key is the entry, because a later job of the same name has an entry of its own.
-            self.orders.submit(
-                ("read_outputs", entry),
-                lambda: self._read_outputs(entry, prefix),
-                log_fields.build_cached_job_fields(entry),
-            )
+            return
+        entry.looking = True
+        # The key is the entry, because a later job of the same name has an entry of its own.
+        self.orders.submit(
+            ("read_outputs", entry), lambda: self._read_outputs(entry, prefix), entry.log_fields
+        )
 
     def _cancel_read(self, entry: CachedJob) -> None:
         """Cancel the read for an entry that has left the cache; thousands may wait for a slow store."""
@@ -88,11 +88,7 @@ class OutputCollector:
             is_incomplete = _has_unobserved_termination(entry, task_outputs)
         finally:  # In any case end the read, or Flyte would wait for it forever.
             if task_outputs is not None and task_outputs.more:
-                log.warning(
-                    "%d more error files are not read",
-                    task_outputs.more,
-                    extra=log_fields.build_cached_job_fields(entry),
-                )
+                log.warning("%d more error files are not read", task_outputs.more, extra=entry.log_fields)
             if not is_incomplete:
                 self._set_outputs(entry, task_outputs)
         if is_incomplete:
@@ -100,7 +96,7 @@ class OutputCollector:
             self.orders.submit(
                 ("read_outputs", entry, "pods"),
                 lambda: self._fetch_unobserved_pods(entry, task_outputs),
-                log_fields.build_cached_job_fields(entry),
+                entry.log_fields,
             )
 
     def _set_outputs(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
@@ -125,18 +121,18 @@ class OutputCollector:
         """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
         fetched = await self._cluster.list_pods(entry.object_name)
-        if fetched is None or self._cache.get(entry.key) is not entry:
-            return
+        if fetched is not None and self._cache.get(entry.key) is entry:
+            self._merge_pods(entry, before, {pod.name: pod for pod in fetched})
+
+    def _merge_pods(self, entry: CachedJob, before: Mapping[str, Pod], fetched: Mapping[str, Pod]) -> None:
         now = {pod.name: pod for pod in entry.pods}
-        by_name = {pod.name: pod for pod in fetched}
-        for name in {**before, **by_name}:
+        for name in {**before, **fetched}:
             if now.get(name) is not before.get(name):
                 continue
-            if name in by_name:
-                self._cache.put_record(entry.namespace, by_name[name])
+            if name in fetched:
+                self._cache.put_record(entry.namespace, fetched[name])
             elif not before[name].place:  # Placeholders are not listed.
-                uid = before[name].uid or None
-                self._cache.drop_record(Pod, ObjectName(namespace=entry.namespace, name=name, uid=uid))
+                self._cache.drop_record(Pod, build_pod_name(entry.namespace, before[name]))
 
     async def _poll_outputs(self, prefix: str) -> TaskOutputs | None:
         task_outputs: TaskOutputs | None = None

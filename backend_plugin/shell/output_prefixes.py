@@ -112,6 +112,12 @@ def _parse_prefix(written: str, bucket: re.Pattern[str], stores: Collection[str]
     url = _URL.fullmatch(written)
     if url is None or url["scheme"] == "file":
         return _parse_directory(written, url["rest"] if url else written)
+    return _parse_url(written, url, bucket, stores)
+
+
+def _parse_url(
+    written: str, url: re.Match[str], bucket: re.Pattern[str], stores: Collection[str]
+) -> StoreLocation:
     scheme, (root, _, path) = url["scheme"], url["rest"].partition("/")
     if scheme not in stores:
         known = ", ".join((*stores, "file"))

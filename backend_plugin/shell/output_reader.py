@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
@@ -191,14 +191,7 @@ def _read_directory(directory: StoreDirectory, place: StoreLocation, bounds: Rea
 def _iter_error_files(
     directory: StoreDirectory, place: StoreLocation, entries: Sequence[StoreEntry], bounds: ReadLimits
 ) -> Iterator[ErrorFile]:
-    sizes: dict[str, int] = {}
-    remaining = bounds.all_bytes
-    for entry in entries:
-        # One byte more than the limit shows that the file is larger.
-        size = bounds.file_bytes + 1 if entry.size is None else entry.size
-        if (entry.size or 0) <= bounds.file_bytes and size <= remaining:
-            sizes[entry.name] = size
-            remaining -= size
+    sizes = _select_sizes(entries, bounds)
     contents = dict(zip(sizes, directory.read_files(sizes), strict=True))
     for entry in entries:
         content = contents.get(entry.name)
@@ -210,6 +203,19 @@ def _iter_error_files(
         file = read_error_file({**document, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
         # Summarize here, because every poll judges the job again.
         yield error_parser.summarize_file(file)
+
+
+def _select_sizes(entries: Sequence[StoreEntry], bounds: ReadLimits) -> Mapping[str, int]:
+    """Return the number of bytes to read of each file that is within the limits."""
+    sizes: dict[str, int] = {}
+    remaining = bounds.all_bytes
+    for entry in entries:
+        # One byte more than the limit shows that the file is larger.
+        size = bounds.file_bytes + 1 if entry.size is None else entry.size
+        if (entry.size or 0) <= bounds.file_bytes and size <= remaining:
+            sizes[entry.name] = size
+            remaining -= size
+    return sizes
 
 
 def _build_document(content: Content | None, bounds: ReadLimits) -> Manifest:

@@ -52,15 +52,20 @@ class Prerequisites:
             ClusterUnavailable: If they cannot be listed.
         """
         for each in await self._cluster.list_prerequisites():
-            metadata = get_mapping(each, "metadata")
-            if get_mappings(metadata, "ownerReferences"):
-                continue
-            job = self._cache.get_last_record((get_text(metadata, "namespace"), get_text(metadata, "name")))
+            if not get_mappings(each, "metadata", "ownerReferences"):
+                await self._own_or_delete(each)
+
+    async def _own_or_delete(self, prerequisite: Manifest) -> None:
+        metadata = get_mapping(prerequisite, "metadata")
+        job = self._cache.get_last_record((get_text(metadata, "namespace"), get_text(metadata, "name")))
+        if job is None:
             created = get_time(metadata, "creationTimestamp")
-            if job is not None and not job.deleting and _needs(job, each):
-                self.own(job, [each])
-            elif job is not None or (created is not None and self._now() - created > LEAST_AGE):
-                await self.delete([each])
+            if created is not None and self._now() - created > LEAST_AGE:
+                await self._delete(prerequisite)
+        elif not job.deleting and _needs(job, prerequisite):
+            self.own(job, [prerequisite])
+        else:
+            await self._delete(prerequisite)
 
     def own(self, job: Job, prerequisites: Sequence[Manifest]) -> None:
         """Set the job as the owner of its prerequisites, in the background."""
@@ -84,13 +89,12 @@ class Prerequisites:
         }
         await self._cluster.patch_object(prerequisite, {"metadata": {"ownerReferences": [owner]}})
 
-    async def delete(self, prerequisites: Sequence[Manifest]) -> None:
-        """Delete prerequisites whose job does not exist."""
-        for each in prerequisites:
-            metadata = get_mapping(each, "metadata")
-            label = get_text(metadata, "labels", names.IDENTITY)
-            log.info("deleting %s %s, which has no job (%s)", each["kind"], get_text(metadata, "name"), label)
-            await self._cluster.delete_companion(each)
+    async def _delete(self, prerequisite: Manifest) -> None:
+        metadata = get_mapping(prerequisite, "metadata")
+        kind, name = prerequisite["kind"], get_text(metadata, "name")
+        label = get_text(metadata, "labels", names.IDENTITY)
+        log.info("deleting %s %s, which has no job (%s)", kind, name, label)
+        await self._cluster.delete_companion(prerequisite)
 
 
 def _needs(job: Job, prerequisite: Manifest) -> bool:

@@ -22,6 +22,7 @@ from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_metrics, log_fields
+from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
 from backend_plugin.shell.cluster import (
@@ -204,10 +205,10 @@ class Reconciler:
     # ---- reaction to changes
 
     def _on_change(self, entry: CachedJob) -> None:
-        # A pod group in the cache is tracked by the watch, so the flag is not needed any more.
-        entry.accompanied = entry.accompanied and not entry.pod_groups
         if self._is_running_undisturbed(entry):
             return
+        # A pod group in the cache is tracked by the watch, so the flag is not needed any more.
+        entry.accompanied = entry.accompanied and not entry.pod_groups
         entry.steady, entry.undisturbed = None, ()
         # Without delay, so that a terminal phase is not reported before the outputs are read.
         self._endings.on_change(entry)
@@ -217,31 +218,27 @@ class Reconciler:
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
         """True if all replicas run and the change requires no work, as for most changes."""
-        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
-        if (
-            entry.logged_phase is not Phase.RUNNING
-            or entry.unconfirmed
-            or entry.turned is JobEventReason.WAITS
-        ):
+        if entry.logged_phase is not Phase.RUNNING:
             return False
         job, before = entry.job, entry.undisturbed
-        if job is None or not (before and cleanup.is_still_undisturbed(job, before, entry.pods)):
-            if self._has_companions(entry) or any(map(job_events.is_job_event, entry.events[-1:])):
-                return False
-            if not cleanup.is_running_undisturbed(entry.get_observed_state()):
-                return False
+        is_unchanged = before and job is not None and cleanup.is_still_undisturbed(job, before, entry.pods)
+        if not is_unchanged and self._may_require_work(entry):
+            return False
         entry.undisturbed = entry.pods
         return True
 
+    def _may_require_work(self, entry: CachedJob) -> bool:
+        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
+        if entry.unconfirmed or entry.turned is JobEventReason.WAITS or self._has_companions(entry):
+            return True
+        if any(map(job_events.is_job_event, entry.events[-1:])):
+            return True
+        return not cleanup.is_running_undisturbed(entry.get_observed_state())
+
     def _is_new(self, entry: CachedJob) -> bool:
-        """True if the job has no conditions, pods or events yet, so that the next resync can handle it."""
-        job = entry.job
-        return (
-            job is not None
-            and not (job.conditions or job.deleting or entry.gone or entry.unconfirmed)
-            and not (entry.pods or entry.events or entry.pod_groups)
-            and not self._has_companions(entry)
-        )
+        """True if nothing has reacted to the job yet, so that the next resync can handle it."""
+        is_missing = entry.unconfirmed or not entry.exists
+        return not is_missing and entry.is_untouched and not self._has_companions(entry)
 
     def _is_steady(self, entry: CachedJob) -> bool:
         """True if the last pass required no work, the job has not changed, and its verdict is still valid."""
@@ -268,49 +265,48 @@ class Reconciler:
                 self._cache.forget(entry)
             return
         if entry.unconfirmed:
-            self._orders.submit(
-                ("confirm_deleted", entry.key),
-                lambda: self._confirm_deleted(entry),
-                log_fields.build_cached_job_fields(entry),
-            )
-        if entry.job is None or entry.looking:
-            return
-        if (verdict := self._find_actionable_verdict(entry)) is not None:
+            self._submit("confirm_deleted", entry, lambda: self._confirm_deleted(entry))
+        if entry.job is not None and not entry.looking:
+            self._reconcile_existing(entry, entry.job, level)
+
+    def _reconcile_existing(self, entry: CachedJob, job: Job, level: int) -> None:
+        if (verdict := self._find_actionable_verdict(entry, job)) is not None:
             self._apply_verdict(entry, verdict, level)
-        self._turning.on_change(entry)
+        self._turning.on_change(entry, job)
         if (patch := self._judge.build_start_patch(entry)) is not None:
-            self._orders.submit(
-                ("record_start", entry.key),
-                lambda: self._cluster.patch(entry.object_name, patch),
-                log_fields.build_cached_job_fields(entry),
-            )
+            self._submit("record_start", entry, lambda: self._cluster.patch(entry.object_name, patch))
         if self._has_companions(entry):
             self._reconcile_companions(entry)
 
-    def _find_actionable_verdict(self, entry: CachedJob) -> Verdict | None:
+    def _find_actionable_verdict(self, entry: CachedJob, job: Job) -> Verdict | None:
         """Return the verdict of a job if it requires work; otherwise None."""
         if self._is_running_undisturbed(entry):
-            verdict, until = self._judge.judge_with_expiry(entry)
-            # Until all events have been listed, a job event may be due.
-            is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
-            entry.steady = (entry.job, until) if is_known and entry.job is not None else None
-            has_duties = False
+            verdict = self._judge_undisturbed(entry, job)
+        elif self._needs_cleanup(entry, job):
+            return self._judge.judge_entry(entry)
         else:
-            # A pod of an ended job may be created or bound after the end.
-            has_duties = entry.job is not None and (
-                cleanup.has_active_pods(entry.job, entry.pods)
-                or cleanup.is_expired(entry.get_observed_state().job or entry.job, self._judge.now())
-            )
             known = self._answers.find_cached(entry)
-            is_new = known is None or known.phase is not entry.logged_phase or known.phase.is_failure
-            if not is_new and not has_duties:
+            if known is not None and _is_applied(entry, known.phase):
                 return None
             verdict = self._judge.judge_entry(entry)
-        return (
-            verdict
-            if has_duties or verdict.phase is not entry.logged_phase or verdict.phase.is_failure
-            else None
+        return None if _is_applied(entry, verdict.phase) else verdict
+
+    def _judge_undisturbed(self, entry: CachedJob, job: Job) -> Verdict:
+        """Return the verdict of a job whose replicas run, and record the time until which it holds."""
+        verdict, until = self._judge.judge_with_expiry(entry)
+        # Until all events have been listed, a job event may be due.
+        is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
+        entry.steady = (job, until) if is_known else None
+        return verdict
+
+    def _needs_cleanup(self, entry: CachedJob, job: Job) -> bool:
+        # A pod of an ended job may be created or bound after the end.
+        return cleanup.has_active_pods(job, entry.pods) or cleanup.is_expired(
+            entry.get_observed_state().job or job, self._judge.now()
         )
+
+    def _submit(self, what: str, entry: CachedJob, operation: Order) -> None:
+        self._orders.submit((what, entry.key), operation, entry.log_fields)
 
     def _has_companions(self, entry: CachedJob) -> bool:
         job = entry.job
@@ -320,11 +316,7 @@ class Reconciler:
         """Create missing companions, or delete those of an ended job; for example after a restart."""
         observed = entry.get_observed_state()
         if left := cleanup.find_leftover_companions(observed):
-            self._orders.submit(
-                ("delete_companions", entry.key),
-                lambda: self._delete_companions(left),
-                log_fields.build_cached_job_fields(entry),
-            )
+            self._submit("delete_companions", entry, lambda: self._delete_companions(left))
             return
         may_lack = not entry.accompanied and self._cache.is_complete(PodGroup)
         if may_lack and cleanup.is_missing_companions(observed):
@@ -339,18 +331,12 @@ class Reconciler:
         if verdict.phase is not entry.logged_phase:
             entry.logged_phase = verdict.phase
             summary = verdict.message.partition("\n")[0]
-            log.log(
-                level, "%s: %s", verdict.phase.value, summary, extra=log_fields.build_cached_job_fields(entry)
-            )
+            log.log(level, "%s: %s", verdict.phase.value, summary, extra=entry.log_fields)
             job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
                 asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
         if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
-            self._orders.submit(
-                ("clean_up", entry.key),
-                self._cleaner.build_operation(entry, duties),
-                log_fields.build_cached_job_fields(entry),
-            )
+            self._submit("clean_up", entry, self._cleaner.build_operation(entry, duties))
 
     async def _confirm_deleted(self, entry: CachedJob) -> None:
         last = self._cache.get_last_record(entry.key)
@@ -359,3 +345,8 @@ class Reconciler:
             self._cache.mark_deleted(entry)
         else:
             self._cache.merge_fetched_job(entry.namespace, read_job(manifest), last)
+
+
+def _is_applied(entry: CachedJob, phase: Phase) -> bool:
+    """True if the phase was logged, and is not a failure, whose cleanup may be incomplete."""
+    return phase is entry.logged_phase and not phase.is_failure

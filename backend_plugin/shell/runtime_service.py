@@ -18,7 +18,14 @@ from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, LogRequest, ObjectName
+from backend_plugin.shell.cluster import (
+    Cluster,
+    ClusterUnavailable,
+    Inventory,
+    LogRequest,
+    ObjectName,
+    build_pod_name,
+)
 from backend_plugin.shell.job_creator import create_job
 from backend_plugin.shell.judge import Judge
 from kfpytorch_idl.v1 import job_service_pb2 as wire
@@ -124,8 +131,8 @@ class RuntimeService:
         if pod is None:
             raise PackagesUnknown(f"the pod of job {entry.name} is gone")
         request = LogRequest(container=_get_dialect(runtime).container)
-        name = ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
-        return [line.text async for line in self.cluster.read_log(name, request)]
+        lines = self.cluster.read_log(build_pod_name(entry.namespace, pod), request)
+        return [line.text async for line in lines]
 
 
 def _get_dialect(runtime: Runtime) -> Dialect:

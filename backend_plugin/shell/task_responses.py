@@ -14,7 +14,7 @@ from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod_name
 from backend_plugin.shell.judge import Judge
 
 _PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
@@ -108,8 +108,7 @@ async def read_last_lines(
     tail = min(lines, _MOST_LINES) or _FEW_LINES
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):
         wanted = LogRequest(container=pod.trainer, tail=tail)
-        name = ObjectName(namespace=namespace, name=pod.name, uid=pod.uid)
-        batch = await _read_tail(pod.replica, cluster.read_log(name, wanted))
+        batch = await _read_tail(pod.replica, cluster.read_log(build_pod_name(namespace, pod), wanted))
         left -= sum(map(len, batch))
         if left < 0:
             yield [f"{pod.replica}: this log and those after it are not shown, because they are too long"]

@@ -125,7 +125,9 @@ def parse_endpoint(
 
 def diagnose(end: Endpoint) -> Diagnosis | None:
     """Return why a connection fails, or None if this cannot be determined."""
-    return _try_port(end) or (_try_tls(end) if end.tls else _try_plain(end))
+    if not end.tls:
+        return _try_port(end) or _try_plain(end)
+    return _try_port(end) or _find_unusable_file(end) or _try_tls(end)
 
 
 def _try_port(end: Endpoint) -> Diagnosis | None:
@@ -154,7 +156,7 @@ def _try_plain(end: Endpoint) -> Diagnosis | None:
     return Diagnosis(failure=TlsFailure.NEEDS_TLS)
 
 
-def _try_tls(end: Endpoint) -> Diagnosis | None:
+def _find_unusable_file(end: Endpoint) -> Diagnosis | None:
     for file, load in ((end.ca, _build_context), (end.cert, _load_certificate)):
         try:
             load(end)
@@ -162,6 +164,10 @@ def _try_tls(end: Endpoint) -> Diagnosis | None:
             reason = getattr(error, "reason", None) or error.strerror or "not PEM"
             detail = reason.lower().replace("_", " ") if isinstance(error, ssl.SSLError) else reason
             return Diagnosis(failure=TlsFailure.UNUSABLE_FILE, detail=detail, file=file)
+    return None
+
+
+def _try_tls(end: Endpoint) -> Diagnosis | None:
     try:
         _perform_handshake(end, _load_certificate(end))
     except ssl.SSLCertVerificationError as error:

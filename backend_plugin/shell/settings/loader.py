@@ -67,6 +67,34 @@ KEYS: Final[Mapping[str, Parser]] = {
 }
 """The parser of every setting, by its key below ``server`` in the file."""
 
+_DEFAULTS: Final[Mapping[ClusterKind, Mapping[str, Any]]] = {
+    ClusterKind.EMBEDDED: {
+        "host": "127.0.0.1",
+        "metrics_host": "127.0.0.1",
+        # A client of an embedded cluster can run commands as this user, so it can read all files anyway.
+        "output_prefixes": (*output_prefixes.DEFAULT, "file:///"),
+        # Jobs of an embedded cluster outlive an upgrade of its server, and only its user may call it.
+        "accept_unsigned": True,
+        # An embedded cluster does not contain namespaces of other users.
+        "namespace_template": allowlist.ANY,
+    },
+    ClusterKind.KUBERNETES: {
+        "host": "0.0.0.0",  # noqa: S104  (a pod is reached at its own address)
+        "metrics_host": "0.0.0.0",  # noqa: S104
+        "output_prefixes": output_prefixes.DEFAULT,
+        "accept_unsigned": False,
+        "namespace_template": allowlist.FLYTES,
+    },
+}
+"""The defaults that depend on the kind of cluster, by field."""
+_REQUIRED: Final = {
+    "tls.certificate": "tls.key",
+    "tls.key": "tls.certificate",
+    "tls.client-ca": "tls.certificate",
+    "tls.client-names": "tls.client-ca",
+}
+"""The setting without which another one has no effect."""
+
 # Variables that commands, workers and their tests read.
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
@@ -171,13 +199,15 @@ def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
 
 def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environ.items():
-        if not name.startswith(_VARIABLE) or name in _OF_OTHERS or not value:
-            continue
-        if name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT")) and (
-            value.startswith(_SERVICE_LINKS) or name != f"{_VARIABLE}PORT"
-        ):
-            continue
-        yield name, value
+        is_candidate = name.startswith(_VARIABLE) and name not in _OF_OTHERS
+        if value and is_candidate and not _is_service_link(name, value):
+            yield name, value
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    if name == f"{_VARIABLE}PORT":
+        return value.startswith(_SERVICE_LINKS)
+    return name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT"))
 
 
 def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> None:
@@ -195,8 +225,6 @@ def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> No
 
 
 def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
-    embedded = kind is ClusterKind.EMBEDDED
-    any_host = "127.0.0.1" if embedded else "0.0.0.0"  # noqa: S104  (a pod is reached at its own address)
     parts: dict[str, dict[str, Any]] = {
         part: convert_to_fields(
             {key.removeprefix(f"{part}."): each for key, each in values.items() if key.startswith(f"{part}.")}
@@ -204,19 +232,9 @@ def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSetti
         for part in ("tls", "embedded", "kubernetes")
     }
     outer = {key: each for key, each in values.items() if key.partition(".")[0] not in parts}
-    defaults: dict[str, Any] = {
-        "host": any_host,
-        "metrics_host": any_host,
-        # A client of an embedded cluster can run commands as this user, so it can read all files anyway.
-        "output_prefixes": (*output_prefixes.DEFAULT, "file:///") if embedded else output_prefixes.DEFAULT,
-        # Jobs of an embedded cluster outlive an upgrade of its server, and only its user may call it.
-        "accept_unsigned": embedded,
-        # An embedded cluster does not contain namespaces of other users.
-        "namespace_template": allowlist.ANY if embedded else allowlist.FLYTES,
-    }
     return ServerSettings(
         **{
-            **defaults,
+            **_DEFAULTS[kind],
             **convert_to_fields(outer),
             "cluster": kind,
             "tls": Tls(**parts["tls"]) if parts["tls"] else None,
@@ -228,32 +246,30 @@ def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSetti
 
 def _check_contradictions(reading: _ServerReader, kind: ClusterKind) -> None:
     """Check for settings that contradict each other."""
-    values = reading.values
-
-    def add_contradiction(key: str, message: str, remedy: str) -> None:
+    for key, message, remedy in _iter_contradictions(reading.values, kind):
         name = reading.names[key]
         reading.add_problem(name, reading.raw[name], message, remedy)
 
-    for needs, needed in (
-        ("tls.certificate", "tls.key"),
-        ("tls.key", "tls.certificate"),
-        ("tls.client-ca", "tls.certificate"),
-        ("tls.client-names", "tls.client-ca"),
-    ):
+
+def _iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
+    """Yield the key, the message and the remedy of each contradiction."""
+    for needs, needed in _REQUIRED.items():
         if needs in values and needed not in values:
-            add_contradiction(needs, f"has no effect without {needed}", f"also set {needed}")
-    for other in ClusterKind:
-        for key in values:
-            if other is not kind and key.startswith(f"{other.value}."):
-                add_contradiction(
-                    key, f"has no effect if the cluster is {kind.value}", f"write cluster: {other.value}"
-                )
-    if kind is ClusterKind.EMBEDDED and "host" in values and not _is_loopback(values["host"]):
-        add_contradiction(
+            yield needs, f"has no effect without {needed}", f"also set {needed}"
+    yield from _iter_unused(values, kind)
+    if kind is ClusterKind.EMBEDDED and not _is_loopback(values.get("host", "localhost")):
+        yield (
             "host",
             "would give other hosts access, and clients of an embedded cluster can run commands as this user",
             "write 127.0.0.1, ::1 or localhost",
         )
+
+
+def _iter_unused(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
+    for other in ClusterKind:
+        for key in values:
+            if other is not kind and key.startswith(f"{other.value}."):
+                yield key, f"has no effect if the cluster is {kind.value}", f"write cluster: {other.value}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -269,7 +269,7 @@ def job_of(run: Attempt, uid: str = "1") -> Job:
 
 
 def list_names(cache: Cache, run: Attempt) -> list[str]:
-    return [entry.name for entry in cache.list_attempts(run)]
+    return [entry.name for entry in cache.get_attempts(run)]
 
 
 def test_attempts_of_a_flyte_node_are_found_by_any_of_them() -> None:
