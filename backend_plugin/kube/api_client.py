@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
@@ -95,6 +96,17 @@ class _ConcurrencyLimit:
         return share
 
 
+@dataclass(slots=True)
+class _RetryState:
+    """The progress of one request with its retries."""
+
+    lane: _ConcurrencyLimit
+    deadline: float
+    """The time of the event loop after which there is no further attempt."""
+    errors: list[ApiError | ClusterUnavailable] = field(default_factory=list)
+    """The transient error responses."""
+
+
 class ApiClient:
     """Sends requests to one cluster. All requests are idempotent because of their names and uids."""
 
@@ -134,14 +146,13 @@ class ApiClient:
 
     async def fetch_decoded(self, question: ApiRequest, read: Callable[[bytes], T]) -> T:
         """Return the result of `read` for the body; retry if it raises `MalformedResponse`."""
-        heard: list[ApiError | ClusterUnavailable] = []
-        lane = self._select_limit(question)
+        state = _RetryState(self._select_limit(question), asyncio.get_running_loop().time() + self._patience)
         try:
-            async with timeout(None if lane.is_long else self._patience):
-                return await self._send_with_retries(question, read, lane, heard)
+            async with timeout(None if state.lane.is_long else self._patience):
+                return await self._send_with_retries(question, read, state)
         except asyncio.TimeoutError:
             late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
-            raise (heard[-1] if heard else late) from None
+            raise (state.errors[-1] if state.errors else late) from None
 
     def _select_limit(self, question: ApiRequest) -> _ConcurrencyLimit:
         if question.behind:
@@ -149,44 +160,48 @@ class ApiClient:
         return self._deletions if question.method == "DELETE" else self._calls
 
     async def _send_with_retries(
-        self,
-        question: ApiRequest,
-        read: Callable[[bytes], T],
-        lane: _ConcurrencyLimit,
-        errors: list[ApiError | ClusterUnavailable],
+        self, question: ApiRequest, read: Callable[[bytes], T], state: _RetryState
     ) -> T:
-        """Retry until there is a final response. Append the transient errors to `errors`."""
+        """Retry until there is a final response. Record the transient errors in `state`."""
         loop = asyncio.get_running_loop()
-        last, pause = loop.time() + self._patience, _FIRST_PAUSE
+        pause = _FIRST_PAUSE
         trouble: ApiError | ClusterUnavailable
         while True:
-            requested_at = loop.time()
+            wait = 0.0
             try:
-                async with lane.get_namespace_slots(question), lane.slots:
-                    # The time for which requests wait in the queue does not count.
-                    last += loop.time() - requested_at if lane.is_long else 0.0
-                    # In the other lanes, `read` applies the timeout.
-                    async with timeout(last - loop.time() if lane.is_long else None):
-                        return read(await self.send_once(question, min(_ATTEMPT, self._patience)))
+                return await self._send_in_turn(question, read, state)
             except ApiError as answer:
-                # In its first second an API server has no rules and rejects permitted requests.
-                is_doubted = answer.is_not_authorized and question.doubts
-                is_final = question.conflicts and answer.code == HTTPStatus.CONFLICT
-                if is_final or not (answer.is_transient or is_doubted):
+                if _is_final(question, answer):
                     raise
-                trouble = answer if is_doubted else ClusterUnavailable(f"the API server answers {answer}")
-                errors.append(trouble)
+                # A 403 that persists is reported with the missing rule.
+                is_denied = answer.is_not_authorized
+                trouble = answer if is_denied else ClusterUnavailable(f"the API server answers {answer}")
+                state.errors.append(trouble)
                 wait = answer.retry_after
-            except MalformedResponse as malformed:
-                trouble, wait = ClusterUnavailable(f"the API server answers {malformed}"), 0.0
-                errors.append(trouble)
             except ClusterUnavailable as lost:
-                trouble, wait = lost, 0.0
+                trouble = lost
             wait = max(wait, pause * (0.5 + self._chance()))
             pause = min(2 * pause, _LONGEST_PAUSE)
-            if loop.time() + wait >= last:
+            if loop.time() + wait >= state.deadline:
                 raise trouble
             await asyncio.sleep(wait)
+
+    async def _send_in_turn(self, question: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
+        """Send the request once, as soon as there is a slot."""
+        loop, lane = asyncio.get_running_loop(), state.lane
+        requested_at = loop.time()
+        async with lane.get_namespace_slots(question), lane.slots:
+            # The time for which requests wait in the queue does not count.
+            state.deadline += loop.time() - requested_at if lane.is_long else 0.0
+            # In the other lanes, `fetch_decoded` applies the timeout.
+            async with timeout(state.deadline - loop.time() if lane.is_long else None):
+                body = await self.send_once(question, min(_ATTEMPT, self._patience))
+            try:
+                return read(body)
+            except MalformedResponse as malformed:
+                error = ClusterUnavailable(f"the API server answers {malformed}")
+                state.errors.append(error)
+                raise error from malformed
 
     async def send_once(self, question: ApiRequest, seconds: float = _PAGE) -> bytes:
         """Return the response body. Retry only once, after 401, with reloaded credentials.
@@ -237,6 +252,14 @@ class ApiClient:
     async def renew_credentials(self) -> None:
         """Reload the credentials, because the API server rejected them."""
         await self._connection.renew_credentials()
+
+
+def _is_final(question: ApiRequest, answer: ApiError) -> bool:
+    """True if the same request cannot succeed within seconds."""
+    if question.conflicts and answer.code == HTTPStatus.CONFLICT:
+        return True
+    # In its first second an API server has no rules and rejects permitted requests.
+    return not (answer.is_transient or (answer.is_not_authorized and question.doubts))
 
 
 def _build_connection_error(error: BaseException) -> ClusterUnavailable:

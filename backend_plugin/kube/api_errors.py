@@ -240,28 +240,14 @@ def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> 
     return ApiError(code, status, max(float(seconds), _parse_retry_after(headers.get("Retry-After", ""))))
 
 
-def decode_json_error(line: bytes) -> ApiError:
-    """Parse the ``ERROR`` event of a watch in JSON."""
+def decode_event_error(encoded: bytes) -> ApiError:
+    """Parse an ``ERROR`` event: the whole event in JSON, or its object in protobuf."""
     try:
-        return _build_event_error(_error.decode(line).object)
-    except msgspec.MsgspecError:
-        return _build_event_error(_build_unknown_status(line))
-
-
-def decode_protobuf_error(body: bytes) -> ApiError:
-    """Parse the ``ERROR`` event of a watch in protobuf."""
-    try:
-        return _build_event_error(_decode_status(body))
-    except MalformedResponse:
-        return _build_event_error(_build_unknown_status(body))
-
-
-def _build_event_error(status: ApiStatus) -> ApiError:
+        is_protobuf = protobuf_envelope.is_wrapped(encoded)
+        status = _decode_status(encoded) if is_protobuf else _error.decode(encoded).object
+    except (msgspec.MsgspecError, MalformedResponse):
+        status = ApiStatus(reason="Unknown", message=encoded[:_LONGEST].decode(errors="replace"))
     return ApiError(status.code or _SERVER_ERROR, status)
-
-
-def _build_unknown_status(body: bytes) -> ApiStatus:
-    return ApiStatus(reason="Unknown", message=body[:_LONGEST].decode(errors="replace"))
 
 
 def _decode_status(body: bytes) -> ApiStatus:

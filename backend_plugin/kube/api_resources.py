@@ -40,14 +40,8 @@ class ApiResource:
     def build_path(self, namespace: str, name: str = "", *, version: str = "") -> str:
         """Return the URL path of one object, or of all objects; without a namespace, in all namespaces."""
         root = f"/apis/{self.group}" if self.group else "/api"
-        parts = (
-            root,
-            version or self.version,
-            *(("namespaces", namespace) if namespace else ()),
-            self.plural,
-            *((name,) if name else ()),
-        )
-        return "/".join(parts)
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}/{version or self.version}{scope}/{self.plural}{f'/{name}' if name else ''}"
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -1,13 +1,14 @@
 """Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
 from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -85,8 +86,23 @@ class CapabilityDiscovery:
         apis = await self._await_fact(self._list_api_versions())
         served = apis if isinstance(apis, Mapping) else {}
         down = await self._await_fact(self._list_unavailable_operators(served))
-        if not examines_gangs:
-            return _build_capabilities({"apis": apis, "unavailable_operators": down}, ())
+        facts: Mapping[str, Any] = {"apis": apis, "unavailable_operators": down}
+        kinds = _select_queue_kinds(served) if examines_gangs else {}
+        if examines_gangs:
+            queries = {
+                **self._build_queries(namespace, served, tries_pod=tries_pod),
+                **{
+                    name: self._list_open_queues(kind, version, namespace)
+                    for name, (kind, version) in kinds.items()
+                },
+            }
+            answers = await asyncio.gather(*map(self._await_fact, queries.values()))
+            facts = {**facts, **_split_pod_fact(dict(zip(queries, answers, strict=True)))}
+        return _build_capabilities(facts, kinds)
+
+    def _build_queries(
+        self, namespace: str, served: Mapping[str, Sequence[str]], *, tries_pod: bool
+    ) -> dict[str, Awaitable[Any]]:
         queries: dict[str, Awaitable[Any]] = {
             "kubernetes": self._fetch_server_version(),
             "operator_scheduler": self._find_operator_scheduler(),
@@ -97,14 +113,7 @@ class CapabilityDiscovery:
             queries["pod"] = self._dry_run_pod(namespace)
         if any(each.words.api in served for each in _ADMITTING):
             queries["suspends_jobs"] = self._is_job_suspended(namespace)
-        kinds = _select_queue_kinds(served)
-        for name, (kind, version) in kinds.items():
-            queries[name] = self._list_open_queues(
-                ApiResource(group=kind.group, version=version, plural=kind.plural), kind, namespace
-            )
-        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-        facts = {"apis": apis, "unavailable_operators": down}
-        return _build_capabilities({**facts, **dict(zip(queries, answers, strict=True))}, kinds)
+        return queries
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         """Return the fact, or the exception that it raised."""
@@ -124,11 +133,8 @@ class CapabilityDiscovery:
         return get_text(version, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
 
     async def _find_operator_scheduler(self) -> str:
-        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
         for query in table.DEFAULT.deployments:
-            question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
-            deployments = get_mappings(await self._fetch_fact(question, rule), "items")
-            names = {_find_flag_scheduler(each) for each in deployments}
+            names = {_find_flag_scheduler(each) for each in await self._list_deployments(query)}
             if None in names:
                 raise _UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
             if len(names) == 1:
@@ -145,23 +151,21 @@ class CapabilityDiscovery:
         kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
         if len(kinds) <= 1:
             return ()
-        availability: dict[str, list[bool]] = {}
-        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
-        for dialect in kinds:
-            for query in dialect.deployments:
-                question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
-                availability.setdefault(dialect.name, []).extend(
-                    bool(get_int(each, "status", "availableReplicas"))
-                    for each in get_mappings(await self._fetch_fact(question, rule), "items")
-                )
         # An operator that runs without a Deployment cannot be found. If another one has a Deployment, it is
         # more likely that only the API of this one is left.
-        runs = {name: any(available) for name, available in availability.items()}
-        return tuple(
-            name
-            for name, available in availability.items()
-            if not runs[name] and (available or any(runs.values()))
-        )
+        available = {each.name: await self._is_available(each) for each in kinds}
+        counted = (False, None) if any(available.values()) else (False,)
+        return tuple(name for name, is_available in available.items() if is_available in counted)
+
+    async def _is_available(self, dialect: Dialect) -> bool | None:
+        """True if a Deployment of the operator has an available pod; None if it has no Deployment."""
+        found = [each for query in dialect.deployments for each in await self._list_deployments(query)]
+        return any(get_int(each, "status", "availableReplicas") for each in found) if found else None
+
+    async def _list_deployments(self, query: Mapping[str, str]) -> Sequence[Manifest]:
+        question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
+        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
+        return get_mappings(await self._fetch_fact(question, rule), "items")
 
     async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
         scope = "" if self._everywhere else namespace
@@ -193,9 +197,8 @@ class CapabilityDiscovery:
         # Ignores values that are not quantities or that are too large; no API server stores them.
         return {name: amount for name, amount in defaults.items() if parse_bounded(amount) is not None}
 
-    async def _list_open_queues(
-        self, resource: ApiResource, kind: SchedulerResource, namespace: str
-    ) -> Sequence[str]:
+    async def _list_open_queues(self, kind: SchedulerResource, version: str, namespace: str) -> Sequence[str]:
+        resource = ApiResource(group=kind.group, version=version, plural=kind.plural)
         scope = namespace if kind.is_namespaced else ""
         rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
         question = ApiRequest(path=resource.build_path(scope), query={"limit": _QUEUES}, doubts=False)
@@ -223,7 +226,6 @@ class CapabilityDiscovery:
         return dialect.is_suspended(await self._dry_run_create(JOBS[dialect.name], namespace, job))
 
     async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
-        """Return the object that a dry run of its creation returns."""
         scope = "" if self._everywhere else namespace
         question = ApiRequest(
             method="POST",
@@ -247,23 +249,28 @@ class CapabilityDiscovery:
             raise _UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
 
 
+def _split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace the fact `pod` by those that it shows; an exception is the value of both."""
+    if "pod" not in facts:
+        return facts
+    pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
+    if isinstance(pod, Exception):
+        return {**others, "admission_scheduler": pod, "keeps_scheduling_group": pod}
+    return {
+        **others,
+        "admission_scheduler": get_text(pod, "schedulerName"),
+        "keeps_scheduling_group": "schedulingGroup" in pod,
+    }
+
+
 def _build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
     for each in facts.values():
         if isinstance(each, ClusterUnavailable):
             raise each
     unknown = {name: str(each) for name, each in facts.items() if isinstance(each, _UnknownFact)}
     known = {name: each for name, each in facts.items() if name not in unknown}
-    pod = known.pop("pod", None)
-    if "pod" in unknown:
-        unknown["admission_scheduler"] = unknown["keeps_scheduling_group"] = unknown.pop("pod")
     queues = {name: known.pop(name) for name in kinds if name in known}
-    return Capabilities(
-        **known,
-        queues=queues,
-        admission_scheduler=None if pod is None else get_text(pod, "schedulerName"),
-        keeps_scheduling_group=None if pod is None else "schedulingGroup" in pod,
-        unknown=unknown,
-    )
+    return Capabilities(**known, queues=queues, unknown=unknown)
 
 
 def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
@@ -297,13 +304,21 @@ def _find_flag_scheduler(deployment: Manifest) -> str | None:
 
 def _find_flag_value(words: Sequence[str]) -> str | None:
     # Without arguments there is no flag.
+    value = next(_iter_flag_values(words), None)
+    if value is None:
+        return None if any(FLAG in word for word in words) else ""
+    return None if "$" in value else value
+
+
+def _iter_flag_values(words: Sequence[str]) -> Iterator[str]:
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        # Go accepts one dash or two.
-        name, equals, value = f"--{word.lstrip('-')}".partition("=")
-        if word.startswith("-") and name == FLAG:
-            flag_value = value if equals else following
-            return None if "$" in flag_value else flag_value
-    return None if any(FLAG in word for word in words) else ""
+        if _is_flag(word):
+            yield word.partition("=")[2] if "=" in word else following
+
+
+def _is_flag(word: str) -> bool:
+    # Go accepts one dash or two.
+    return word.startswith("-") and f"--{word.lstrip('-').partition('=')[0]}" == FLAG
 
 
 def _build_metadata(namespace: str) -> Manifest:

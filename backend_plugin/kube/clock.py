@@ -44,14 +44,15 @@ class Clock:
         if date == self._date:
             return
         self._date = date
-        try:
-            at = parsedate_to_datetime(date)
-        except ValueError:
-            return
-        if at.tzinfo is None:  # ``-0000`` states no time zone.
+        at = _parse_date(date)
+        if at is None:
             return
         ahead = at + _ROUNDING_ERROR - self._ours()
         self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
+        self._log_difference(ahead)
+
+    def _log_difference(self, ahead: timedelta) -> None:
+        """Log a large difference once, and again only after the clocks have agreed."""
         if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
             self._is_logged = True
             log.warning(
@@ -62,3 +63,11 @@ class Clock:
             )
         elif abs(ahead) <= _TOLERANCE:
             self._is_logged = False
+
+
+def _parse_date(date: str) -> datetime | None:
+    try:
+        at = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else at  # ``-0000`` states no time zone.

@@ -55,6 +55,7 @@ from backend_plugin.shell.together import cancel_and_wait
 from backend_plugin.shell.watch_status import WatchStatus
 
 _IN_PROTOBUF: Final[Decoder] = PodDecoder()
+_OPERATORS: Final = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
 _IN_JSON: Final[Decoder] = json_decoder.JsonDecoder(dict[str, Any], read_pod)
 
 
@@ -110,9 +111,7 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
-            rule = PolicyRule(
-                resource=resource, verbs=("create",), namespace=self._get_rule_namespace(namespace)
-            )
+            rule = self._build_rule(resource, namespace, "create")
             raise self._build_write_error(answer, rule) from answer
         for each in self._reflecting:
             each.on_created(resource)
@@ -123,11 +122,8 @@ class KubernetesCluster:
         manifest = await self._fetch_object(
             _get_job_resource(name), name.namespace, name.name, behind=not awaited
         )
-        return (
-            manifest
-            if manifest is None or name.uid in (None, get_text(json_decoder.get_metadata(manifest), "uid"))
-            else None
-        )
+        found = None if manifest is None else get_text(json_decoder.get_metadata(manifest), "uid")
+        return manifest if name.uid in (None, found) else None
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         """Return the pods of a job from one list without pagination; see `Cluster.list_pods`."""
@@ -138,9 +134,7 @@ class KubernetesCluster:
         question = ApiRequest(
             path=PODS.build_path(namespace), query=query, accept=protobuf_envelope.ACCEPT, behind=True
         )
-        rule = PolicyRule(
-            resource=PODS, verbs=("list", "watch"), namespace=self._get_rule_namespace(namespace)
-        )
+        rule = self._build_rule(PODS, namespace, "list", "watch")
         try:
             return await self._api.fetch_decoded(question, _decode_pods)
         except ApiError as answer:
@@ -168,9 +162,7 @@ class KubernetesCluster:
             # A uid is immutable, so this is a different job.
             if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
                 return
-            rule = PolicyRule(
-                resource=resource, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
-            )
+            rule = self._build_rule(resource, name.namespace, "patch")
             raise self._build_write_error(answer, rule) from answer
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
@@ -220,7 +212,7 @@ class KubernetesCluster:
             doubts=False,
             behind=True,
         )
-        rule = PolicyRule(resource=EVENTS, verbs=("create",), namespace=self._get_rule_namespace(namespace))
+        rule = self._build_rule(EVENTS, namespace, "create")
         try:
             await self._api.send(question)
         except ApiError as answer:
@@ -266,9 +258,7 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.get is RequestOutcome.ABSENT:
                 return None
-            rule = PolicyRule(
-                resource=resource, verbs=("get",), namespace=self._get_rule_namespace(namespace)
-            )
+            rule = self._build_rule(resource, namespace, "get")
             raise self._build_unavailable(answer, rule) from answer
 
     async def _delete_object(
@@ -296,30 +286,21 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.delete is RequestOutcome.ABSENT:
                 return
-            rule = PolicyRule(
-                resource=resource, verbs=("delete",), namespace=self._get_rule_namespace(name.namespace)
-            )
+            rule = self._build_rule(resource, name.namespace, "delete")
             raise self._build_unavailable(answer, rule) from answer
 
     # ---- treatment of API errors
 
     def _build_write_error(self, answer: ApiError, rule: PolicyRule) -> RequestRejected | ClusterUnavailable:
-        """Return the error for a create or a patch."""
-        row = answer.error_class
-        if answer.is_too_large:
-            return RequestRejected(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message
-            )
-        if row.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
-            return RequestRejected(answer.code, answer.reason, answer.message)
+        if (refused := _build_rejection(answer)) is not None:
+            return refused
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
-            operators = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
-            operator = operators.get(rule.resource, "gang scheduler")
+            operator = _OPERATORS.get(rule.resource, "gang scheduler")
             return Misconfigured(f"the cluster has no {rule.resource}; install the {operator}")
         message = f"the API server answers {rejection.add_remedy(str(answer))}"
-        return Misconfigured(message) if row.misconfigured else ClusterUnavailable(message)
+        return Misconfigured(message) if answer.error_class.misconfigured else ClusterUnavailable(message)
 
     @staticmethod
     def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
@@ -333,6 +314,9 @@ class KubernetesCluster:
         if answer.is_not_authorized:
             return ClusterUnavailable(self._permissions.record_missing(rule, answer.message))
         return ClusterUnavailable(f"the API server answers {answer}")
+
+    def _build_rule(self, resource: ApiResource, namespace: str, *verbs: str) -> PolicyRule:
+        return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
 
     def _get_rule_namespace(self, namespace: str) -> str:
         """Return the namespace of the Role that needs a rule. Empty if the backend uses a ClusterRole."""
@@ -377,6 +361,15 @@ class KubernetesCluster:
         """Stop all watches and close the connections."""
         await cancel_and_wait([*self._following])
         await self._connection.close()
+
+
+def _build_rejection(answer: ApiError) -> RequestRejected | None:
+    """Return the rejection of an object that a later request cannot create or change; else None."""
+    if answer.is_too_large:
+        return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
+    if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
+        return RequestRejected(answer.code, answer.reason, answer.message)
+    return None
 
 
 def _get_job_resource(job: ObjectName) -> ApiResource:

@@ -58,7 +58,6 @@ class ContainerLog:
             await asyncio.sleep(_PAUSE)
 
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of one API response."""
         self._since = self._last
         try:
             question = self._build_request(follow=follow)
@@ -71,15 +70,18 @@ class ContainerLog:
                         yield new_line
             self._failures = 0
         except ApiError as answer:
-            # 400: the container has not started, or there was no previous run; 404: the pod is gone.
-            if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
-                self._failures = 0
-            else:
-                self._record_failure(self._build_unavailable(answer, "log"), passing=answer.is_transient)
+            self._on_api_error(answer)
         except StreamStalled:
             pass
         except ClusterUnavailable as lost:
             self._record_failure(lost)
+
+    def _on_api_error(self, answer: ApiError) -> None:
+        # 400: the container has not started, or there was no previous run; 404: the pod is gone.
+        if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
+            self._failures = 0
+        else:
+            self._record_failure(self._build_unavailable(answer, "log"), passing=answer.is_transient)
 
     async def _fetch_pod(self) -> Manifest | None:
         path = PODS.build_path(self._name.namespace, self._name.name)

@@ -12,6 +12,7 @@ import psutil
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.shell import bounded_read
 
 _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
@@ -172,11 +173,7 @@ class KubeconfigCredentials:
 
     def _read_file_states(self) -> Sequence[object]:
         paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
-        return [
-            (found.st_mtime_ns, found.st_size, found.st_ino)
-            for path in paths
-            if (found := _find_file_status(path))
-        ]
+        return [*filter(None, map(bounded_read.read_file_state, paths))]
 
 
 def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:
@@ -189,13 +186,6 @@ def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = 
 
 def _list_children() -> "Sequence[psutil.Process]":
     return psutil.Process().children(recursive=True)
-
-
-def _find_file_status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 def _build_access(configuration: Any) -> ClusterAccess:

@@ -24,6 +24,11 @@ class WatchedObject(NamedTuple):
     """The record, or None for an object that does not belong to this backend."""
 
     @property
+    def key(self) -> tuple[str, str]:
+        """The namespace, and the uid or else the name."""
+        return self.namespace, self.uid or self.name
+
+    @property
     def timestamp(self) -> float:
         """Return the Unix timestamp of an event, in seconds; 0.0 for all other records."""
         at = self.record.at if isinstance(self.record, Event) else None

@@ -93,7 +93,7 @@ class JsonDecoder:
             whole = decode_object(part)
             how, manifest = get_text(whole, "type"), get_mapping(whole, "object")
         if how == "ERROR":
-            raise api_errors.decode_json_error(part)
+            raise api_errors.decode_event_error(part)
         return WatchEvent(how, self._decode_object(manifest))
 
     def decode_page(self, body: bytes) -> ListPage:

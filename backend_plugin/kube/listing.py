@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from backend_plugin.core import foreign_jobs
 from backend_plugin.core.dialects import table
-from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.dialects.base import Dialect, JobResource
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -89,15 +89,22 @@ class ObjectLister:
         found: list[Runtime] = []
         for support in [each.runtimes for each in table.DIALECTS.values() if each.runtimes is not None]:
             for kind in support.kinds:
-                rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
-                try:
-                    listed = await self._list_if_served(rule, ApiRequest(path=""), namespaced=kind.namespaced)
-                except _NotPermitted:
-                    if kind.namespaced or not self._options.namespaces:
-                        raise
-                    continue  # A server for some namespaces may have no ClusterRole.
+                listed = await self._list_runtimes(kind)
                 found += [support.read({**each, "kind": kind.kind}) for each in listed]
         return found
+
+    async def _list_runtimes(self, kind: JobResource) -> Sequence[Manifest]:
+        rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
+        try:
+            return await self._list_all(
+                rule, ApiRequest(path=""), _decode_objects, namespaced=kind.namespaced
+            )
+        except _NotServed:
+            return ()
+        except _NotPermitted:
+            if kind.namespaced or not self._options.namespaces:
+                raise
+            return ()  # A server for some namespaces may have no ClusterRole.
 
     async def _list_jobs(
         self, query: Mapping[str, str], read: Callable[[Dialect, Manifest], Job]
@@ -116,14 +123,6 @@ class ObjectLister:
         if len(missing) == len(table.DIALECTS):
             raise missing[0]
         return found
-
-    async def _list_if_served(
-        self, rule: PolicyRule, request: ApiRequest, *, namespaced: bool = True
-    ) -> Sequence[Manifest]:
-        try:
-            return await self._list_all(rule, request, _decode_objects, namespaced=namespaced)
-        except _NotServed:
-            return ()
 
     async def _list_all(
         self,

@@ -43,7 +43,7 @@ class PodDecoder:
         """Parse one watch event; see `Decoder.decode_event`."""
         how, wrapped = protobuf_envelope.decode_watch_event(part)
         if how == b"ERROR":
-            raise api_errors.decode_protobuf_error(wrapped)
+            raise api_errors.decode_event_error(wrapped)
         return WatchEvent(
             decode_text(how),
             _decode_object(protobuf_envelope.decode_envelope(wire.WrappedPod, wrapped, b"Pod").raw),

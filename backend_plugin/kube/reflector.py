@@ -182,7 +182,6 @@ class Reflector:
         return await self._api.send_once(self._build_request(query))
 
     async def _fetch_preferred_version(self) -> str:
-        """Return the preferred version of the kind's API group in this cluster."""
         group = json_decoder.decode_object(
             await self._api.send_once(ApiRequest(path=f"/apis/{self._kind.resource.group}"))
         )
@@ -268,26 +267,31 @@ class Reflector:
             case HTTPStatus.GONE:
                 self._course.on_expired()
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
-                self._on_forbidden("watch" if " watch " in answer.message else "list", answer)
+                self._on_forbidden(answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
-                if not (self._kind.optional or self._place.watch_status.is_any_synced(_JOBS)):
-                    message = f"the cluster does not have this resource; install {_OPERATORS}"
-                    self._report_failure(message, answer.reason)
-                self._set_state(WatchState.NOT_SERVED)
-                self._place.part.mark_unavailable(permitted=True)
-                self._course.on_permanent_error(self._options.refused_pause)
-            case HTTPStatus.UNAUTHORIZED:
-                self._report_failure(str(answer), answer.reason)
-                await self._api.renew_credentials()
-                self._course.on_failure()
-            case _ if answer.is_transient:
-                self._report_failure(str(answer), answer.reason)
-                self._course.on_failure(answer.retry_after)
+                self._on_not_served(answer)
             case _:
-                self._report_failure(str(answer), answer.reason)
-                self._course.on_permanent_error(self._options.refused_pause)
+                await self._on_other_error(answer)
 
-    def _on_forbidden(self, verb: str, answer: ApiError) -> None:
+    async def _on_other_error(self, answer: ApiError) -> None:
+        self._report_failure(str(answer), answer.reason)
+        if answer.code == HTTPStatus.UNAUTHORIZED:
+            await self._api.renew_credentials()
+        if answer.is_transient:
+            self._course.on_failure(answer.retry_after)
+        else:
+            self._course.on_permanent_error(self._options.refused_pause)
+
+    def _on_not_served(self, answer: ApiError) -> None:
+        if not (self._kind.optional or self._place.watch_status.is_any_synced(_JOBS)):
+            message = f"the cluster does not have this resource; install {_OPERATORS}"
+            self._report_failure(message, answer.reason)
+        self._set_state(WatchState.NOT_SERVED)
+        self._place.part.mark_unavailable(permitted=True)
+        self._course.on_permanent_error(self._options.refused_pause)
+
+    def _on_forbidden(self, answer: ApiError) -> None:
+        verb = "watch" if " watch " in answer.message else "list"
         self._refusals[verb] += 1
         if self._refusals[verb] <= _RETRIED_REFUSALS:
             self._report_failure(str(answer), answer.reason)

@@ -18,37 +18,33 @@ class MergedKind:
         self.complete = asyncio.Event()
         """Set when the sink has received all records."""
         self._parts: list[KindPart] = []
+        self.is_retaining = False
+        """True if the parts keep their records, because a list of one reflector replaces those of all."""
 
     def add_part(self) -> "KindPart":
         """Add and return the part of one reflector. Add all parts before a reflector sends records."""
         part = KindPart(self)
         self._parts.append(part)
+        self.is_retaining = self.record is not Event and len(self._parts) > 1
         return part
-
-    @property
-    def is_shared(self) -> bool:
-        """True if several reflectors send records of this kind."""
-        return len(self._parts) > 1
 
     def deliver_snapshot(self) -> None:
         """Send all records to the sink, if each reflector has completed a list or cannot list its kind."""
-        settled = all(part.settled for part in self._parts)
-        # A server that cannot read any jobs must not become ready.
-        if settled and (self.record is not Job or any(part.listed for part in self._parts)):
-            records = sorted(
-                (watched for part in self._parts for watched in part.kept.values()),
-                key=lambda watched: watched.timestamp,
-            )
-            self._replace_records(records)
-            self.complete.set()
-            for part in self._parts:
-                part.mark_delivered()
-
-    def _replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        records = [
-            (watched.namespace, watched.record) for watched in watched_objects if watched.record is not None
-        ]
+        if not self._is_deliverable():
+            return
+        watched = (each for part in self._parts for each in part.kept.values())
+        by_time = sorted(watched, key=lambda each: each.timestamp)
+        records = [(each.namespace, each.record) for each in by_time if each.record is not None]
         self.sink.replace_records(self.record, records)
+        self.complete.set()
+        for part in self._parts:
+            part.mark_delivered()
+
+    def _is_deliverable(self) -> bool:
+        if not all(part.settled for part in self._parts):
+            return False
+        # A server that cannot read any jobs must not become ready.
+        return self.record is not Job or any(part.listed for part in self._parts)
 
 
 class KindPart:
@@ -67,11 +63,7 @@ class KindPart:
             # Events are only added: an event that expired after an hour is still valid.
             self._add_events(watched_objects)
             return
-        self.kept = {
-            (watched.namespace, watched.uid or watched.name): watched
-            for watched in watched_objects
-            if watched.record is not None
-        }
+        self.kept = {watched.key: watched for watched in watched_objects if watched.record is not None}
         self.settled = self.listed = True
         self._gathering.deliver_snapshot()
 
@@ -89,16 +81,17 @@ class KindPart:
         gathering = self._gathering
         if gathering.record is Event:
             self._newest = max(self._newest, _parse_version(watched))
-        if self._is_retaining:
-            self.kept[watched.namespace, watched.uid or watched.name] = watched
-        if gathering.complete.is_set():
+        is_complete = gathering.complete.is_set()
+        if gathering.is_retaining or not is_complete:
+            self.kept[watched.key] = watched
+        if is_complete:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
         """Record that one object was deleted."""
         if watched.record is None or self._gathering.record is Event:
             return
-        self.kept.pop((watched.namespace, watched.uid or watched.name), None)
+        self.kept.pop(watched.key, None)
         if self._gathering.complete.is_set():
             name = ObjectName(namespace=watched.namespace, name=watched.name, uid=watched.uid or None)
             self._gathering.sink.drop_record(self._gathering.record, name)
@@ -107,13 +100,8 @@ class KindPart:
         """Record that the sink has received the kept records."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
-        if not self._is_retaining:
+        if not self._gathering.is_retaining:
             self.kept = {}
-
-    @property
-    def _is_retaining(self) -> bool:
-        complete = self._gathering.complete.is_set()
-        return not complete or (self._gathering.is_shared and self._gathering.record is not Event)
 
     def _add_events(self, watched_objects: Iterable[WatchedObject]) -> None:
         newest = self._newest

@@ -39,3 +39,12 @@ def read_all(source: BinaryIO, longest: int = LONGEST) -> bytes:
     if len(data) > longest:
         raise OSError(errno.EFBIG, f"is larger than the limit of {longest:,} bytes")
     return data
+
+
+def read_file_state(file: Path) -> tuple[int, int, int] | None:
+    """Return values that differ after a change of the file; None if there is no such file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

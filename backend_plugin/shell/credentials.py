@@ -10,30 +10,23 @@ import logging
 import os
 import secrets
 import ssl
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell import bounded_read
+from backend_plugin.shell.reloaded_value import ReloadedValue, UnusableCredentials
 
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-# Minimum time between two checks of the files, so that not every call accesses the disk.
-_FRESH_SECONDS: Final = 1.0
 _SCHEME: Final = "bearer "
 _KEY_FILE: Final = "signing.keys"
 _SHORTEST_KEY: Final = 32
-
-
-class UnusableCredentials(BackendError):
-    """A file is missing, unreadable or invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,52 +48,6 @@ class Tls:
         return tuple(each for each in (self.certificate, self.key, self.client_ca) if each is not None)
 
 
-class _ReloadedValue(Generic[T]):
-    """A value that is read from files, and read again when they change."""
-
-    def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
-        self._files, self._read = files, read
-        self._state = self._read_file_states()
-        self.value = read()
-        self._asked = time.monotonic()
-
-    def reload_if_changed(self) -> bool:
-        """Read the files again if they have changed; return True if `value` has been replaced."""
-        now = time.monotonic()
-        if now - self._asked < _FRESH_SECONDS:
-            return False
-        self._asked = now
-        state = self._read_file_states()
-        if state == self._state:
-            return False
-        try:
-            self.value = self._read()
-        except UnusableCredentials as error:
-            _LOG.error("the previous content stays in use: %s", error)
-            self._state = state
-            return False
-        except (MemoryError, OSError, RuntimeError, TypeError, ValueError):
-            # gRPC calls this, and an error would stop the server. The files are read again a second later.
-            _LOG.exception(
-                "cannot read %s; the previous content stays in use", ", ".join(map(str, self._files))
-            )
-            return False
-        self._state = state
-        _LOG.info("reloaded: %s", ", ".join(map(str, self._files)))
-        return True
-
-    def _read_file_states(self) -> Sequence[tuple[int, int, int] | None]:
-        return [_read_file_state(file) for file in self._files]
-
-
-def _read_file_state(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
     """Return the common name and the subject alternative names of a verified client certificate."""
     keys = ("x509_common_name", "x509_subject_alternative_name")
@@ -113,7 +60,7 @@ def build_server_credentials(tls: Tls) -> grpc.ServerCredentials:
     Raises:
         UnusableCredentials: If a file is missing, or the key does not match the certificate.
     """
-    followed = _ReloadedValue(tls.files, lambda: _build_configuration(tls))
+    followed = ReloadedValue(tls.files, lambda: _build_configuration(tls))
 
     def fetch() -> Any:
         return followed.value if followed.reload_if_changed() else None
@@ -158,14 +105,14 @@ def _require_authority(content: bytes, file: Path) -> None:
 class Token:
     """The secret that every call carries as metadata ``authorization: Bearer ...``."""
 
-    _secret: "_ReloadedValue[bytes]" = field(repr=False)
+    _secret: ReloadedValue[bytes] = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: str) -> "Token":
         """Return a fixed token."""
         if not secret:
             raise UnusableCredentials("the token is empty, so every client would have access")
-        return cls(_ReloadedValue((), secret.encode))
+        return cls(ReloadedValue((), secret.encode))
 
     @classmethod
     def from_file(cls, file: Path) -> "Token":
@@ -174,7 +121,7 @@ class Token:
         Raises:
             UnusableCredentials: If the file contains no valid token.
         """
-        return cls(_ReloadedValue((file,), lambda: _read_secret(file)))
+        return cls(ReloadedValue((file,), lambda: _read_secret(file)))
 
     @property
     def secret(self) -> str:
@@ -194,14 +141,14 @@ class Token:
 class KeyRing:
     """The keys with which a server signs and verifies; read again when their file changes."""
 
-    def __init__(self, keys: "_ReloadedValue[SigningKeys]") -> None:
+    def __init__(self, keys: ReloadedValue[SigningKeys]) -> None:
         self._keys = keys
 
     @classmethod
     def from_keys(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
         """Return a ring of fixed keys."""
         ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
-        return cls(_ReloadedValue((), lambda: ring))
+        return cls(ReloadedValue((), lambda: ring))
 
     @classmethod
     def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
@@ -211,7 +158,7 @@ class KeyRing:
             UnusableCredentials: If a line is not a key, or the file is empty.
         """
         return cls(
-            _ReloadedValue(
+            ReloadedValue(
                 (file,), lambda: SigningKeys(keys=_read_signing_keys(file), accepts_unsigned=accepts_unsigned)
             )
         )

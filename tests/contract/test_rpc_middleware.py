@@ -13,7 +13,8 @@ from server_metrics import read_counts
 from tiny_service import call, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics
-from backend_plugin.shell.credentials import Token, UnusableCredentials
+from backend_plugin.shell.credentials import Token
+from backend_plugin.shell.reloaded_value import UnusableCredentials
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED

@@ -11,7 +11,8 @@ import pytest
 from certificates import Authority
 from tiny_service import TinyServed, code_of, health, serving, wait_until
 
-from backend_plugin.shell.credentials import Tls, UnusableCredentials, build_server_credentials
+from backend_plugin.shell.credentials import Tls, build_server_credentials
+from backend_plugin.shell.reloaded_value import UnusableCredentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

@@ -54,7 +54,7 @@ def test_protobuf_status_equals_json_status():
 @pytest.mark.parametrize("body", [wrapped("Pod", {}), wrapped("Status", {"code": 1})[:-1]])
 def test_protobuf_that_is_no_status_is_not_genuine(body):
     assert not answered(404, body).genuine
-    answer = api_errors.decode_protobuf_error(body)
+    answer = api_errors.decode_event_error(body)
     assert (answer.code, answer.reason, answer.genuine) == (500, "Unknown", False)
 
 
@@ -66,7 +66,7 @@ def test_proxy_error_page_is_shortened():
 
 @pytest.mark.parametrize("line", [b'{"type": "ERROR"}', b'{"type": "ERROR", "object": {"code": "x"}}'])
 def test_watch_error_may_have_any_shape(line):
-    answer = api_errors.decode_json_error(line)
+    answer = api_errors.decode_event_error(line)
     assert (answer.code, answer.reason) == (500, "Unknown")
 
 
