@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,13 @@ from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.kube.clock import get_local_time
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import server_file
 from backend_plugin.shell.capabilities_cache import CapabilitySource
 from backend_plugin.shell.cluster import Cluster, Inventory
-from backend_plugin.shell.job_service import NodeOperations
-from backend_plugin.shell.orphans import Executions
+from backend_plugin.shell.node_service import NodeOperations
+from backend_plugin.shell.orphan_finder import Executions
 from backend_plugin.shell.settings import ClusterKind, EmbeddedSettings, ServerSettings
 from backend_plugin.shell.watch_status import WatchStatus
 
@@ -27,10 +28,6 @@ _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
 # Jobs of an embedded cluster have no owner that deletes them, and their logs use the disk of this machine.
 _KEPT_EMBEDDED: Final = timedelta(days=1)
-
-
-def _get_utc_now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ class OpenedCluster:
     """Reads the capabilities for gangs; None for an embedded cluster."""
     watch_status: WatchStatus | None = None
     """The status of the watches; None for an embedded cluster, which has none."""
-    now: Callable[[], datetime] = _get_utc_now
+    now: Callable[[], datetime] = get_local_time
     """Returns the time of the cluster's clock."""
 
 
@@ -124,11 +121,6 @@ def require_credentials(settings: ServerSettings) -> None:
         from backend_plugin.kube import credentials
 
         asyncio.run(credentials.select_credentials(build_kubernetes_options(settings)).load())
-
-
-def list_named_namespaces(settings: ServerSettings) -> tuple[str, ...]:
-    """Return the namespaces of the settings that are not patterns."""
-    return tuple(each for each in settings.namespaces if not is_pattern(each))
 
 
 def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:

@@ -15,7 +15,7 @@ from backend_plugin.core import job_conditions, printable
 from backend_plugin.core.errors import BackendError
 
 if TYPE_CHECKING:
-    from backend_plugin.shell.orphans import OrphanCandidate, OrphanFinder, OrphanScan
+    from backend_plugin.shell.orphan_finder import OrphanCandidate, OrphanFinder, OrphanScan
     from backend_plugin.shell.settings import ServerSettings
 
 _HELP: Final = """Print the jobs of a Kubernetes cluster whose execution is gone; with --delete, delete them.
@@ -100,13 +100,18 @@ class _ScanResult:
     at: datetime
     """The time of the cluster's clock."""
 
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a job was not examined or not deleted."""
+        return bool(self.found.unclear) or any(row.result == "failed" for row in self.rows)
+
 
 async def _collect_orphans(settings: "ServerSettings", options: dict[str, Any]) -> _ScanResult:
     """Scan for orphans; with ``--delete``, scan again after a pause and delete those found twice."""
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
     from backend_plugin.shell.allowlist import Allowlist
-    from backend_plugin.shell.orphans import OrphanFinder
+    from backend_plugin.shell.orphan_finder import OrphanFinder
     from backend_plugin.shell.output_prefixes import OutputPrefixes
 
     cluster = await KubernetesCluster.open(clusters.build_kubernetes_options(settings))
@@ -149,34 +154,30 @@ async def _delete_orphan(
 
 
 def _print_results(done: _ScanResult, options: dict[str, Any]) -> None:
-    if options["output"] == "json":
-        json_lines.print_json([_encode_row(row) for row in done.rows])
-    elif done.rows:
-        click.echo(
-            "\n".join(tables.format_table(_HEADER, [_format_cells(row, done.at) for row in done.rows]))
-        )
-    else:
-        click.echo("there are no orphans", err=True)
+    _print_rows(done, options["output"])
     if done.rows and not options["delete"]:
         click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
     for why, jobs in done.found.unclear.items():
         click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
-    if done.found.unclear or any(row.result == "failed" for row in done.rows):
+    if done.is_incomplete:
         sys.exit(_FAILED)
+
+
+def _print_rows(done: _ScanResult, form: str) -> None:
+    if form == "json":
+        json_lines.print_json([_encode_row(row) for row in done.rows])
+    elif done.rows:
+        cells = [_format_cells(row, done.at) for row in done.rows]
+        click.echo("\n".join(tables.format_table(_HEADER, cells)))
+    else:
+        click.echo("there are no orphans", err=True)
 
 
 def _format_cells(row: _JobResult, now: datetime) -> tuple[str, ...]:
     job, run = row.suspect.job, row.suspect.run
-    identity = (run.execution, run.node_id or "-", str(run.attempt))
+    names = (job.namespace, job.name, run.execution, run.node_id or "-", str(run.attempt))
     result = f"{row.result}: {row.message}" if row.message else row.result
-    return (
-        job.namespace,
-        job.name,
-        *identity,
-        _get_state(row.suspect),
-        tables.format_age(job.created, now),
-        result,
-    )
+    return (*names, _get_state(row.suspect), tables.format_age(job.created, now), result)
 
 
 def _encode_row(row: _JobResult) -> dict[str, Any]:

@@ -28,64 +28,44 @@ environment variable (KFPYTORCH_PORT). Options take precedence over variables, a
 """
 
 
+_OPTIONS: Final = (
+    ("--cluster", "KIND", "Where jobs run: embedded (processes of this machine) or kubernetes."),
+    ("--host", "HOST", "Listen address. Default: 127.0.0.1 for embedded, else all addresses."),
+    ("--port", "PORT", "Port; 0 selects a free one. Default: 8000."),
+    ("--state-dir", "DIR", "Directory for the state of jobs, and for the address of this server."),
+    ("--token-file", "FILE", "File with the token for clients. Default for embedded: generated at start."),
+    ("--allow-unauthenticated", "", "Require no token: each client of the port can run commands."),
+    ("--tls-certificate", "FILE", "PEM file with the certificate and its chain."),
+    ("--tls-key", "FILE", "PEM file with the key, without a password."),
+    ("--tls-client-ca", "FILE", "PEM file with a CA; clients need a certificate of this CA."),
+    ("--output-prefixes", "URL", "Allowed output prefixes, such as s3://bucket/ or gs://*."),
+    ("--metrics-port", "PORT", "Port of the Prometheus metrics."),
+    ("--log-level", "LEVEL", "Log level: debug, info, warning or error."),
+    ("--log-format", "FORMAT", "Log format: json or text. Default: text on a terminal, else json."),
+    ("--nodes", "N", "Number of nodes of an embedded cluster."),
+    ("--cpus", "AMOUNT", "CPUs of each node. Default: all CPUs of this machine."),
+    ("--memory", "AMOUNT", "Memory of each node."),
+    ("--gpus", "N", "GPUs of each node."),
+    ("--images", "IMAGE=VENV", "Virtual environment for an image."),
+    ("--strict-images", "", "Fail to pull any other image."),
+    ("--durable", "", "Keep jobs when this server stops; the next server continues them."),
+    ("--code-dir", "DIR", "Directory with the code of tasks. Default: the current directory."),
+    ("--pass-env", "NAME", "Environment variables to pass to replicas."),
+    ("--pod-templates", "PATH", "YAML file with PodTemplates, or a directory of such files."),
+)
+"""The options with a setting: name, type of the value (empty for a flag), and help."""
+_REPEATED: Final = ("--output-prefixes", "--images", "--pass-env")
+
+
+def _build_option(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    if not metavar:
+        return click.option(name, is_flag=True, default=None, help=text)
+    return click.option(name, metavar=metavar, multiple=name in _REPEATED, help=text)
+
+
 @click.command(name="serve", help=_HELP)
 @cluster_options.settings_option("server, plugins.k8s")
-@click.option(
-    "--cluster", metavar="KIND", help="Where jobs run: embedded (processes of this machine) or kubernetes."
-)
-@click.option(
-    "--host", metavar="HOST", help="Listen address. Default: 127.0.0.1 for embedded, else all addresses."
-)
-@click.option("--port", metavar="PORT", help="Port; 0 selects a free one. Default: 8000.")
-@click.option(
-    "--state-dir", metavar="DIR", help="Directory for the state of jobs, and for the address of this server."
-)
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    help="File with the token for clients. Default for embedded: generated at start.",
-)
-@click.option(
-    "--allow-unauthenticated",
-    is_flag=True,
-    default=None,
-    help="Require no token: each client of the port can run commands.",
-)
-@click.option("--tls-certificate", metavar="FILE", help="PEM file with the certificate and its chain.")
-@click.option("--tls-key", metavar="FILE", help="PEM file with the key, without a password.")
-@click.option(
-    "--tls-client-ca", metavar="FILE", help="PEM file with a CA; clients need a certificate of this CA."
-)
-@click.option(
-    "--output-prefixes",
-    metavar="URL",
-    multiple=True,
-    help="Allowed output prefixes, such as s3://bucket/ or gs://*.",
-)
-@click.option("--metrics-port", metavar="PORT", help="Port of the Prometheus metrics.")
-@click.option("--log-level", metavar="LEVEL", help="Log level: debug, info, warning or error.")
-@click.option(
-    "--log-format", metavar="FORMAT", help="Log format: json or text. Default: text on a terminal, else json."
-)
-@click.option("--nodes", metavar="N", help="Number of nodes of an embedded cluster.")
-@click.option("--cpus", metavar="AMOUNT", help="CPUs of each node. Default: all CPUs of this machine.")
-@click.option("--memory", metavar="AMOUNT", help="Memory of each node.")
-@click.option("--gpus", metavar="N", help="GPUs of each node.")
-@click.option("--images", metavar="IMAGE=VENV", multiple=True, help="Virtual environment for an image.")
-@click.option("--strict-images", is_flag=True, default=None, help="Fail to pull any other image.")
-@click.option(
-    "--durable",
-    is_flag=True,
-    default=None,
-    help="Keep jobs when this server stops; the next server continues them.",
-)
-@click.option(
-    "--code-dir", metavar="DIR", help="Directory with the code of tasks. Default: the current directory."
-)
-@click.option("--pass-env", metavar="NAME", multiple=True, help="Environment variables to pass to replicas.")
-@click.option(
-    "--pod-templates", metavar="PATH", help="YAML file with PodTemplates, or a directory of such files."
-)
+@cluster_options.add_options(*(_build_option(*each) for each in _OPTIONS))
 @cluster_options.connection_options("With --cluster kubernetes. ")
 @click.option("--check", is_flag=True, help="Print the effective settings and their problems, and exit.")
 @click.option(
@@ -104,7 +84,6 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
 
 
 async def _run_server(configuration: Configuration) -> None:
-    """Start the server, run it until it is stopped, and clean up."""
     from backend_plugin.cli import clusters, server_assembly
     from backend_plugin.shell import allocator, gc_tuning, logging_setup, metrics, server_file, tracing
     from backend_plugin.shell.server import GrpcServer
@@ -118,7 +97,7 @@ async def _run_server(configuration: Configuration) -> None:
         parts = server_assembly.assemble_server(here, settings)
         if settings.metrics_port is not None:
             port = stack.enter_context(
-                metrics.serve_metrics(parts.metrics, settings.metrics_host, settings.metrics_port)
+                metrics.serve_metrics(parts.tasks.metrics, settings.metrics_host, settings.metrics_port)
             )
             _LOG.info("metrics at http://%s:%d/metrics", settings.metrics_host, port)
         interceptors = stack.enter_context(tracing.open_tracing(os.environ))
@@ -140,10 +119,10 @@ async def _run_server(configuration: Configuration) -> None:
             _LOG.info("listening at %s", info.endpoint)
             clusters.publish_server(stack, settings, info)
 
-        stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.cache.ready)).cancel)
+        stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.tasks.cache.ready)).cancel)
         stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)
         async with _run_beside(parts.run(), server.stop):
-            await server.run(parts.cache.ready, on_started, parts.drain)
+            await server.run(parts.tasks.cache.ready, on_started, parts.drain)
 
 
 @asynccontextmanager

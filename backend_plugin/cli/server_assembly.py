@@ -2,13 +2,13 @@
 
 import platform
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from backend_plugin.cli import release
-from backend_plugin.cli.clusters import OpenedCluster, list_named_namespaces
-from backend_plugin.core.errors import BackendError
+from backend_plugin.cli.cluster_options import is_pattern
+from backend_plugin.cli.clusters import OpenedCluster
 from backend_plugin.shell import (
     connector_handlers,
     connector_service,
@@ -24,14 +24,17 @@ from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Labels, Metrics
-from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
+from backend_plugin.shell.node_service import NodeService
+from backend_plugin.shell.orphan_finder import OrphanFinder
+from backend_plugin.shell.orphans import OrphanCollector, ScanSchedule
 from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
 from backend_plugin.shell.reconciler import Reconciler
+from backend_plugin.shell.reflection import Reflection
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.runtime_service import RuntimeService
-from backend_plugin.shell.server import Reflection, ServerOptions
+from backend_plugin.shell.server import ServerOptions
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.together import run_until_first_exit
@@ -65,12 +68,9 @@ class ServerParts:
     tasks: connector_service.ConnectorService
     jobs: job_service.JobService
     runtimes: RuntimeService
-    nodes: job_service.NodeService | None
+    nodes: NodeService | None
     """None unless the cluster is embedded."""
-    cache: Cache
-    keeper: Reconciler
     orders: BackgroundOperations
-    metrics: Metrics
     orphans: OrphanCollector | None
     """None if the cluster has no executions to compare with."""
     found: CapabilitiesCache | None
@@ -79,7 +79,7 @@ class ServerParts:
     async def run(self) -> None:
         """Run all background tasks until cancelled."""
         others = [each.run() for each in (self.orphans, self.found) if each is not None]
-        await run_until_first_exit(self.keeper.run(), *others)
+        await run_until_first_exit(self.tasks.keeper.run(), *others)
 
     async def drain(self, left: float) -> None:
         """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
@@ -91,30 +91,36 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     cluster = here.cluster
     metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)
-    cache, orders = (
-        Cache(here.now, lambda kind, lag: metrics.watch_lag.labels(kind).observe(lag)),
-        BackgroundOperations(metrics),
+    cache = Cache(here.now, lambda kind, lag: metrics.watch_lag.labels(kind).observe(lag))
+    orders = BackgroundOperations(metrics)
+    outcomes = OutputReader(
+        prefixes, trouble=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
     )
-    outcomes = OutputReader(prefixes, trouble=_build_error_counter(metrics))
     answers = TaskResponses(judge)
     keeper = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
-    allowed = _build_allowlist(settings, prefixes)
+    allowed = Allowlist(
+        prefixes=prefixes,
+        namespaces=settings.namespaces,
+        refused=settings.excluded_namespaces,
+        template=settings.namespace_template,
+    )
     orphans = _create_orphan_collector(here, allowed, metrics, settings)
     found = _create_capabilities_cache(here, settings)
     tasks = connector_service.ConnectorService(
-        connector_service.ServiceDependencies(
-            cluster=cluster,
-            inventory=here.inventory,
-            cache=cache,
-            answers=answers,
-            keeper=keeper,
-            metrics=metrics,
-            allowed=allowed,
-            ring=ring,
-            found=NOBODY if found is None else found,
-            asked=orphans.mark_in_use if orphans else lambda _: None,
-        )
+        cluster=cluster,
+        inventory=here.inventory,
+        cache=cache,
+        answers=answers,
+        keeper=keeper,
+        metrics=metrics,
+        allowed=allowed,
+        ring=ring,
+        found=NOBODY if found is None else found,
+        asked=orphans.mark_in_use if orphans else lambda _: None,
     )
+    nodes = None
+    if here.nodes is not None:
+        nodes = NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
     _set_gauges(metrics, here, cache, orders)
     return ServerParts(
         tasks=tasks,
@@ -129,31 +135,11 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         runtimes=RuntimeService(
             cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
         ),
-        nodes=_create_node_service(here, cache, allowed),
-        cache=cache,
-        keeper=keeper,
+        nodes=nodes,
         orders=orders,
-        metrics=metrics,
         orphans=orphans,
         found=found,
     )
-
-
-def _build_allowlist(settings: ServerSettings, prefixes: OutputPrefixes) -> Allowlist:
-    return Allowlist(
-        prefixes=prefixes,
-        namespaces=settings.namespaces,
-        refused=settings.excluded_namespaces,
-        template=settings.namespace_template,
-    )
-
-
-def _create_node_service(
-    here: OpenedCluster, cache: Cache, allowed: Allowlist
-) -> job_service.NodeService | None:
-    if here.nodes is None:
-        return None
-    return job_service.NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
 
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
@@ -182,9 +168,8 @@ def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) ->
     ours = here.platform.kfpytorch
     if here.capabilities is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
         return None
-    return CapabilitiesCache(
-        here.capabilities, ours.gang, list_named_namespaces(settings), selects_dialect=ours.selects_dialect
-    )
+    named = tuple(each for each in settings.namespaces if not is_pattern(each))
+    return CapabilitiesCache(here.capabilities, ours.gang, named, selects_dialect=ours.selects_dialect)
 
 
 def _create_orphan_collector(
@@ -200,13 +185,7 @@ def _create_orphan_collector(
 
 def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
     """Return one front for Flyte's calls and one for calls of users and tools."""
-    secret = (
-        Token.from_file(settings.token_file)
-        if settings.token_file
-        else Token.from_secret(token)
-        if token
-        else None
-    )
+    secret = _create_token(settings, token)
     # FlytePropeller sends no token. If jobs do not run as this user, its calls need one only if the admin has
     # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
     # always required for their calls if there is one.
@@ -216,17 +195,23 @@ def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -
         connector_handlers.build_handlers(parts.tasks),
         settings.max_concurrent_rpcs,
         None if is_open else secret,
-        parts.metrics,
+        parts.tasks.metrics,
         client_names=names,
     )
     services = dict(_SERVICES)
     if parts.nodes is not None:
         services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
     theirs = (*job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes), Reflection(services))
-    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.metrics, client_names=names)
-    parts.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
-    parts.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
+    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.tasks.metrics, client_names=names)
+    parts.tasks.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
+    parts.tasks.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others
+
+
+def _create_token(settings: ServerSettings, token: str) -> Token | None:
+    if settings.token_file is not None:
+        return Token.from_file(settings.token_file)
+    return Token.from_secret(token) if token else None
 
 
 def get_token(settings: ServerSettings) -> str:
@@ -251,10 +236,6 @@ def build_server_options(settings: ServerSettings, interceptors: Sequence[Any]) 
         drain_seconds=settings.drain_timeout.total_seconds(),
         interceptors=interceptors,
     )
-
-
-def _build_error_counter(metrics: Metrics) -> Callable[[str, BackendError], None]:
-    return lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
 
 
 def _count_objects(cache: Cache) -> Mapping[tuple[str, ...], float]:

@@ -49,6 +49,5 @@ async def trim_regularly() -> None:
 
 
 def _load_libc() -> Any:
-    """Return the C library if it is glibc, else None."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "gnu_get_libc_version") else None

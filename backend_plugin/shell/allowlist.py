@@ -47,20 +47,11 @@ class Allowlist:
     def check_attempt(self, run: Attempt) -> Iterator[Problem]:
         """Yield each problem for which this attempt is rejected."""
         if (refusal := self._find_namespace_rejection(run)) is not None:
-            message, remedy = refusal
-            yield Problem(
-                field="task_execution_metadata.namespace",
-                value=run.namespace,
-                message=message,
-                remedy=remedy,
-            )
+            field = "task_execution_metadata.namespace"
+            yield Problem(field=field, value=run.namespace, message=refusal[0], remedy=refusal[1])
         if (why := self.prefixes.find_rejection_reason(run.output_prefix)) is not None:
-            yield Problem(
-                field="output_prefix",
-                value=run.output_prefix,
-                message=why,
-                remedy="add it to server.output-prefixes",
-            )
+            remedy = "add it to server.output-prefixes"
+            yield Problem(field="output_prefix", value=run.output_prefix, message=why, remedy=remedy)
 
     def _find_namespace_rejection(self, run: Attempt) -> tuple[str, str] | None:
         """Return the reason and the remedy if the namespace is rejected; None if it is allowed."""
@@ -80,7 +71,6 @@ class Allowlist:
         return None
 
     def _build_namespace_pattern(self, run: Attempt) -> str:
-        """Return the namespace pattern for tasks of this project and domain."""
         named = re.sub(r"\{\{ *project *\}\}", lambda _: _escape_pattern(run.project), self.template)
         named = re.sub(r"\{\{ *domain *\}\}", lambda _: _escape_pattern(run.domain), named)
         return _UNKNOWN.sub(ANY, named)

@@ -104,12 +104,8 @@ class BackgroundOperations:
         )
         for key in given_up:
             if key[0] == lasting:
-                _, fields = self._interrupted[key]
-                log.warning(
-                    "the operation is not complete, and no other server repeats it: %s",
-                    key[0],
-                    extra=fields,
-                )
+                why = "the operation is not complete, and no other server repeats it: %s"
+                log.warning(why, lasting, extra=self._interrupted[key][1])
 
     async def resubmit(self, what: str, seconds: float) -> None:
         """Restart cancelled operations of one kind, for example in a new event loop, and wait for them."""

@@ -112,7 +112,6 @@ class Cache:
                 self._remove_if_empty(each)
 
     def _clear_objects(self, kind: type[Record], field: str) -> Mapping[CachedJob, Sequence[Record]]:
-        """Remove all objects of one kind, and return those of each job."""
         if kind is Pod:
             self._places.clear()
         if kind is PodGroup:

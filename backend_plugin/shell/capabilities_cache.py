@@ -179,13 +179,8 @@ class CapabilitiesCache:
         if self._logged.get(place) != reasons:
             self._logged[place] = reasons
             _trim_table(self._logged, ())
-            log.info(
-                "gangs of %s/%s in namespace %s: %s",
-                run.project,
-                run.domain,
-                run.namespace,
-                " ".join(reasons),
-            )
+            names = (run.project, run.domain, run.namespace)
+            log.info("gangs of %s/%s in namespace %s: %s", *names, " ".join(reasons))
 
 
 def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:

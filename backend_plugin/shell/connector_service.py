@@ -7,7 +7,7 @@ hide the message. Background work is in `reconciler`.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -44,7 +44,7 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_handlers import CallFailed
-from backend_plugin.shell.runtime_check import require_runtime
+from backend_plugin.shell.runtime_service import require_runtime
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -63,9 +63,12 @@ _REFERENCE_BYTES: Final = 64 * 2**10
 _CREATE_SECONDS: Final = 7.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceDependencies:
-    """The dependencies of the service."""
+@dataclass(slots=True, kw_only=True)
+class ConnectorService:
+    """The calls of `flyteidl.service.AsyncAgentService`, independent of the server that receives them.
+
+    Each call raises `CallFailed` if it ends with an error status.
+    """
 
     cluster: Cluster
     inventory: Inventory
@@ -78,21 +81,11 @@ class ServiceDependencies:
     found: CapabilitiesCache = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
     """Called with the job that Flyte requests."""
+    _planner: Planner = field(default_factory=Planner, init=False)
+    _creator: JobCreator = field(init=False)
 
-
-class ConnectorService:
-    """The calls of `flyteidl.service.AsyncAgentService`, independent of the server that receives them.
-
-    Each call raises `CallFailed` if it ends with an error status.
-    """
-
-    def __init__(self, dependencies: ServiceDependencies) -> None:
-        self._around = dependencies
-        self._answers = dependencies.answers
-        self._planner = Planner()
-        self._creator = JobCreator(
-            dependencies.cluster, dependencies.cache, dependencies.found, dependencies.ring
-        )
+    def __post_init__(self) -> None:
+        self._creator = JobCreator(self.cluster, self.cache, self.found, self.ring)
 
     # ---- create
 
@@ -107,7 +100,7 @@ class ConnectorService:
             return self._reject_task(run, rejection.format_problems(invalid.problems))
         except RequestRejected as refused:
             if not rejection.is_transient(refused.code, refused.message):
-                self._around.metrics.cluster_errors.add("create_job", refused.reason)
+                self.metrics.cluster_errors.add("create_job", refused.reason)
                 return self._reject_task(
                     run, rejection.format_cluster_rejection(refused.reason, refused.message)
                 )
@@ -115,68 +108,58 @@ class ConnectorService:
             raise self._record_create_failure(run, again, refused.reason) from refused
         except AttemptSuperseded as over:
             # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
-            raise self._record_create_failure(
-                run, CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
-            ) from over
+            again = CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
+            raise self._record_create_failure(run, again) from over
         except ClusterUnavailable as trouble:
             again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry")
             raise self._record_create_failure(run, again, type(trouble).__name__) from trouble
         except asyncio.TimeoutError as late:
-            again = CallFailed(
-                grpc.StatusCode.UNAVAILABLE,
-                f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry",
-            )
+            why = f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry"
+            again = CallFailed(grpc.StatusCode.UNAVAILABLE, why)
             raise self._record_create_failure(run, again, "Timeout") from late
 
     async def _create_or_adopt(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
         """Return the reference to the job, or raise the error that prevents it."""
-        dependencies, run = self._around, request.run
+        run = request.run
         if request.problems:
             raise InvalidTask(*request.problems)
         with collect_problems() as problems:
-            problems.extend([*rejection.check_attempt_fields(run), *dependencies.allowed.check_attempt(run)])
+            problems.extend([*rejection.check_attempt_fields(run), *self.allowed.check_attempt(run)])
         pod_templates, owner = await self._fetch_prerequisites(request.template, run)
         run = replace(run, owner=owner)
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
-        await dependencies.cache.ready.wait()  # Before this, the cache may lack other attempts.
-        dependencies.keeper.deleter.delete_superseded(run)
-        await require_runtime(dependencies.inventory, planned)
+        await self.cache.ready.wait()  # Before this, the cache may lack other attempts.
+        self.keeper.deleter.delete_superseded(run)
+        await require_runtime(self.inventory, planned)
         created, is_new, last = await self._creator.create_or_find(planned, run)
         job = read_job(created)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.
-        dependencies.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
-        ref = JobRef(
-            dialect=job.dialect,
-            namespace=run.namespace,
-            name=job.name,
-            uid=job.uid,
-            output_prefix=run.output_prefix,
-        )
+        self.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
+        place = {"namespace": run.namespace, "name": job.name, "output_prefix": run.output_prefix}
+        ref = JobRef(dialect=job.dialect, uid=job.uid, **place)
         try:
-            dependencies.keeper.deleter.delete_superseded(
-                run
-            )  # A later attempt may have arrived during the request.
+            self.keeper.deleter.delete_superseded(run)  # A later attempt may have arrived during the request.
         except AttemptSuperseded:
-            await dependencies.keeper.deleter.delete(ref)
+            await self.keeper.deleter.delete(ref)
             raise
-        dependencies.keeper.prerequisites.own(job, planned.prerequisites)
+        self.keeper.prerequisites.own(job, planned.prerequisites)
         await self._ensure_companions(job, ref, is_new=is_new)
-        dependencies.metrics.creates.add("created")
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
+        self.metrics.creates.add("created")
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.keys))
 
     async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
         """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
-        cache, settings, run = self._around.found, self._around.answers.judge.settings, request.run
+        found, settings, run = self.found, self.answers.judge.settings, request.run
         make = partial(plan, request.template, run, settings, pod_templates)
-        capabilities = await cache.get_capabilities(run.namespace)
+        capabilities = await found.get_capabilities(run.namespace)
         try:
             planned = await self._planner.run(size, partial(make, capabilities))
         except InvalidTask:
-            newer = await cache.refresh(run.namespace)
+            newer = await found.refresh(run.namespace)
             if newer == capabilities:
                 raise
             planned = await self._planner.run(size, partial(make, newer))
-        cache.log_selection(run, planned.reasons)
+        found.log_selection(run, planned.reasons)
         for warning in planned.warnings:
             log.warning(
                 "task accepted with a warning: %s", warning, extra=log_fields.build_attempt_fields(run)
@@ -186,30 +169,30 @@ class ConnectorService:
     async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
         """Create the companion objects; delete a new job that cannot run without them."""
         try:
-            await self._around.keeper.ensure_companions(job)
+            await self.keeper.ensure_companions(job)
         except (RequestRejected, Misconfigured) as refused:
             if not is_new:  # The job may already run with companions from an earlier call.
                 return
             if isinstance(refused, Misconfigured) or not rejection.is_transient(
                 refused.code, refused.message
             ):
-                await self._around.keeper.deleter.delete(ref)
+                await self.keeper.deleter.delete(ref)
             raise
 
     async def _fetch_prerequisites(
         self, template: TaskTemplate, run: Attempt
     ) -> tuple[Sequence[Manifest], OwnerReference | None]:
         """Return the PodTemplates that the task may use, and the owner of the job."""
-        settings = self._around.answers.judge.settings
+        settings = self.answers.judge.settings
         template_name = template.metadata.pod_template_name or settings.default_pod_template_name
-        owner = self._around.cluster.find_owner(run.namespace, run.execution)
+        owner = self.cluster.find_owner(run.namespace, run.execution)
         if not template_name:
             return (), await owner
         places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
-        return await asyncio.gather(self._around.cluster.list_pod_templates([*places], template_name), owner)
+        return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
-        self._around.metrics.creates.add("rejected")
+        self.metrics.creates.add("rejected")
         message = message[:_REFUSAL_CHARACTERS]
         log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
         ref = JobRef(
@@ -220,7 +203,7 @@ class ConnectorService:
             output_prefix=run.output_prefix,
             refusal=message,
         )
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.keys))
 
     def _record_create_failure(
         self, run: Attempt, failure: CallFailed, cluster_error: str = ""
@@ -229,9 +212,9 @@ class ConnectorService:
 
         `cluster_error` is the error of the cluster for the metric; empty if the cluster is not the cause.
         """
-        self._around.metrics.creates.add(failure.code.name.lower())
+        self.metrics.creates.add(failure.code.name.lower())
         if cluster_error:
-            self._around.metrics.cluster_errors.add("create_job", cluster_error)
+            self.metrics.cluster_errors.add("create_job", cluster_error)
         message = printable.escape(failure.details)
         log.warning(
             "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)
@@ -244,27 +227,27 @@ class ConnectorService:
         """Return the verdict of a job from the cache."""
         ref = self._require_served(request.resource_meta)
         if ref.refusal is not None:
-            return self._answers.build_rejection(ref.refusal)
-        entry = self._find_entry(ref)
+            return self.answers.build_rejection(ref.refusal)
+        entry = self.cache.get((ref.namespace, ref.name))
         if entry is None or not entry.is_observed:
-            self._around.keeper.fetch_missing_job(ref)
-            return self._answers.build_not_synced()
+            self.keeper.fetch_missing_job(ref)
+            return self.answers.build_not_synced()
         if _is_other_attempt(entry, ref):
-            return self._answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
-        self._around.asked(entry.job)
+            return self.answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
+        self.asked(entry.job)
         return self._judge_entry(entry)
 
     def _judge_entry(self, entry: CachedJob) -> bytes:
         try:
-            answer = self._answers.get_response(entry)
+            answer = self.answers.get_response(entry)
         except Exception:
             # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
             # task after six errors.
             log.exception("internal error: cannot compute the phase of a job", extra=entry.log_fields)
-            return self._answers.get_last_response(entry)
-        self._around.metrics.phases.add(answer.phase.value)
+            return self.answers.get_last_response(entry)
+        self.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:
-            self._around.keeper.enqueue(entry)  # A timeout may have expired just now.
+            self.keeper.enqueue(entry)  # A timeout may have expired just now.
         return answer.message
 
     # ---- delete
@@ -272,14 +255,14 @@ class ConnectorService:
     async def delete_task(self, request: admin.DeleteTaskRequest) -> admin.DeleteTaskResponse:
         """Accept the deletion, which may finish after the response; fails if it cannot be stored durably."""
         ref = self._decode_reference(request.resource_meta)
-        entry = self._find_entry(ref)
+        entry = self.cache.get((ref.namespace, ref.name))
         if entry is not None and _is_other_attempt(entry, ref):
             log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
-        elif not self._around.allowed.is_served(ref.namespace):
+        elif not self.allowed.is_served(ref.namespace):
             log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
         elif ref.refusal is None:
             try:
-                await self._around.keeper.deleter.delete(ref)
+                await self.keeper.deleter.delete(ref)
             except NotDurable as error:
                 again = f"the job could not be deleted: {error}; retry"
                 raise CallFailed(grpc.StatusCode.UNAVAILABLE, again) from error
@@ -292,21 +275,15 @@ class ConnectorService:
     ) -> AsyncGenerator[admin.GetTaskLogsResponse, None]:
         """Yield the last lines of every replica, each with the replica's name."""
         ref = self._require_served(request.resource_meta)
-        entry = self._find_entry(ref)
+        entry = self.cache.get((ref.namespace, ref.name))
         pods = entry.replicas if entry is not None and not _is_other_attempt(entry, ref) else ()
-        async for lines in task_responses.read_last_lines(
-            self._around.cluster, ref.namespace, pods, request.lines
-        ):
+        async for lines in task_responses.read_last_lines(self.cluster, ref.namespace, pods, request.lines):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
-
-    def _find_entry(self, ref: JobRef) -> CachedJob | None:
-        """Return the cache entry of the job."""
-        return self._around.cache.get((ref.namespace, ref.name))
 
     def _require_served(self, data: bytes) -> JobRef:
         """Return the reference; raise an error if its namespace or output prefix is not allowed."""
         ref = self._decode_reference(data)
-        why = self._around.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
+        why = self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
         if ref.refusal is None and why is not None:
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
         return ref
@@ -320,7 +297,7 @@ class ConnectorService:
             ref = job_ref.decode(data)
         except UnreadableReference as unreadable:
             raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}") from unreadable
-        if not job_ref.is_authentic(data, self._around.ring.keys):
+        if not job_ref.is_authentic(data, self.ring.keys):
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
         return ref
 

@@ -80,7 +80,6 @@ class JobCleaner:
 
 
 def _build_reference(entry: CachedJob, group: PodGroup) -> Manifest:
-    """Return the fields that identify a pod group."""
     name = group.object_name or group.name
     return {
         "apiVersion": f"{group.api}/{group.version}",

@@ -12,7 +12,7 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Attempt, Plan
 from backend_plugin.core.observed import Job
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.cache import Cache
@@ -53,7 +53,9 @@ class JobCreator:
             ClusterUnavailable: If a request fails, or the job is being deleted.
         """
         manifest = signing.sign_job(planned.job, self._ring.keys)
-        name = _name_job(manifest)
+        name = ObjectName(
+            namespace=run.namespace, name=get_text(manifest, "metadata", "name"), dialect=planned.dialect
+        )
         last = self._cache.get_last_record((name.namespace, name.name))
         if (found := await self._find_in_other_dialects(run, planned.dialect)) is not None:
             existing, last = found
@@ -158,13 +160,3 @@ async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> 
             if not dialect.is_premature(refused.message) or loop.time() >= end:
                 raise
         await asyncio.sleep(_PREMATURE_PAUSE)
-
-
-def _name_job(manifest: Manifest) -> ObjectName:
-    """Return the name of a planned job."""
-    metadata = get_mapping(manifest, "metadata")
-    return ObjectName(
-        namespace=get_text(metadata, "namespace"),
-        name=get_text(metadata, "name"),
-        dialect=get_text(manifest, "kind"),
-    )

@@ -1,26 +1,25 @@
-"""The gRPC services behind the user commands: `kfpytorch_idl.v1.JobService` and `NodeService`."""
+"""The gRPC services behind the user commands, and the calls of `kfpytorch_idl.v1.JobService`."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
 from backend_plugin.core import cleanup, foreign_jobs, job_events, job_lookup
-from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Job
 from backend_plugin.core.pod_rules import name_rules
-from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, build_job_name
 from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.node_service import NodeService
 from backend_plugin.shell.rpc_handlers import build_stream_handler, build_unary_handler
 from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.verdicts import VerdictStore
@@ -31,22 +30,6 @@ log = logging.getLogger(__name__)
 JOB_SERVICE: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
 RUNTIME_SERVICE: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
 NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
-
-
-class NodeOperations(Protocol):
-    """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
-
-    def list_nodes(self) -> Sequence[Manifest]:
-        """Return the core/v1 manifest of every node."""
-
-    def fail_node(self, node: str) -> None:
-        """Kill all pods of a node, as a power failure does."""
-
-    def drain_node(self, node: str) -> None:
-        """Evict the pods of a node, and accept no new ones."""
-
-    def restore_node(self, node: str) -> None:
-        """Let a node accept pods again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,40 +179,6 @@ class JobService:
     def _is_finished(self, entry: CachedJob) -> bool:
         forgotten = self.cache.get(entry.key) is not entry
         return forgotten or self.judge.judge_entry(entry).phase.is_terminal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeService:
-    """The calls of the node service."""
-
-    cache: Cache
-    nodes: NodeOperations
-    serves: Callable[[str], bool] = lambda _: True
-    """True for the namespaces whose pods are visible."""
-
-    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
-        """Return the nodes of the cluster."""
-        return wire.ListNodesResponse(nodes=[self._encode_node(each) for each in self.nodes.list_nodes()])
-
-    async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
-        """Fail, drain or restore a node."""
-        change = {
-            wire.NODE_STATE_NOT_READY: self.nodes.fail_node,
-            wire.NODE_STATE_DRAINED: self.nodes.drain_node,
-            wire.NODE_STATE_READY: self.nodes.restore_node,
-        }.get(request.state)
-        if change is None:
-            raise RequestRejected(
-                HTTPStatus.BAD_REQUEST, "BadRequest", "the state must be NOT_READY, DRAINED or READY"
-            )
-        change(request.name)
-        made = [self._encode_node(each) for each in self.nodes.list_nodes()]
-        return next(node for node in made if node.name == request.name)
-
-    def _encode_node(self, manifest: Manifest) -> wire.Node:
-        visible = [entry for entry in self.cache if self.serves(entry.namespace)]
-        pods = [(entry.namespace, pod) for entry in visible for pod in entry.pods]
-        return job_encoding.encode_node(manifest, pods)
 
 
 def _encode_any(encode: job_watch.Tell, job: CachedJob | Job) -> wire.Job:

@@ -7,6 +7,7 @@ from datetime import datetime
 from backend_plugin.core import pipeline
 from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.observed import Observed
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_annotation import TaskAnnotation
 from backend_plugin.core.values import Manifest
@@ -23,19 +24,15 @@ class Judge:
 
     def judge_entry(self, entry: CachedJob) -> Verdict:
         """Return the verdict at this moment."""
-        return pipeline.judge(entry.get_observed_state(), self._build_context(entry.origin), self.now())
+        return pipeline.judge(*self._collect_inputs(entry))
 
     def judge_with_expiry(self, entry: CachedJob) -> tuple[Verdict, datetime]:
         """Return the verdict, and the time until which it holds if the entry does not change."""
-        return pipeline.judge_with_expiry(
-            entry.get_observed_state(), self._build_context(entry.origin), self.now()
-        )
+        return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
         """Return the decision on a job event that is due at this moment; None if no event is due."""
-        return pipeline.decide_job_event(
-            entry.get_observed_state(), self._build_context(entry.origin), self.now()
-        )
+        return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:
         """Return the patch that records the start of the run on the job; None if none is needed."""
@@ -43,6 +40,9 @@ class Judge:
         if not pipeline.needs_start(entry.job, context):
             return None
         return pipeline.build_start_patch(entry.get_observed_state(), context)
+
+    def _collect_inputs(self, entry: CachedJob) -> tuple[Observed, JudgingContext, datetime]:
+        return entry.get_observed_state(), self._build_context(entry.origin), self.now()
 
     def _build_context(self, origin: TaskAnnotation | None) -> JudgingContext:
         settings = self.settings

@@ -1,136 +1,32 @@
-"""Finds and deletes orphans: jobs whose Flyte execution is gone. Also sets missing owners of jobs.
+"""Deletes orphans periodically, and sets missing owners of jobs.
 
 A job is an orphan if two consecutive scans do not find the workflow object of its execution, and no client
-requested the job in between. An inconclusive scan, as when the API server is down, does not count. Orphan
-candidates are selected in `core.ownership`.
+requested the job in between. An inconclusive scan, as when the API server is down, does not count.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final, NoReturn, Protocol, TypeAlias
+from datetime import timedelta
+from typing import Final, NoReturn, TypeAlias
 
-from backend_plugin.core import names, ownership
-from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core import ownership
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.job import Attempt, OwnerReference
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Job
-from backend_plugin.shell import log_fields
-from backend_plugin.shell.allowlist import Allowlist
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
+from backend_plugin.shell.cluster import ClusterUnavailable, build_job_name
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.orphan_finder import OrphanCandidate, OrphanFinder
 from backend_plugin.shell.together import run_until_first_exit
 
 log = logging.getLogger(__name__)
 
-LEAST_AGE: Final = timedelta(hours=1)
-"""Younger jobs, and jobs that ended more recently, are kept, because users may inspect them."""
 _SETTLE: Final = timedelta(seconds=30)
 
 _Key: TypeAlias = tuple[str, str, str]
 """Namespace, name and uid of a job."""
-
-
-class Executions(Protocol):
-    """The calls for workflow objects, in a cluster that contains Flyte's own objects."""
-
-    async def list_jobs(self) -> Sequence[Job]:
-        """List all our jobs from the API server, not from a cache; raises `ClusterUnavailable`."""
-
-    async def lookup_workflow(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Fetch the workflow object of an execution from the API server; None if it does not exist.
-
-        Raises:
-            ClusterUnavailable: If it cannot be determined, such as without permission to read the objects.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanCandidate:
-    """An orphan candidate: a job without an owner, and its attempt."""
-
-    job: Job
-    run: Attempt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanScan:
-    """The result of one scan for jobs whose execution no longer exists."""
-
-    orphans: Sequence[OrphanCandidate]
-    """Candidates whose execution was missing in this scan."""
-    owned: Sequence[tuple[OrphanCandidate, OwnerReference]]
-    """Candidates whose execution exists, with the owner to set."""
-    unclear: Mapping[str, int]
-    """The number of undetermined candidates by error message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanFinder:
-    """Scans for orphans, and deletes a single one."""
-
-    cluster: Cluster
-    executions: Executions
-    """The same cluster, for Flyte's objects."""
-    allowed: Allowlist
-    """The namespaces that this server serves."""
-    now: Callable[[], datetime]
-    least_age: timedelta = LEAST_AGE
-
-    async def scan(self) -> OrphanScan:
-        """List all jobs, and fetch the workflow object of each orphan candidate.
-
-        Raises:
-            ClusterUnavailable: If the jobs cannot be listed.
-        """
-        orphans: list[OrphanCandidate] = []
-        owned: list[tuple[OrphanCandidate, OwnerReference]] = []
-        unclear: dict[str, int] = {}
-        for (namespace, execution), candidates in self._group_by_execution(
-            await self.executions.list_jobs()
-        ).items():
-            try:
-                owner = await self.executions.lookup_workflow(namespace, execution)
-            except ClusterUnavailable as trouble:
-                unclear[str(trouble)] = unclear.get(str(trouble), 0) + len(candidates)
-                continue
-            if owner is None:
-                orphans += candidates
-            else:
-                owned += [(each, owner) for each in candidates]
-        return OrphanScan(orphans=orphans, owned=owned, unclear=unclear)
-
-    def _group_by_execution(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], Sequence[OrphanCandidate]]:
-        groups: dict[tuple[str, str], list[OrphanCandidate]] = {}
-        for job in jobs:
-            run = ownership.find_orphan_candidate(job, self.now(), self.least_age)
-            if run is not None and self.allowed.is_served(job.namespace):
-                groups.setdefault((job.namespace, run.execution), []).append(
-                    OrphanCandidate(job=job, run=run)
-                )
-        return groups
-
-    async def delete_orphan(self, suspect: OrphanCandidate) -> bool:
-        """Delete a job if it still exists and is still an orphan candidate; return True if it was deleted.
-
-        Raises:
-            ClusterUnavailable: If the deletion may have failed.
-        """
-        name = build_job_name(suspect.job)
-        manifest = await self.cluster.get(name)
-        if (
-            manifest is None
-            or not name.uid
-            or not names.has_output_prefix(manifest, suspect.run.output_prefix)
-        ):
-            return False
-        if ownership.find_orphan_candidate(read_job(manifest), self.now(), self.least_age) is None:
-            return False
-        await self.cluster.delete(name, awaited=True)  # A delayed deletion could act on an outdated check.
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,16 +83,13 @@ class OrphanCollector:
         run = ownership.find_orphan_candidate(job, self._orphanage.now(), self._orphanage.least_age / 2)
         if run is None:
             return
+        suspect = OrphanCandidate(job=job, run=run)
         try:
             owner = await self._orphanage.executions.lookup_workflow(job.namespace, run.execution)
         except ClusterUnavailable as trouble:
-            log.debug(
-                "cannot determine where its execution is: %s",
-                trouble,
-                extra=log_fields.build_attempt_fields(run, job.name),
-            )
+            log.debug("cannot determine where its execution is: %s", trouble, extra=suspect.log_fields)
             return  # Retried at the next request.
-        await self._record_owner(OrphanCandidate(job=job, run=run), owner)
+        await self._record_owner(suspect, owner)
 
     async def _record_owner(self, suspect: OrphanCandidate, owner: OwnerReference | None) -> None:
         try:
@@ -205,7 +98,7 @@ class OrphanCollector:
             )
         except (RequestRejected, ClusterUnavailable) as trouble:
             self._metrics.cluster_errors.add("record_owner", type(trouble).__name__)
-            log.warning("cannot record the owner on the job: %s", trouble, extra=_build_log_fields(suspect))
+            log.warning("cannot record the owner on the job: %s", trouble, extra=suspect.log_fields)
         else:
             self._metrics.orphans.add("other_cluster" if owner is None else "adopted")
 
@@ -237,7 +130,7 @@ class OrphanCollector:
                 self._metrics.orphans.add("suspected")
                 log.info(
                     "its execution does not exist; the next scan checks the job again",
-                    extra=_build_log_fields(suspect),
+                    extra=suspect.log_fields,
                 )
 
     async def _delete_orphan(self, suspect: OrphanCandidate) -> None:
@@ -246,14 +139,14 @@ class OrphanCollector:
                 self._metrics.orphans.add("deleted")
                 log.warning(
                     "deleted: its execution no longer exists, and no client requests it",
-                    extra=_build_log_fields(suspect),
+                    extra=suspect.log_fields,
                 )
         except ClusterUnavailable as trouble:
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
             log.warning(
                 "cannot delete the job; the next scan checks it again: %s",
                 trouble,
-                extra=_build_log_fields(suspect),
+                extra=suspect.log_fields,
             )
 
 
@@ -268,7 +161,3 @@ async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]])
 
 def _build_key(job: Job) -> _Key:
     return job.namespace, job.name, job.uid
-
-
-def _build_log_fields(suspect: OrphanCandidate) -> Mapping[str, object]:
-    return log_fields.build_attempt_fields(suspect.run, suspect.job.name)

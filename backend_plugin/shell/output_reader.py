@@ -206,7 +206,6 @@ def _iter_error_files(
 
 
 def _select_sizes(entries: Sequence[StoreEntry], bounds: ReadLimits) -> Mapping[str, int]:
-    """Return the number of bytes to read of each file that is within the limits."""
     sizes: dict[str, int] = {}
     remaining = bounds.all_bytes
     for entry in entries:

@@ -11,6 +11,8 @@ from typing import Final
 from backend_plugin.core import runtime_packages, runtimes
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.job import Plan
 from backend_plugin.core.runtime_packages import PackagesUnknown
 from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import Manifest
@@ -36,6 +38,26 @@ TIMEOUT: Final = timedelta(minutes=10)
 """The default of the longest time that a job may take to list the packages of a runtime."""
 _PAUSE: Final = 0.5
 _TOKEN_BYTES: Final = 6
+
+
+async def require_runtime(inventory: Inventory, planned: Plan) -> None:
+    """Return if the job of a plan can use its runtime, or if the runtimes are unknown.
+
+    Raises:
+        InvalidTask: If the runtime does not exist, or has no container for the task.
+    """
+    support = table.get_dialect(planned.dialect).runtimes
+    # A job with prerequisites has a runtime of its own.
+    if support is None or planned.prerequisites:
+        return
+    try:
+        found = await inventory.list_runtimes()
+    except ClusterUnavailable as error:
+        # The webhook rejects a job without a runtime, too.
+        log.warning("the runtimes are unknown: %s", error)
+        return
+    if problems := [*support.check_reference(planned.job, found)]:
+        raise InvalidTask(*problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +158,6 @@ class RuntimeService:
 
 
 def _get_dialect(runtime: Runtime) -> Dialect:
-    """Return the dialect that has runtimes of this kind."""
     return next(
         each
         for each in table.DIALECTS.values()

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -162,13 +161,9 @@ class GrpcServer:
     async def _drain(self, server: grpc.aio.Server) -> None:
         """Reject new calls, wait for the running ones, then cancel streams, which may last forever."""
         await self._set_health(_NOT_SERVING)
-        running = sum(front.running for front in self.fronts)
-        _LOG.info(
-            "stopping: %d calls are in progress, with a grace period of %g s",
-            running,
-            self.options.drain_seconds,
-        )
-        refusing = asyncio.ensure_future(server.stop(self.options.drain_seconds))
+        running, grace = sum(front.running for front in self.fronts), self.options.drain_seconds
+        _LOG.info("stopping: %d calls are in progress, with a grace period of %g s", running, grace)
+        refusing = asyncio.ensure_future(server.stop(grace))
         idle = asyncio.ensure_future(self._wait_until_idle())
         at_once = asyncio.ensure_future(self._stop_at_once.wait())
         await asyncio.wait((refusing, idle, at_once), return_when=asyncio.FIRST_COMPLETED)
@@ -241,41 +236,3 @@ def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for each in signals:
             loop.remove_signal_handler(each)
-
-
-class Reflection(Handler):
-    """The gRPC reflection service, imported on its first call.
-
-    Args:
-        services: The module that describes each service, by service name.
-    """
-
-    def __init__(self, services: Mapping[str, str]) -> None:
-        self._services = services
-        self._loaded: Any = None
-
-    def service(self, handler_call_details: Any) -> Any:
-        """Return the handler of a method, as grpc requires; None if this is not a reflection method."""
-        if not handler_call_details.method.startswith("/grpc.reflection.v1alpha."):
-            return None
-        if self._loaded is None:
-            self._loaded = self._load_services()
-        return self._loaded.service(handler_call_details)
-
-    def _load_services(self) -> Any:
-        from grpc_reflection.v1alpha import reflection, reflection_pb2
-
-        for module in self._services.values():
-            import_module(module)
-        services = (*self._services, reflection.SERVICE_NAME)
-        servicer = reflection.aio.ReflectionServicer(services)  # type: ignore[attr-defined]
-        return grpc.method_handlers_generic_handler(
-            reflection.SERVICE_NAME,
-            {
-                "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
-                    servicer.ServerReflectionInfo,
-                    reflection_pb2.ServerReflectionRequest.FromString,
-                    reflection_pb2.ServerReflectionResponse.SerializeToString,
-                )
-            },
-        )

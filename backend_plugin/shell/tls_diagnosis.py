@@ -143,7 +143,6 @@ def _try_port(end: Endpoint) -> Diagnosis | None:
 
 
 def _try_plain(end: Endpoint) -> Diagnosis | None:
-    """Detect a server that uses TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])

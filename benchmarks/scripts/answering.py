@@ -171,12 +171,12 @@ async def ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
             for i in range(4)
         ),
     )
-    around = connector_service.ServiceDependencies(
+    tasks = connector_service.ConnectorService(
         cluster=nobody, inventory=nobody, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
         allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
-    handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
+    handlers = connector_handlers.build_handlers(tasks)
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
     KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), changing(cache, jobs, kind)))
     return server, server.add_insecure_port("127.0.0.1:0")

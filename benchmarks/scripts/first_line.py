@@ -77,7 +77,8 @@ def alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
     node.write_inputs()
     asked = node.build_request(0)
     planned = plan(
-        *task_request.read_request(asked.template, asked.task_execution_metadata, asked.output_prefix),
+        task_request.apply_overrides(asked.template, asked.task_execution_metadata),
+        task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix),
         settings.read({}),
     )
     manifest: Any = planned.manifests[0]

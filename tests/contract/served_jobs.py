@@ -15,7 +15,7 @@ from scripted_cluster import ScriptedCluster
 from backend_plugin.core import settings, task_annotation
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.shell import job_service
+from backend_plugin.shell import job_service, node_service
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 from backend_plugin.shell.credentials import Token
@@ -245,7 +245,7 @@ def serving_jobs(
                 verdicts=VerdictStore(cluster, Metrics()),
             ),
             RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
-            job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
+            node_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None, streams=streams)
         server = grpc.aio.server()

@@ -135,7 +135,7 @@ async def serving(
     endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, RING)
     answers = TaskResponses(judge)
     keeper = keepers.Reconciler(cluster, cache, answers, endings, seconds)
-    around = connector_service.ServiceDependencies(
+    tasks = connector_service.ConnectorService(
         cluster=cluster,
         inventory=cluster,
         cache=cache,
@@ -147,7 +147,7 @@ async def serving(
         found=CapabilitiesCache(source, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()
-    handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
+    handlers = connector_handlers.build_handlers(tasks)
     server.add_generic_rpc_handlers((RpcMiddleware(handlers, limit=1_000),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

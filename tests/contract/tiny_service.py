@@ -12,8 +12,9 @@ from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.reflection import Reflection
 from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
-from backend_plugin.shell.server import FLYTE, GrpcServer, Reflection, ServerOptions
+from backend_plugin.shell.server import FLYTE, GrpcServer, ServerOptions
 
 T = TypeVar("T")
 

@@ -245,7 +245,6 @@ def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSetti
 
 
 def _check_contradictions(reading: _ServerReader, kind: ClusterKind) -> None:
-    """Check for settings that contradict each other."""
     for key, message, remedy in _iter_contradictions(reading.values, kind):
         name = reading.names[key]
         reading.add_problem(name, reading.raw[name], message, remedy)

@@ -16,7 +16,8 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
+from backend_plugin.shell.orphan_finder import OrphanFinder
+from backend_plugin.shell.orphans import OrphanCollector, ScanSchedule
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 
 SOON = ScanSchedule(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))

@@ -1,0 +1,62 @@
+"""The calls of the gRPC service `kfpytorch_idl.v1.NodeService`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import job_encoding
+from backend_plugin.shell.cache import Cache
+from kfpytorch_idl.v1 import job_service_pb2 as wire
+
+
+class NodeOperations(Protocol):
+    """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
+
+    def list_nodes(self) -> Sequence[Manifest]:
+        """Return the core/v1 manifest of every node."""
+
+    def fail_node(self, node: str) -> None:
+        """Kill all pods of a node, as a power failure does."""
+
+    def drain_node(self, node: str) -> None:
+        """Evict the pods of a node, and accept no new ones."""
+
+    def restore_node(self, node: str) -> None:
+        """Let a node accept pods again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeService:
+    """The calls of the node service."""
+
+    cache: Cache
+    nodes: NodeOperations
+    serves: Callable[[str], bool] = lambda _: True
+    """True for the namespaces whose pods are visible."""
+
+    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
+        """Return the nodes of the cluster."""
+        return wire.ListNodesResponse(nodes=[self._encode_node(each) for each in self.nodes.list_nodes()])
+
+    async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
+        """Fail, drain or restore a node."""
+        change = {
+            wire.NODE_STATE_NOT_READY: self.nodes.fail_node,
+            wire.NODE_STATE_DRAINED: self.nodes.drain_node,
+            wire.NODE_STATE_READY: self.nodes.restore_node,
+        }.get(request.state)
+        if change is None:
+            raise RequestRejected(
+                HTTPStatus.BAD_REQUEST, "BadRequest", "the state must be NOT_READY, DRAINED or READY"
+            )
+        change(request.name)
+        made = [self._encode_node(each) for each in self.nodes.list_nodes()]
+        return next(node for node in made if node.name == request.name)
+
+    def _encode_node(self, manifest: Manifest) -> wire.Node:
+        visible = [entry for entry in self.cache if self.serves(entry.namespace)]
+        pods = [(entry.namespace, pod) for entry in visible for pod in entry.pods]
+        return job_encoding.encode_node(manifest, pods)
