@@ -11,9 +11,12 @@ from backend_plugin.connection import NotFound, RequestFailed
 from backend_plugin.core import runtimes
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
-_JOBS: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
-_RUNTIMES: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
-_NODES: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
+_METHODS: Final = {
+    method.input_type.full_name: f"/{service.full_name}/{method.name}"
+    for service in wire.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""The path of each method by the type of its request; no two methods share a type."""
 _UNARY_SECONDS: Final = 30.0
 """The timeout of a unary call, which needs only the server's memory or a few API requests."""
 _PACKAGES: Final = timedelta(minutes=10)
@@ -50,11 +53,15 @@ class LogOptions:
 class Call(Generic[Answer]):
     """A gRPC call, without the server."""
 
-    path: str
     request: Message
     answer: type[Answer]
     seconds: float | None = _UNARY_SECONDS
     """The timeout; None for no limit."""
+
+    @property
+    def path(self) -> str:
+        """The path of the method."""
+        return _METHODS[self.request.DESCRIPTOR.full_name]
 
     @property
     def serializers(self) -> dict[str, Any]:
@@ -70,7 +77,6 @@ def list_jobs(
 ) -> Call[wire.ListJobsResponse]:
     """Return the call for a list of jobs, which is a stream."""
     return Call(
-        path=f"/{_JOBS}/ListJobs",
         request=wire.ListJobsRequest(
             namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
         ),
@@ -82,7 +88,6 @@ def list_jobs(
 def get_job(name: str, namespace: str | None) -> Call[wire.Job]:
     """Return the call for one job."""
     return Call(
-        path=f"/{_JOBS}/GetJob",
         request=wire.GetJobRequest(name=name, namespace=namespace),
         answer=wire.Job,
     )
@@ -98,7 +103,6 @@ def watch_jobs(
 ) -> Call[wire.JobChange]:
     """Return the call for the changes of jobs, which is a stream."""
     return Call(
-        path=f"/{_JOBS}/WatchJobs",
         request=wire.WatchJobsRequest(
             name=name, namespace=namespace, active_only=active_only, details=details
         ),
@@ -110,7 +114,6 @@ def watch_jobs(
 def read_logs(name: str, options: LogOptions, namespace: str | None) -> Call[wire.LogLines]:
     """Return the call for log lines, which is a stream."""
     return Call(
-        path=f"/{_JOBS}/ReadLogs",
         request=wire.ReadLogsRequest(
             name=name,
             namespace=namespace,
@@ -129,7 +132,6 @@ def read_logs(name: str, options: LogOptions, namespace: str | None) -> Call[wir
 def cancel_job(name: str, reason: str, namespace: str | None) -> Call[wire.CancelJobResponse]:
     """Return the call that cancels a job."""
     return Call(
-        path=f"/{_JOBS}/CancelJob",
         request=wire.CancelJobRequest(name=name, namespace=namespace, reason=reason),
         answer=wire.CancelJobResponse,
     )
@@ -138,7 +140,6 @@ def cancel_job(name: str, reason: str, namespace: str | None) -> Call[wire.Cance
 def list_runtimes(namespace: str | None, *, job_runtimes: bool) -> Call[wire.ListRuntimesResponse]:
     """Return the call for a list of runtimes."""
     return Call(
-        path=f"/{_RUNTIMES}/ListRuntimes",
         request=wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=job_runtimes),
         answer=wire.ListRuntimesResponse,
     )
@@ -151,7 +152,6 @@ def get_runtime_packages(
     limit = Duration()
     limit.FromTimedelta(timeout or _PACKAGES)
     return Call(
-        path=f"/{_RUNTIMES}/GetRuntimePackages",
         request=wire.GetRuntimePackagesRequest(name=name, namespace=namespace, timeout=limit),
         answer=wire.RuntimePackages,
         seconds=(timeout or _PACKAGES).total_seconds() + _CLEANUP_SECONDS,
@@ -160,13 +160,12 @@ def get_runtime_packages(
 
 def list_nodes() -> Call[wire.ListNodesResponse]:
     """Return the call for a list of nodes."""
-    return Call(path=f"/{_NODES}/ListNodes", request=wire.ListNodesRequest(), answer=wire.ListNodesResponse)
+    return Call(request=wire.ListNodesRequest(), answer=wire.ListNodesResponse)
 
 
 def set_node_state(name: str, state: "wire.NodeState") -> Call[wire.Node]:
     """Return the call that changes a node."""
     return Call(
-        path=f"/{_NODES}/SetNodeState",
         request=wire.SetNodeStateRequest(name=name, state=state),
         answer=wire.Node,
     )

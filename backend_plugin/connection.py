@@ -239,7 +239,6 @@ def _parse_token(text: str, where: str) -> str:
 
 
 def _explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
-    """Return the exception that explains a gRPC error."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     endpoint = server.address

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import rich_click as click
 from google.protobuf.message import Message
 
-from backend_plugin.cli import command_errors, json_lines, tables
+from backend_plugin.cli import cluster_options, command_errors, json_lines, tables
 
 if TYPE_CHECKING:
     from backend_plugin.connection import Server
@@ -19,53 +19,34 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 MessageType = TypeVar("MessageType", bound=Message)
 
-_SERVER: Final = click.option(
-    "--server",
-    metavar="HOST:PORT",
-    help="The server: HOST:PORT, grpcs://HOST:PORT for TLS, or its state directory. "
-    "Default: KFPYTORCH_SERVER, or your server on this machine.",
-)
 _CREDENTIALS: Final = (
-    click.option(
-        "--token",
-        metavar="TOKEN",
-        default="",
-        help="The server's access token. Default: KFPYTORCH_TOKEN, which other users cannot see.",
-    ),
-    click.option(
-        "--ca",
-        metavar="FILE",
-        default="",
-        help="PEM: the authority of the server's certificate. Default: KFPYTORCH_CA, or the system's.",
-    ),
-    click.option(
-        "--cert",
-        metavar="FILE",
-        default="",
-        help="PEM: your certificate, if the server requires one. Default: KFPYTORCH_CERT.",
-    ),
-    click.option("--key", metavar="FILE", default="", help="PEM: the key of --cert. Default: KFPYTORCH_KEY."),
-    click.option(
-        "--tls-server-name",
-        metavar="HOST",
-        default="",
-        help="The name in the server's certificate, if it is not the address. "
-        "Default: KFPYTORCH_TLS_SERVER_NAME.",
+    ("token", "TOKEN", "The server's access token. Default: KFPYTORCH_TOKEN, which other users cannot see."),
+    ("ca", "FILE", "PEM: the authority of the server's certificate. Default: KFPYTORCH_CA, or the system's."),
+    ("cert", "FILE", "PEM: your certificate, if the server requires one. Default: KFPYTORCH_CERT."),
+    ("key", "FILE", "PEM: the key of --cert. Default: KFPYTORCH_KEY."),
+    (
+        *("tls-server-name", "HOST"),
+        "The name in the server's certificate, if it is not the address. Default: KFPYTORCH_TLS_SERVER_NAME.",
     ),
 )
-_NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace.")
-
-
-def server_options(command: Command) -> Command:
-    """Add ``--server`` and the options of `credential_options`."""
-    return _SERVER(credential_options(command))
-
-
-def credential_options(command: Command) -> Command:
-    """Add ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--tls-server-name``."""
-    for option in reversed(_CREDENTIALS):
-        command = option(command)
-    return command
+credential_options: Final = cluster_options.add_options(
+    *(click.option(f"--{name}", metavar=kind, default="", help=text) for name, kind, text in _CREDENTIALS)
+)
+"""Adds ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--tls-server-name``."""
+server_options: Final = cluster_options.add_options(
+    click.option(
+        "--server",
+        metavar="HOST:PORT",
+        help="The server: HOST:PORT, grpcs://HOST:PORT for TLS, or its state directory. "
+        "Default: KFPYTORCH_SERVER, or your server on this machine.",
+    ),
+    credential_options,
+)
+"""Adds ``--server`` and the options of `credential_options`."""
+namespace_option: Final = click.option(
+    "--namespace", "-n", metavar="NAME", help="Only jobs of this namespace."
+)
+"""Adds ``--namespace``."""
 
 
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
@@ -87,11 +68,6 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
         raise click.UsageError("--cert and --key belong together; write both")
     named = {name: options[name] for name in ("token", "ca", "cert", "key", "tls_server_name")}
     return Server(address=address, **named)
-
-
-def namespace_option(command: Command) -> Command:
-    """Add ``--namespace``."""
-    return _NAMESPACE(command)
 
 
 def output_option(human: str) -> Callable[[Command], Command]:

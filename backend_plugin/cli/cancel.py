@@ -5,7 +5,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, json_lines
+from backend_plugin.cli import asking, job_table, json_lines
 
 _HELP: Final = """Cancel JOB permanently. Flyte receives a failure with the reason, and does not retry.
 
@@ -25,12 +25,8 @@ JOB is a job name, the beginning of one, or the name of a Flyte execution.
 def command(**options: Any) -> None:
     """Run ``kfpytorch cancel``."""
     with asking.exit_on_error():
-        done = client.cancel_job(
-            options["job"],
-            reason=options["reason"],
-            namespace=options["namespace"],
-            server=asking.read_server(options, options["server"]),
-        )
+        place = job_table.get_request_options(options)
+        done = client.cancel_job(options["job"], reason=options["reason"], **place)
         if options["output"] == "json":
             json_lines.print_json(asking.encode_message(done))
         elif done.already_finished:

@@ -13,17 +13,29 @@ KEYS: Final = {"kubeconfig": "kubernetes.kubeconfig", "context": "kubernetes.con
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
+def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def connection_options(where: str = "") -> Callable[[Command], Command]:
     """Add ``--kubeconfig`` and ``--context``; `where` is a prefix of the help text."""
-    kubeconfig = click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        help=f"{where}Kubeconfig. Default: the pod's service account, or kubectl's kubeconfig.",
+    return add_options(
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            help=f"{where}Kubeconfig. Default: the pod's service account, or kubectl's kubeconfig.",
+        ),
+        click.option(
+            "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
+        ),
     )
-    context = click.option(
-        "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
-    )
-    return lambda command: kubeconfig(context(command))
 
 
 def settings_option(of: str) -> Callable[[Command], Command]:
@@ -39,7 +51,7 @@ def settings_option(of: str) -> Callable[[Command], Command]:
 
 def place_options(namespace_default: str) -> Callable[[Command], Command]:
     """Add ``--project``, ``--domain`` and ``--namespace``; the first two select settings by project."""
-    options = (
+    return add_options(
         click.option("--project", metavar="NAME", help="Flyte's project of the task. Default: project."),
         click.option("--domain", metavar="NAME", help="Flyte's domain of the task. Default: development."),
         click.option(
@@ -50,13 +62,6 @@ def place_options(namespace_default: str) -> Callable[[Command], Command]:
             help=f"The namespace of the job. Default: {namespace_default}.",
         ),
     )
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
 
 
 def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:

@@ -35,9 +35,8 @@ def command(**options: Any) -> None:
         if options["watch"]:
             job_table.print_changes(options["job"], options)
         else:
-            _print_job(
-                client.get_job(options["job"], **job_table.get_request_options(options)), options["output"]
-            )
+            job = client.get_job(options["job"], **job_table.get_request_options(options))
+            _print_job(job, options["output"])
 
 
 def _print_job(job: "wire.Job", form: str) -> None:
@@ -45,17 +44,11 @@ def _print_job(job: "wire.Job", form: str) -> None:
         json_lines.print_json(asking.encode_message(job))
         return
     now = datetime.now(timezone.utc)
-    click.echo(
-        "\n".join(
-            [
-                *_format_head(job, now),
-                *_format_verdict(job.verdict),
-                "",
-                *_format_replicas(job),
-                *_format_events(job),
-            ]
-        )
-    )
+    state = [
+        *_format_head(job, now),
+        *tables.format_verdict(job.verdict.phase, job.verdict.cause, job.verdict),
+    ]
+    click.echo("\n".join([*state, "", *_format_replicas(job), *_format_events(job)]))
 
 
 def _format_head(job: "wire.Job", now: datetime) -> list[str]:
@@ -72,26 +65,9 @@ def _format_head(job: "wire.Job", now: datetime) -> list[str]:
     return lines
 
 
-def _format_verdict(verdict: "wire.Verdict") -> list[str]:
-    cause = f", {verdict.cause}" if verdict.cause else ""
-    colour = tables.get_colour(verdict.phase) if tables.is_coloured() else None
-    lines = [click.style(f"{verdict.phase} ({verdict.reason}{cause})", fg=colour, bold=True)]
-    lines += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]
-    if verdict.phase in ("FAILED", "RETRYABLE_FAILED"):
-        lines.append(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
-    return [*lines, *(printable.escape(f"  {link.name}: {link.uri}") for link in verdict.logs)]
-
-
 _REPLICA_HEADER: Final = (
-    "REPLICA",
-    "RANKS",
-    "PHASE",
-    "NODE",
-    "RESTARTS",
-    "EXIT",
-    "STARTED",
-    "ENDED",
-    "REASON",
+    *("REPLICA", "RANKS", "PHASE", "NODE", "RESTARTS"),
+    *("EXIT", "STARTED", "ENDED", "REASON"),
 )
 
 

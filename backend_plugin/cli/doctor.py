@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -108,7 +109,6 @@ def command(**options: Any) -> None:
 
 
 def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
-    """Return the options of the cluster, and the task to check."""
     from backend_plugin.cli import clusters
     from backend_plugin.doctor import sample_task
     from backend_plugin.doctor.burn_in import job
@@ -191,7 +191,6 @@ async def _run_burn_in(
 
 
 def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
-    """Print the report and return the exit code."""
     from backend_plugin.doctor import run_checks, summary
 
     findings = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
@@ -205,7 +204,6 @@ def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int
 
 
 def _print_text(summary: Mapping[str, str], findings: Sequence["Finding"], left: int) -> None:
-    from backend_plugin.doctor.check import Severity
     from backend_plugin.doctor.registry import CHECKS
 
     width = max(map(len, summary))
@@ -213,9 +211,15 @@ def _print_text(summary: Mapping[str, str], findings: Sequence["Finding"], left:
         click.echo(printable.escape(f"{key:<{width}}  {text}"))
     click.echo()
     for each in findings:
-        colour = _COLOURS[each.level.value] if tables.is_coloured() else None
-        click.echo(f"{click.style(each.level.value, fg=colour) if colour else each.level.value}  {each.id}")
+        level = each.level.value
+        click.echo(f"{click.style(level, fg=_COLOURS[level]) if tables.is_coloured() else level}  {each.id}")
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
-    counts = {level: sum(each.level is level for each in findings) for level in Severity}
-    totals = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
-    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {totals or 'no problems found'}")
+    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {_format_totals(findings)}")
+
+
+def _format_totals(findings: Sequence["Finding"]) -> str:
+    from backend_plugin.doctor.check import Severity
+
+    counts = Counter(each.level for each in findings)
+    totals = [f"{counts[level]} {level.value}" for level in Severity if counts[level]]
+    return ", ".join(totals) or "no problems found"

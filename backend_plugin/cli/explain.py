@@ -15,16 +15,14 @@ from backend_plugin.cli import (
     json_lines,
     observed_files,
     render_requests,
+    tables,
 )
-from backend_plugin.core import custom, printable, reading
+from backend_plugin.core import custom, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.verdict import Phase, Verdict
-
-_COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
-
+from backend_plugin.core.verdict import Verdict
 
 _HELP: Final = """Print the phase that Flyte would get for a job, with its cause and remedies.
 
@@ -95,10 +93,5 @@ def _print_verdict(verdict: Verdict, form: str) -> None:
     if form == "json":
         json_lines.print_json(_encode_verdict(verdict))
         return
-    cause = f", {verdict.cause.value}" if verdict.cause else ""
-    click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)
-    click.echo("\n".join(f"  {line}" for line in verdict.message.splitlines()))
-    if verdict.phase.is_failure:
-        click.echo(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
-    for link in verdict.logs:
-        click.echo(printable.escape(f"  {link.name}: {link.uri}"))
+    cause = verdict.cause.value if verdict.cause else ""
+    click.echo("\n".join(tables.format_verdict(verdict.phase.value, cause, verdict)))

@@ -1,7 +1,7 @@
 """Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,14 +64,9 @@ def get_plugin_section(document: Any, file: str) -> Mapping[str, Any]:
     return _with_task_resources(_find_section(document, file), resources)
 
 
-def _find_section(section: Any, file: str) -> Mapping[str, Any]:
-    for chart, part in _CHARTS:
-        values = _get_nested(section, (chart,))
-        if isinstance(values, Mapping):
-            # Chart values may have other content and no `plugins`.
-            inner = values.get(part) or {}
-            section = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
-    plugins = section.get("plugins") if isinstance(section, Mapping) else None
+def _find_section(document: Any, file: str) -> Mapping[str, Any]:
+    section = _unwrap_chart(document)
+    plugins = _get_nested(section, ("plugins",))
     if plugins is not None:
         section = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
     elif isinstance(section, Mapping) and set(section) == {"k8s"}:
@@ -79,6 +74,17 @@ def _find_section(section: Any, file: str) -> Mapping[str, Any]:
     if not isinstance(section, Mapping):
         raise InvalidInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
     return section
+
+
+def _unwrap_chart(document: Any) -> Any:
+    """Return the Flyte configuration in the values of a chart; other documents are returned unchanged."""
+    for chart, part in _CHARTS:
+        values = _get_nested(document, (chart,))
+        if isinstance(values, Mapping):
+            # Chart values may have other content and no `plugins`.
+            inner = values.get(part) or {}
+            document = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
+    return document
 
 
 def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
@@ -118,14 +124,18 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     """
     templates: list[Manifest] = []
     for file in files:
-        for document in _read_documents(file, "pod template"):
-            for each in _get_nested(document, ("items",)) or [document]:
-                kind = each.get("kind") if isinstance(each, Mapping) else None
-                if kind != "PodTemplate":
-                    content = f"a {kind}" if kind else "a value that is not an object"
-                    raise InvalidInput(f"pod template {file}: contains {content}; write a PodTemplate")
-                templates.append(each)
+        for each in _iter_objects(file):
+            kind = each.get("kind") if isinstance(each, Mapping) else None
+            if kind != "PodTemplate":
+                content = f"a {kind}" if kind else "a value that is not an object"
+                raise InvalidInput(f"pod template {file}: contains {content}; write a PodTemplate")
+            templates.append(each)
     return templates
+
+
+def _iter_objects(file: str) -> Iterator[Any]:
+    for document in _read_documents(file, "pod template"):
+        yield from _get_nested(document, ("items",)) or [document]
 
 
 def read_capabilities(file: str | None) -> Capabilities:

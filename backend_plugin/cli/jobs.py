@@ -1,6 +1,7 @@
 """``kfpytorch jobs``: lists the jobs of a server, or watches them."""
 
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final
 
 import rich_click as click
@@ -39,16 +40,8 @@ def command(**options: Any) -> None:
         if options["watch"]:
             job_table.print_changes(None, options, active_only=options["active"])
         else:
-            jobs = client.list_jobs(
-                active_only=options["active"],
-                foreign=options["foreign"],
-                **job_table.build_list_options(options),
-            )
+            selection = {"active_only": options["active"], "foreign": options["foreign"]}
+            jobs = client.list_jobs(**selection, **job_table.build_list_options(options))
             now = datetime.now(timezone.utc)
-            asking.print_messages(
-                jobs,
-                options["output"],
-                job_table.HEADER,
-                lambda job: job_table.format_row(job, now),
-                "there are no jobs",
-            )
+            row = partial(job_table.format_row, now=now)
+            asking.print_messages(jobs, options["output"], job_table.HEADER, row, "there are no jobs")

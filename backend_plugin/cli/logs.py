@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, tables
+from backend_plugin.cli import asking, job_table, tables
 from kfpytorch_common.output_lines import format_plain
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def command(**options: Any) -> None:
         **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
     )
     with asking.exit_on_error():
-        server = asking.read_server(options, options["server"])
-        read = client.read_log_parts(
-            options["job"], log_options, namespace=options["namespace"], server=server
-        )
+        read = client.read_log_parts(options["job"], log_options, **job_table.get_request_options(options))
         said_nothing = True
         with closing(read) as parts:
             for part in parts:

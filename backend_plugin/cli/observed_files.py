@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,14 +67,9 @@ def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -
         if Path(name).name == _OUTPUTS:
             _read_input(name)
             outputs = True
-        elif name.endswith(".pb"):
-            data = base64.b64encode(_read_input(name)).decode()
-            objects["error_files"] += [
-                each for each in [_read_error_file({"path": name, "base64": data})] if each
-            ]
         else:
-            for each in _read_objects(name):
-                objects[_KINDS.get(str(each.get("kind")), "others")].append(each)
+            for kind, each in _iter_objects(name):
+                objects[kind].append(each)
     selected = _select_job(job, objects)
     own = {
         kind: _select_own_objects(objects[kind], selected, objects["job"])
@@ -89,16 +85,20 @@ def _select_job(
     jobs = {get_text(each, "metadata", "name"): each for each in objects_by_kind["job"]}
     if name in jobs:
         return jobs[name]
-    if len(objects_by_kind["job"]) == 1 and name is None:
+    if name is None and len(objects_by_kind["job"]) == 1:
         return objects_by_kind["job"][0]
     if jobs:
         problem = "there is more than one job" if name is None else f"there is no job {name}"
         raise Misused(f"{problem}; add --job with one of: {', '.join(sorted(jobs))}")
     if objects_by_kind["error_files"]:
         return None
-    kinds = sorted({str(each.get("kind")) for objects in objects_by_kind.values() for each in objects})
+    raise InvalidInput(_format_missing_job(chain.from_iterable(objects_by_kind.values())))
+
+
+def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
+    kinds = sorted({str(each.get("kind")) for each in objects})
     others = f", only {', '.join(kinds)}" if kinds else ""
-    raise InvalidInput(
+    return (
         f"no file contains a {' or '.join(DIALECTS)}{others}; "
         f"run: kubectl get {DEFAULT.resource.plural} NAME -o yaml | kfpytorch explain -"
     )
@@ -129,13 +129,19 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
     return [name for each in (regarding, *owners) if (name := get_text(each, "name"))]
 
 
-def _read_objects(name: str) -> Sequence[Mapping[str, Any]]:
-    """Return the objects in a file: a single one, several documents, or Lists."""
+def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each object in a file with its key in a request; a file has one object, several, or Lists."""
+    data = _read_input(name)
+    if name.endswith(".pb"):
+        yield "error_files", {**decode_document(data), "path": name}
+        return
     try:
-        documents = yaml_loader.load_documents(_read_input(name), times=False)
+        documents = yaml_loader.load_documents(data, times=False)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{name}: is neither YAML nor JSON: {error}") from error
-    return [each for document in documents if isinstance(document, Mapping) for each in _iter_items(document)]
+    for document in documents:
+        for each in _iter_items(document) if isinstance(document, Mapping) else ():
+            yield _KINDS.get(str(each.get("kind")), "others"), each
 
 
 def _iter_items(document: Manifest) -> Iterator[Manifest]:

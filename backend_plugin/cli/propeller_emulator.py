@@ -40,6 +40,11 @@ class TaskNode:
         return Place(project=task.project, domain=task.domain, execution=self.execution)
 
     @property
+    def retries(self) -> int:
+        """The number of further attempts after a retryable failure."""
+        return int(self.template.metadata.retries.retries)
+
+    @property
     def data_directory(self) -> Path:
         """Return the directory of this Flyte node in the store."""
         return self.store / self._place.data_directory
@@ -121,14 +126,11 @@ class PropellerEmulator:
         If the caller closes the iterator early, the running attempt is deleted.
         """
         node.write_inputs()
-        last = node.template.metadata.retries.retries
+        last = node.retries
         for attempt in range(last + 1):
             end = yield from self._run_attempt(node, attempt)
             match end:
-                case NodeSucceeded():
-                    yield end
-                    return
-                case NodeFailed(retry=False):
+                case NodeSucceeded() | NodeFailed(retry=False):
                     yield end
                     return
                 case NodeFailed(code=code, message=message):
@@ -158,15 +160,15 @@ class PropellerEmulator:
             end = yield from self._poll_task(node, attempt, meta)
         finally:
             # FlytePropeller sends no DeleteTask after success or a final failure.
-            if end is None or (isinstance(end, NodeFailed) and end.retry and attempt < _get_retries(node)):
-                self._delete_task(meta)
+            if end is None or (isinstance(end, NodeFailed) and end.retry and attempt < node.retries):
+                self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._call_options)
         return end
 
     def _poll_task(self, node: TaskNode, attempt: int, meta: bytes) -> _Attempt:
         request = agent_pb2.GetTaskRequest(
             task_type=node.template.type,
             resource_meta=meta,
-            task_category=_get_category(node.template),
+            task_category={"name": node.template.type, "version": node.template.task_type_version},
             output_prefix=node.get_output_directory(attempt).as_uri(),
         )
         published: set[str] = set()
@@ -188,18 +190,6 @@ class PropellerEmulator:
                     published.add(phase.phase)
                     yield phase
             time.sleep(self._resync)
-
-    def _delete_task(self, meta: bytes) -> None:
-        self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._call_options)
-
-
-def _get_retries(node: TaskNode) -> int:
-    retries: int = node.template.metadata.retries.retries
-    return retries
-
-
-def _get_category(template: TaskTemplate) -> agent_pb2.TaskCategory:
-    return agent_pb2.TaskCategory(name=template.type, version=template.task_type_version)
 
 
 def _decode_phase(attempt: int, resource: Any) -> ReportedPhase:

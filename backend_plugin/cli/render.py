@@ -1,7 +1,7 @@
 """``kfpytorch render``: prints the manifests of a task; `task_files` reads the task from a file."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -66,14 +66,10 @@ def command(**options: Any) -> None:
         command_errors.require_batch_alone()
         json_lines.reply_to_all(render_requests.render_manifests, sys.stdin.buffer, sys.stdout.buffer)
         return
-    if not options["dry_run"] and (unused := [each for each in _OF_DRY_RUN if options[each] is not None]):
-        raise click.UsageError(f"--{unused[0]} has no effect without --dry-run=server")
-    if not options["file"]:
-        raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
+    _check_usage(options)
     with command_errors.exit_on_invalid_input():
         planned = _build_plan(options)
-    _print_reasons(planned, reasons=planned.reasons if options["explain_scheduling"] else ())
-    _print_manifests(planned.manifests, options["output"])
+    _print_plan(planned, options)
 
 
 def _build_plan(options: Mapping[str, Any]) -> Plan:
@@ -90,14 +86,21 @@ def _build_plan(options: Mapping[str, Any]) -> Plan:
     return plan(template, run, settings, pod_templates, capabilities)
 
 
-def _print_reasons(planned: Plan, *, reasons: Sequence[str]) -> None:
+def _check_usage(options: Mapping[str, Any]) -> None:
+    unused = [] if options["dry_run"] else [each for each in _OF_DRY_RUN if options[each] is not None]
+    if unused:
+        raise click.UsageError(f"--{unused[0]} has no effect without --dry-run=server")
+    if not options["file"]:
+        raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
+
+
+def _print_plan(planned: Plan, options: Mapping[str, Any]) -> None:
+    reasons = planned.reasons if options["explain_scheduling"] else ()
     for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
         click.echo(line, err=True)
-
-
-def _print_manifests(manifests: tuple[Manifest, ...], form: str) -> None:
     # Bytes are the same in every locale.
-    click.echo(_encode_json(manifests) if form == "json" else _encode_yaml(manifests), nl=False)
+    encode = _encode_json if options["output"] == "json" else _encode_yaml
+    click.echo(encode(planned.manifests), nl=False)
 
 
 def _encode_json(manifests: tuple[Manifest, ...]) -> bytes:

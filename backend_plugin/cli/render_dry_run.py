@@ -7,6 +7,7 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
+from backend_plugin.cli import cluster_options
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import Attempt, Plan
 from backend_plugin.core.pipeline import plan
@@ -39,7 +40,7 @@ def build_plan(
     from backend_plugin.kube.options import KubernetesOptions
 
     template, run = task
-    options = KubernetesOptions(kubeconfig=values["kubeconfig"] or "", context=values["context"] or "")
+    options = KubernetesOptions(**{key: values[key] for key in cluster_options.KEYS if values[key]})
     plugin = settings.kfpytorch
 
     def plan_task(templates: Sequence[Manifest], capabilities: Capabilities) -> Plan:
@@ -54,16 +55,19 @@ def build_plan(
             examines_gangs=not plugin.gang.is_unconfigured,
         )
     )
+    stored = _require_stored(planned, replies)
+    first = len(planned.prerequisites)
+    prerequisites, job, companions = tuple(stored[:first]), stored[first], tuple(stored[first + 1 :])
+    return structs.replace(planned, prerequisites=prerequisites, job=job, companions=lambda _: companions)
+
+
+def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:
+    """Return the stored manifests. Raises `InvalidTask` if the cluster rejects any."""
     tried = zip(planned.manifests, replies, strict=True)
     refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
     if refused:
         raise InvalidTask(*refused)
-    results = [_without_server_fields(each.stored or {}) for each in replies]
-    first = len(planned.prerequisites)
-    prerequisites, job, companions = results[:first], results[first], results[first + 1 :]
-    return structs.replace(
-        planned, prerequisites=tuple(prerequisites), job=job, companions=lambda _: tuple(companions)
-    )
+    return [_without_server_fields(each.stored) for each in replies]
 
 
 def _build_problem(sent: Manifest, reply: Any) -> Problem:

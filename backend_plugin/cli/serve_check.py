@@ -5,6 +5,7 @@ import enum
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +70,30 @@ def _get_value(settings: ServerSettings, key: str) -> Any:
 
 
 def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
+    settings = effective.settings
+    yield from _iter_file_problems(effective)
+    if why_not := _find_directory_problem(settings.state_dir) or _find_state_problem(settings):
+        yield _build_problem(effective, "state-dir", why_not, "name another directory")
+    if why_not := _find_port_problem(settings):
+        remedy = "stop the process that listens there, or set another port, or 0 for a free one"
+        yield _build_problem(effective, "port", why_not, remedy)
+    for scheme, package in _iter_missing_packages(settings):
+        if "output-prefixes" in effective.sources:
+            yield _build_problem(
+                effective, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
+            )
+    yield from _iter_tracing_problems()
+
+
+def _iter_tracing_problems() -> Iterator[Problem]:
+    try:
+        with tracing.open_tracing(os.environ):
+            pass
+    except tracing.TracingUnavailable as error:
+        yield Problem(field="OTEL_*", value="", message=str(error), remedy="see OpenTelemetry's variables")
+
+
+def _iter_file_problems(effective: EffectiveSettings) -> Iterator[Problem]:
     from backend_plugin.cli import clusters
     from backend_plugin.embedded import pod_templates
 
@@ -83,37 +108,14 @@ def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
                 and KeyRing.from_file(settings.signing_keys_file, accepts_unsigned=settings.accept_unsigned)
             ),
         ),
-        (
-            "embedded.pod-templates",
-            lambda: pod_templates.read_templates(settings.embedded.pod_templates),
-        ),
+        ("embedded.pod-templates", lambda: pod_templates.read_templates(settings.embedded.pod_templates)),
         ("kubernetes.kubeconfig", lambda: clusters.require_credentials(settings)),
     ):
         try:
             attempt()
         except BackendError as error:
-            yield _build_problem(
-                effective, key, str(error), "name files that this user can read, with the expected content"
-            )
-    if why_not := _find_directory_problem(settings.state_dir) or _find_state_problem(settings):
-        yield _build_problem(effective, "state-dir", why_not, "name another directory")
-    if why_not := _find_port_problem(settings):
-        yield _build_problem(
-            effective,
-            "port",
-            why_not,
-            "stop the process that listens there, or set another port, or 0 for a free one",
-        )
-    for scheme, package in _iter_missing_packages(settings):
-        if "output-prefixes" in effective.sources:
-            yield _build_problem(
-                effective, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
-            )
-    try:
-        with tracing.open_tracing(os.environ):
-            pass
-    except tracing.TracingUnavailable as error:
-        yield Problem(field="OTEL_*", value="", message=str(error), remedy="see OpenTelemetry's variables")
+            remedy = "name files that this user can read, with the expected content"
+            yield _build_problem(effective, key, str(error), remedy)
 
 
 def _build_problem(effective: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
@@ -123,7 +125,6 @@ def _build_problem(effective: EffectiveSettings, key: str, message: str, remedy:
 
 
 def _find_directory_problem(directory: Path) -> str | None:
-    """Return why the directory cannot hold state, or None."""
     there = next(each for each in (directory, *directory.parents) if each.exists())
     if not there.is_dir():
         return f"{there} is not a directory"
@@ -216,7 +217,6 @@ def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_value(section: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key in the file, or None."""
     parts: Sequence[str] = key.split(".")
     found: Any = section
     while parts and isinstance(found, Mapping):
@@ -236,21 +236,36 @@ def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str
     return _encode_value(_find_value(section, key) if found is None else found)
 
 
-def _format_value(value: Quantity | timedelta | enum.Enum) -> str:
-    if isinstance(value, Quantity):
-        return value.text
-    return str(value.value) if isinstance(value, enum.Enum) else f"{value.total_seconds():g}s"
-
-
+@singledispatch
 def _encode_value(value: Any) -> Any:
     """Return the value of a setting as JSON."""
-    if isinstance(value, Quantity | timedelta | enum.Enum):
-        return _format_value(value)
-    if isinstance(value, Mapping):
-        return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+    if not dataclasses.is_dataclass(value):
         return msgspec.to_builtins(value, enc_hook=str)
+    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
+
+
+@_encode_value.register
+def _(value: Quantity) -> str:
+    return value.text
+
+
+@_encode_value.register
+def _(value: timedelta) -> str:
+    return f"{value.total_seconds():g}s"
+
+
+@_encode_value.register
+def _(value: enum.Enum) -> str:
+    return str(value.value)
+
+
+@_encode_value.register(Mapping)
+def _(value: Mapping[Any, Any]) -> Any:
+    return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
+
+
+@_encode_value.register(list)
+@_encode_value.register(tuple)
+def _(value: Sequence[Any]) -> Any:
     return [_encode_value(each) for each in value]

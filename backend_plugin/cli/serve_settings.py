@@ -36,10 +36,11 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
     """
     document = {} if file is None else _read_document(file)
     section = document.pop(input_files.SERVER_SECTION, None) or {}
-    sources = server.SettingsSources(section=section, file=file or "", environ=os.environ, flags=flags)
+    name = file or ""
+    sources = server.SettingsSources(section=section, file=name, environ=os.environ, flags=flags)
     problems: list[Problem] = []
     ours = _collect_problems(lambda: server.load_settings(sources), problems)
-    flyte_section = input_files.get_plugin_section(document, file or "")
+    flyte_section = input_files.get_plugin_section(document, name)
     flytes = _collect_problems(lambda: platform.read(flyte_section, os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)

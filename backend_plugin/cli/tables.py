@@ -89,13 +89,23 @@ def is_coloured() -> bool:
 
 
 def get_colour(word: str) -> str | None:
-    """Return the colour of a state word, or None."""
-    return _COLOURS.get(word)
+    """Return the colour of a state word; None if it has none, or if stdout is not coloured."""
+    return _COLOURS.get(word) if is_coloured() else None
 
 
 def _colour_cell(cell: str) -> str:
-    colour = get_colour(cell.rstrip()) if is_coloured() else None
+    colour = get_colour(cell.rstrip())
     return click.style(cell, fg=colour) if colour else cell
+
+
+def format_verdict(phase: str, cause: str, verdict: Any) -> list[str]:
+    """Return the lines of a verdict, which has the fields of a verdict of the core or of the job service."""
+    head = f"{phase} ({verdict.reason}{f', {cause}' if cause else ''})"
+    lines = [click.style(head, fg=get_colour(phase), bold=True)]
+    lines += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]
+    if phase in ("FAILED", "RETRYABLE_FAILED"):
+        lines.append(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
+    return [*lines, *(printable.escape(f"  {link.name}: {link.uri}") for link in verdict.logs)]
 
 
 def format_age(moment: datetime | None, now: datetime) -> str:

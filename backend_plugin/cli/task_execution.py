@@ -93,7 +93,7 @@ def _print_entry(word: str, texts: Sequence[str]) -> None:
     """Print a label and its text, wrapped to the width of the page."""
     lines = [part for line in texts for part in _wrap_line(line)]
     label = word.ljust(_INDENT - 2)
-    if colour := tables.get_colour(word) if tables.is_coloured() else None:
+    if colour := tables.get_colour(word):
         label = click.style(label, fg=colour)
     asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
     for line in lines[1:]:

@@ -6,7 +6,7 @@ Only Python files need flytekit, which is imported only for them.
 import codecs
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
@@ -61,15 +61,23 @@ def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: st
     """Return the task of that name, in full or its last parts; without a name, the only task."""
     if not tasks:
         raise InvalidInput(f"{file}: contains no task")
-    names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
-    if task in names or len(names) == 1:
-        return tasks[names[0] if len(names) == 1 else str(task)]
+    names = _match_names(task, tasks)
+    if len(names) == 1:
+        return tasks[names[0]]
     if names:
         problem = "no task is given." if task is None else f"{task} matches several tasks."
         raise Misused(f"{file}: {problem} Name one of: {', '.join(sorted(names))}")
-    near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
-    there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
-    raise Misused(f"{file}: has no task {task}; {there}")
+    raise Misused(f"{file}: has no task {task}; {_suggest_task(str(task), tasks)}")
+
+
+def _match_names(task: str | None, names: Iterable[str]) -> Sequence[str]:
+    matches = [name for name in names if task is None or f".{name}".endswith(f".{task}")]
+    return [str(task)] if task in matches else matches
+
+
+def _suggest_task(task: str, names: Iterable[str]) -> str:
+    near = get_close_matches(task, sorted({name.rpartition(".")[2] for name in names}), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(names))}"
 
 
 def _format_missing_file(path: Path) -> str:

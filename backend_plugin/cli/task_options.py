@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import rich_click as click
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.cli import sample_attempt, task_files
+from backend_plugin.cli import cluster_options, sample_attempt, task_files
 from backend_plugin.core.job import Attempt
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -14,15 +14,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def add(*, needs_file: bool = False) -> Callable[[Command], Command]:
     """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
-    file = click.argument("file", required=needs_file)
-    task = click.argument("task", required=False)
-    inputs = click.option(
-        "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
+    return cluster_options.add_options(
+        click.argument("file", required=needs_file),
+        click.argument("task", required=False),
+        click.option(
+            "--input",
+            "-i",
+            "inputs",
+            multiple=True,
+            metavar="K=V",
+            help="An input of the task, as JSON or text.",
+        ),
+        click.option(
+            "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
+        ),
     )
-    image = click.option(
-        "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
-    )
-    return lambda command: file(task(inputs(image(command))))
 
 
 def read(

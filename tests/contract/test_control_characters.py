@@ -93,7 +93,7 @@ def table() -> str:
 def one_job() -> str:
     job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join([*describe._format_verdict(job.verdict), *describe._format_events(job)])
+    return "\n".join([*tables.format_verdict("FAILED", "", job.verdict), *describe._format_events(job)])
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
