@@ -7,7 +7,12 @@ from backend_plugin.core.dialects.base import JobResource
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
-from backend_plugin.kube.api_resources import JOBS, PREREQUISITES, list_group_kinds
+from backend_plugin.kube.api_resources import JOBS, build_api_resource, list_group_kinds
+
+PREREQUISITES: Final = [
+    build_api_resource(each.prerequisite) for each in DIALECTS.values() if each.prerequisite
+]
+"""The resources of the objects that must exist before the jobs."""
 
 _FILE: Final = """\
 # RBAC rules of the connector. The roles of the chart and the test cluster use this file, and a table in the

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 import aiohttp
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors, json_decoder
 from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.concurrency_limit import ConcurrencyLimit
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.decoder import MalformedResponse
 from backend_plugin.shell.cluster import ClusterUnavailable
@@ -26,9 +26,6 @@ _AT_A_TIME: Final = 64
 _BEHIND_AT_A_TIME: Final = 16
 """The maximum number of concurrent background requests. If the API server is busy, more of them do not finish
 sooner, and a CreateTask waits longer."""
-_OF_ONE_NAMESPACE: Final = 0.75
-"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
-does not respond, other namespaces still get slots."""
 _ATTEMPT: Final = 4.0
 """The timeout in seconds for one attempt. After a dead connection, time for a second attempt remains."""
 _FIRST_PAUSE: Final = 0.2
@@ -70,37 +67,11 @@ class ResponseStream:
             await asyncio.sleep(0)
 
 
-class _ConcurrencyLimit:
-    """A concurrency limit that a group of requests shares."""
-
-    def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Create the limit.
-
-        Args:
-            at_a_time: The number of slots.
-            is_long: True if the wait for a slot does not count towards the timeout of a request.
-        """
-        self.is_long = is_long
-        self.slots = asyncio.Semaphore(at_a_time)
-        """Held during an attempt, not between two attempts."""
-        self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def get_namespace_slots(self, question: ApiRequest) -> asyncio.Semaphore:
-        """Return the semaphore of the request's namespace. Acquire it before `slots`."""
-        _, _, rest = question.path.partition("/namespaces/")
-        namespace = rest.partition("/")[0]
-        share = self._shares.get(namespace)
-        if share is None:
-            share = self._shares[namespace] = asyncio.Semaphore(self._share)
-        return share
-
-
 @dataclass(slots=True)
 class _RetryState:
     """The progress of one request with its retries."""
 
-    lane: _ConcurrencyLimit
+    lane: ConcurrencyLimit
     deadline: float
     """The time of the event loop after which there is no further attempt."""
     errors: list[ApiError | ClusterUnavailable] = field(default_factory=list)
@@ -127,9 +98,9 @@ class ApiClient:
         self._patience = patience
         self._chance = chance
         # Many finished jobs do not delay creations and aborts; many aborts do not delay creations.
-        self._calls = _ConcurrencyLimit(_AT_A_TIME)
-        self._deletions = _ConcurrencyLimit(_AT_A_TIME, is_long=True)
-        self._behind = _ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
+        self._calls = ConcurrencyLimit(_AT_A_TIME)
+        self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
+        self._behind = ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
 
     async def send(self, question: ApiRequest) -> None:
         """Send a request and ignore the body of the response.
@@ -154,7 +125,7 @@ class ApiClient:
             late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
             raise (state.errors[-1] if state.errors else late) from None
 
-    def _select_limit(self, question: ApiRequest) -> _ConcurrencyLimit:
+    def _select_limit(self, question: ApiRequest) -> ConcurrencyLimit:
         if question.behind:
             return self._behind
         return self._deletions if question.method == "DELETE" else self._calls

@@ -1,7 +1,7 @@
 """The watched kinds: one row each, with its resource, its filter and its reader."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,10 +61,6 @@ JOBS: Final[Mapping[str, ApiResource]] = {
     name: build_api_resource(each.resource) for name, each in table.DIALECTS.items()
 }
 """The resource of the jobs of each dialect."""
-PREREQUISITES: Final[Sequence[ApiResource]] = [
-    build_api_resource(each.prerequisite) for each in table.DIALECTS.values() if each.prerequisite
-]
-"""The resources of the objects that must exist before the jobs."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")
 POD_TEMPLATES: Final = ApiResource(group="", version="v1", plural="podtemplates")
 EVENTS: Final = ApiResource(group="", version="v1", plural="events")

@@ -1,7 +1,7 @@
 """Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,6 +19,14 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS, ApiResource, is_path_safe
+from backend_plugin.kube.capability_facts import (
+    UnknownFact,
+    build_capabilities,
+    find_flag_scheduler,
+    list_versions,
+    select_queue_kinds,
+    split_pod_fact,
+)
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
@@ -56,10 +64,6 @@ _ADMITTING: Final = [each for each in list_schedulers().values() if each.admits]
 _QUEUED: Final = {each.queues.label: _PROBE for each in _ADMITTING if each.queues is not None}
 
 
-class _UnknownFact(Exception):
-    """A fact cannot be determined; the message is the reason."""
-
-
 class CapabilityDiscovery:
     """Detects the capabilities of one cluster."""
 
@@ -87,7 +91,7 @@ class CapabilityDiscovery:
         served = apis if isinstance(apis, Mapping) else {}
         down = await self._await_fact(self._list_unavailable_operators(served))
         facts: Mapping[str, Any] = {"apis": apis, "unavailable_operators": down}
-        kinds = _select_queue_kinds(served) if examines_gangs else {}
+        kinds = select_queue_kinds(served) if examines_gangs else {}
         if examines_gangs:
             queries = {
                 **self._build_queries(namespace, served, tries_pod=tries_pod),
@@ -97,8 +101,8 @@ class CapabilityDiscovery:
                 },
             }
             answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-            facts = {**facts, **_split_pod_fact(dict(zip(queries, answers, strict=True)))}
-        return _build_capabilities(facts, kinds)
+            facts = {**facts, **split_pod_fact(dict(zip(queries, answers, strict=True)))}
+        return build_capabilities(facts, kinds)
 
     def _build_queries(
         self, namespace: str, served: Mapping[str, Sequence[str]], *, tries_pod: bool
@@ -119,14 +123,14 @@ class CapabilityDiscovery:
         """Return the fact, or the exception that it raised."""
         try:
             return await fact
-        except (_UnknownFact, ClusterUnavailable) as trouble:
+        except (UnknownFact, ClusterUnavailable) as trouble:
             return trouble
 
     # ---- facts
 
     async def _list_api_versions(self) -> Mapping[str, Sequence[str]]:
         groups = get_mappings(await self._fetch_fact(ApiRequest(path="/apis", doubts=False), None), "groups")
-        return {get_text(group, "name"): tuple(_list_versions(group)) for group in groups}
+        return {get_text(group, "name"): tuple(list_versions(group)) for group in groups}
 
     async def _fetch_server_version(self) -> str:
         version = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
@@ -134,17 +138,17 @@ class CapabilityDiscovery:
 
     async def _find_operator_scheduler(self) -> str:
         for query in table.DEFAULT.deployments:
-            names = {_find_flag_scheduler(each) for each in await self._list_deployments(query)}
+            names = {find_flag_scheduler(each) for each in await self._list_deployments(query)}
             if None in names:
-                raise _UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
+                raise UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
             if len(names) == 1:
                 return names.pop() or ""
             if names:
-                raise _UnknownFact(
+                raise UnknownFact(
                     f"several training-operators run with different values of {FLAG}: "
                     f"{', '.join(sorted(map(str, names)))}"
                 )
-        raise _UnknownFact("there is no Deployment training-operator")
+        raise UnknownFact("there is no Deployment training-operator")
 
     async def _list_unavailable_operators(self, served: Mapping[str, Sequence[str]]) -> Sequence[str]:
         """Return the kinds of jobs whose operator has no available pod, if the cluster has several kinds."""
@@ -163,17 +167,12 @@ class CapabilityDiscovery:
         return any(get_int(each, "status", "availableReplicas") for each in found) if found else None
 
     async def _list_deployments(self, query: Mapping[str, str]) -> Sequence[Manifest]:
-        question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
-        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
-        return get_mappings(await self._fetch_fact(question, rule), "items")
+        return get_mappings(await self._fetch_list(_DEPLOYMENTS, "", query), "items")
 
     async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
         scope = "" if self._everywhere else namespace
         query = {"fieldSelector": "reason=Scheduled", "limit": _EVENTS}
-        question = ApiRequest(path=EVENTS.build_path(scope), query=query, doubts=False)
-        events = await self._fetch_fact(
-            question, PolicyRule(resource=EVENTS, verbs=("list",), namespace=scope)
-        )
+        events = await self._fetch_list(EVENTS, scope, query)
         components = {
             get_text(event, "source", "component") or get_text(event, "reportingComponent")
             for event in get_mappings(events, "items")
@@ -183,10 +182,7 @@ class CapabilityDiscovery:
 
     async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
         """Return the default requests of containers. If LimitRanges differ, the first one applies."""
-        rule = PolicyRule(resource=_LIMITS, verbs=("list",), namespace="" if self._everywhere else namespace)
-        ranges_list = await self._fetch_fact(
-            ApiRequest(path=_LIMITS.build_path(namespace), doubts=False), rule
-        )
+        ranges_list = await self._fetch_list(_LIMITS, namespace, {})
         defaults: dict[str, str] = {}
         for ranges in get_mappings(ranges_list, "items"):
             for each in get_mappings(ranges, "spec", "limits"):
@@ -200,24 +196,18 @@ class CapabilityDiscovery:
     async def _list_open_queues(self, kind: SchedulerResource, version: str, namespace: str) -> Sequence[str]:
         resource = ApiResource(group=kind.group, version=version, plural=kind.plural)
         scope = namespace if kind.is_namespaced else ""
-        rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
-        question = ApiRequest(path=resource.build_path(scope), query={"limit": _QUEUES}, doubts=False)
-        queues = await self._fetch_fact(question, rule)
+        queues = await self._fetch_list(resource, scope, {"limit": _QUEUES})
         if get_text(queues, "metadata", "continue"):
-            raise _UnknownFact(f"there are more than {_QUEUES} {resource}")
+            raise UnknownFact(f"there are more than {_QUEUES} {resource}")
         open_ones = (
             each for each in get_mappings(queues, "items") if get_text(each, "status", "state") not in _CLOSED
         )
         return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
     async def _dry_run_pod(self, namespace: str) -> Manifest:
-        """Return the spec of a pod after admission, from a dry run."""
-        pod: Manifest = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": _build_metadata(namespace),
-            "spec": _POD,
-        }
+        """Return the spec of a pod after admission."""
+        metadata = _build_metadata(namespace)
+        pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _POD}
         return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")
 
     async def _is_job_suspended(self, namespace: str) -> bool:
@@ -238,87 +228,21 @@ class CapabilityDiscovery:
             question, PolicyRule(resource=resource, verbs=("create",), namespace=scope)
         )
 
+    async def _fetch_list(self, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> Manifest:
+        scope = "" if self._everywhere else namespace
+        rule = PolicyRule(resource=resource, verbs=("list",), namespace=scope)
+        question = ApiRequest(path=resource.build_path(namespace), query=query, doubts=False)
+        return await self._fetch_fact(question, rule)
+
     async def _fetch_fact(self, question: ApiRequest, rule: PolicyRule | None) -> Manifest:
         try:
             return await self._api.fetch_object(question)
         except ApiError as answer:
             if answer.is_not_authorized and rule is not None:
-                raise _UnknownFact(self._permissions.record_missing(rule, answer.message)) from answer
+                raise UnknownFact(self._permissions.record_missing(rule, answer.message)) from answer
             if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code == HTTPStatus.TOO_MANY_REQUESTS:
                 raise ClusterUnavailable(f"the API server answers {answer}") from answer
-            raise _UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
-
-
-def _split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the fact `pod` by those that it shows; an exception is the value of both."""
-    if "pod" not in facts:
-        return facts
-    pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
-    if isinstance(pod, Exception):
-        return {**others, "admission_scheduler": pod, "keeps_scheduling_group": pod}
-    return {
-        **others,
-        "admission_scheduler": get_text(pod, "schedulerName"),
-        "keeps_scheduling_group": "schedulingGroup" in pod,
-    }
-
-
-def _build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    for each in facts.values():
-        if isinstance(each, ClusterUnavailable):
-            raise each
-    unknown = {name: str(each) for name, each in facts.items() if isinstance(each, _UnknownFact)}
-    known = {name: each for name, each in facts.items() if name not in unknown}
-    queues = {name: known.pop(name) for name in kinds if name in known}
-    return Capabilities(**known, queues=queues, unknown=unknown)
-
-
-def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
-    """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
-    queues = {name: each.queues for name, each in list_schedulers().items()}
-    return {
-        name: (kind, served[kind.group][0])
-        for name, kind in queues.items()
-        if kind is not None and served.get(kind.group)
-    }
-
-
-def _list_versions(group: Manifest) -> Sequence[str]:
-    """Return the versions of an API group, with the preferred one first."""
-    preferred = get_text(group, "preferredVersion", "version")
-    versions = [get_text(each, "version") for each in get_mappings(group, "versions")]
-    return tuple(dict.fromkeys(filter(None, [preferred, *versions])))
-
-
-def _find_flag_scheduler(deployment: Manifest) -> str | None:
-    """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
-    words: list[str] = []
-    for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
-        for part in ("command", "args"):
-            argument = container.get(part)
-            words += (
-                map(str, argument) if isinstance(argument, Sequence) and not isinstance(argument, str) else ()
-            )
-    return _find_flag_value(words)
-
-
-def _find_flag_value(words: Sequence[str]) -> str | None:
-    # Without arguments there is no flag.
-    value = next(_iter_flag_values(words), None)
-    if value is None:
-        return None if any(FLAG in word for word in words) else ""
-    return None if "$" in value else value
-
-
-def _iter_flag_values(words: Sequence[str]) -> Iterator[str]:
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        if _is_flag(word):
-            yield word.partition("=")[2] if "=" in word else following
-
-
-def _is_flag(word: str) -> bool:
-    # Go accepts one dash or two.
-    return word.startswith("-") and f"--{word.lstrip('-').partition('=')[0]}" == FLAG
+            raise UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
 
 
 def _build_metadata(namespace: str) -> Manifest:

@@ -1,11 +1,13 @@
 """The types into which API responses are parsed. `json_decoder` and `pod_decoder` parse them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Event
+from backend_plugin.kube.frames import FrameSplitter
+from backend_plugin.kube.lines import LineSplitter
 from backend_plugin.shell.cluster import Record
 
 
@@ -60,24 +62,10 @@ class ListPage:
             raise MalformedResponse("a list without a resourceVersion")
 
 
-class StreamSplitter(Protocol):
-    """Splits the bytes of a watch stream into encoded events."""
-
-    cut: int
-    """The number of bytes that were omitted from the event that was yielded last."""
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the encoded events that the bytes `piece` complete."""
-
-    @property
-    def remainder(self) -> bytes | int:
-        """The incomplete event at the end of the stream, or the number of bytes that it lacks."""
-
-
 class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
-    def create_splitter(self, longest: int) -> StreamSplitter:
+    def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
         """Return a splitter of a watch stream into events. An event of more than `longest` bytes is cut."""
 
     def decode_event(self, part: bytes) -> WatchEvent:

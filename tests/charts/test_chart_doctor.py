@@ -1,9 +1,10 @@
 """The chart's rules for the doctor match its requests, except for Secrets."""
 
 import chart_files
+from chart_rules import PREREQUISITES
 
 from backend_plugin.doctor import queries
-from backend_plugin.kube.api_resources import JOBS, PREREQUISITES
+from backend_plugin.kube.api_resources import JOBS
 
 DRY_RUNS = {
     *((each.group, each.plural, "create") for each in JOBS.values()),

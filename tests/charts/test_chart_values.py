@@ -9,6 +9,7 @@ from typing import Any
 import chart_files
 import pytest
 from chart_files import PAGE, ROOT, SCHEMA
+from chart_rules import PREREQUISITES
 
 from backend_plugin.core import settings
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT
@@ -17,7 +18,7 @@ from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.settings import loader
 from backend_plugin.doctor import access_review
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.kube.api_resources import KINDS, PREREQUISITES
+from backend_plugin.kube.api_resources import KINDS
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())

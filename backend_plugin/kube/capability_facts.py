@@ -1,0 +1,93 @@
+"""Derives the capabilities of a cluster from the objects that `capability_discovery` has read."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from backend_plugin.core.reading import get_mappings, get_text
+from backend_plugin.core.scheduling.adapter import SchedulerResource
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.operator_gangs import FLAG
+from backend_plugin.core.scheduling.registry import list_schedulers
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+
+class UnknownFact(Exception):
+    """A fact cannot be determined; the message is the reason."""
+
+
+def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace the fact `pod` by those that it shows; an exception is the value of both."""
+    if "pod" not in facts:
+        return facts
+    pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
+    if isinstance(pod, Exception):
+        return {**others, "admission_scheduler": pod, "keeps_scheduling_group": pod}
+    return {
+        **others,
+        "admission_scheduler": get_text(pod, "schedulerName"),
+        "keeps_scheduling_group": "schedulingGroup" in pod,
+    }
+
+
+def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
+    """Return the capabilities; `kinds` are the names of facts about queues.
+
+    Raises:
+        ClusterUnavailable: If it is the value of a fact.
+    """
+    for each in facts.values():
+        if isinstance(each, ClusterUnavailable):
+            raise each
+    unknown = {name: str(each) for name, each in facts.items() if isinstance(each, UnknownFact)}
+    known = {name: each for name, each in facts.items() if name not in unknown}
+    queues = {name: known.pop(name) for name in kinds if name in known}
+    return Capabilities(**known, queues=queues, unknown=unknown)
+
+
+def select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
+    """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
+    queues = {name: each.queues for name, each in list_schedulers().items()}
+    return {
+        name: (kind, served[kind.group][0])
+        for name, kind in queues.items()
+        if kind is not None and served.get(kind.group)
+    }
+
+
+def list_versions(group: Manifest) -> Sequence[str]:
+    """Return the versions of an API group, with the preferred one first."""
+    preferred = get_text(group, "preferredVersion", "version")
+    versions = [get_text(each, "version") for each in get_mappings(group, "versions")]
+    return tuple(dict.fromkeys(filter(None, [preferred, *versions])))
+
+
+def find_flag_scheduler(deployment: Manifest) -> str | None:
+    """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
+    words: list[str] = []
+    for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
+        for part in ("command", "args"):
+            argument = container.get(part)
+            words += (
+                map(str, argument) if isinstance(argument, Sequence) and not isinstance(argument, str) else ()
+            )
+    return _find_flag_value(words)
+
+
+def _find_flag_value(words: Sequence[str]) -> str | None:
+    # Without arguments there is no flag.
+    value = next(_iter_flag_values(words), None)
+    if value is None:
+        return None if any(FLAG in word for word in words) else ""
+    return None if "$" in value else value
+
+
+def _iter_flag_values(words: Sequence[str]) -> Iterator[str]:
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if _is_flag(word):
+            yield word.partition("=")[2] if "=" in word else following
+
+
+def _is_flag(word: str) -> bool:
+    # Go accepts one dash or two.
+    return word.startswith("-") and f"--{word.lstrip('-').partition('=')[0]}" == FLAG

@@ -1,0 +1,37 @@
+"""A concurrency limit for API requests, with a share for each namespace."""
+
+import asyncio
+from typing import Final
+from weakref import WeakValueDictionary
+
+from backend_plugin.kube.connection import ApiRequest
+
+_OF_ONE_NAMESPACE: Final = 0.75
+"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
+does not respond, other namespaces still get slots."""
+
+
+class ConcurrencyLimit:
+    """A concurrency limit that a group of requests shares."""
+
+    def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
+        """Create the limit.
+
+        Args:
+            at_a_time: The number of slots.
+            is_long: True if the wait for a slot does not count towards the timeout of a request.
+        """
+        self.is_long = is_long
+        self.slots = asyncio.Semaphore(at_a_time)
+        """Held during an attempt, not between two attempts."""
+        self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def get_namespace_slots(self, question: ApiRequest) -> asyncio.Semaphore:
+        """Return the semaphore of the request's namespace. Acquire it before `slots`."""
+        _, _, rest = question.path.partition("/namespaces/")
+        namespace = rest.partition("/")[0]
+        share = self._shares.get(namespace)
+        if share is None:
+            share = self._shares[namespace] = asyncio.Semaphore(self._share)
+        return share
