@@ -20,24 +20,10 @@ from backend_plugin.connection import (
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 __all__ = (
-    "Address",
-    "LogOptions",
-    "NotEnded",
-    "NotFound",
-    "RequestFailed",
-    "Server",
-    "ServerNotFound",
-    "TokenRejected",
-    "cancel_job",
-    "get_job",
-    "get_job_logs",
-    "get_runtime",
-    "get_runtime_packages",
-    "list_jobs",
-    "list_runtimes",
-    "wait_for_job",
-    "watch_jobs",
-)
+    "Address", "LogOptions", "NotEnded", "NotFound", "RequestFailed", "Server", "ServerNotFound",
+    "TokenRejected", "cancel_job", "get_job", "get_job_logs", "get_runtime", "get_runtime_packages",
+    "list_jobs", "list_runtimes", "wait_for_job", "watch_jobs",
+)  # fmt: skip
 
 
 async def list_jobs(

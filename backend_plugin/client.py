@@ -28,33 +28,11 @@ from backend_plugin.connection import (
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 __all__ = (
-    "SERVER",
-    "TOKEN",
-    "Address",
-    "LogOptions",
-    "NotEnded",
-    "NotFound",
-    "RequestFailed",
-    "Server",
-    "ServerNotFound",
-    "TokenRejected",
-    "cancel_job",
-    "check_health",
-    "drain_node",
-    "fail_node",
-    "get_job",
-    "get_job_logs",
-    "get_runtime",
-    "get_runtime_packages",
-    "list_jobs",
-    "list_nodes",
-    "list_runtimes",
-    "open_channel",
-    "read_log_parts",
-    "restore_node",
-    "wait_for_job",
-    "watch_jobs",
-)
+    "SERVER", "TOKEN", "Address", "LogOptions", "NotEnded", "NotFound", "RequestFailed", "Server",
+    "ServerNotFound", "TokenRejected", "cancel_job", "check_health", "drain_node", "fail_node", "get_job",
+    "get_job_logs", "get_runtime", "get_runtime_packages", "list_jobs", "list_nodes", "list_runtimes",
+    "open_channel", "read_log_parts", "restore_node", "wait_for_job", "watch_jobs",
+)  # fmt: skip
 
 SERVING: Final = "SERVING"
 """The health status of a server that is ready."""

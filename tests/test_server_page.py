@@ -7,7 +7,7 @@ from typing import Any
 
 from server_metrics import get_exported_name, list_metrics
 
-from backend_plugin.cli import serve, serve_check
+from backend_plugin.cli import effective_values, serve
 from backend_plugin.core.settings import value_parsers
 from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
@@ -48,7 +48,7 @@ def type_of(reader: Any) -> str:
 
 def default_of(key: str) -> str:
     """Return the default as text for the page, or an empty text for an empty default."""
-    value = serve_check._get_value(DEFAULTS, key)
+    value = effective_values.get_value(DEFAULTS, key)
     if key == "embedded.code-dir":
         assert value == str(Path.cwd())
         return "`.`"

@@ -16,7 +16,7 @@ from backend_plugin.shell import (
     background_operations,
     connector_service,
     job_deleter,
-    orphans,
+    orphan_finder,
     output_collector,
     reconciler,
 )
@@ -71,7 +71,7 @@ FIXED = [
         "a job that is gone is remembered",
         "and one that was given up before it began is kept",
     ),
-    (orphans.LEAST_AGE, "the age at which a job without an owner may be an orphan", ""),
+    (orphan_finder.LEAST_AGE, "the age at which a job without an owner may be an orphan", ""),
 ]
 
 

@@ -1,35 +1,22 @@
 """``kfpytorch serve --check``: prints the effective settings with their sources, and all problems."""
 
-import dataclasses
-import enum
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
-from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 import rich_click as click
 
-from backend_plugin.cli import command_errors, json_lines, serve_settings
+from backend_plugin.cli import command_errors, effective_values, json_lines, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
-from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import Settings, loader
 from backend_plugin.embedded.state_lock import find_foreign_files
 from backend_plugin.shell import credentials, server_file, tracing
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.server import find_bind_error
 from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags, ServerSettings
-from backend_plugin.shell.settings.loader import KEYS
-
-_DEFAULT: Final = "default"
-_SECTIONS: Final = ("tls", "embedded", "kubernetes")
-_PLATFORM: Final = "plugins.k8s."
-"""The prefix of the platform settings, which a file has beside those of the server."""
 
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
@@ -45,28 +32,13 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
     else:
         effective = configuration.server
         problems = [*_iter_problems(effective)]
-        section = configuration.section
-        of_platform = _build_platform_report(configuration.platform, section, file or "")
-        settings = {**_get_effective_settings(effective), **of_platform}
+        settings = effective_values.list_values(configuration, file or "")
     notes = [*_iter_notes(effective.settings)] if effective else []
     if form == "json":
         _print_json(settings, problems, notes)
     else:
         _print_text(settings, problems, notes)
     return command_errors.exit_code(problems)
-
-
-def _get_effective_settings(effective: EffectiveSettings) -> Mapping[str, tuple[Any, str]]:
-    return {key: (_get_value(effective.settings, key), effective.sources.get(key, _DEFAULT)) for key in KEYS}
-
-
-def _get_value(settings: ServerSettings, key: str) -> Any:
-    """Return the value of a key as JSON, or None if it is not set."""
-    part, _, rest = key.replace("-", "_").partition(".")
-    found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
-    if found is None and part not in _SECTIONS:
-        found = getattr(settings, f"{part}_{rest}" if rest else part)
-    return _encode_value(found)
 
 
 def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
@@ -119,9 +91,8 @@ def _iter_file_problems(effective: EffectiveSettings) -> Iterator[Problem]:
 
 
 def _build_problem(effective: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
-    return Problem(
-        field=f"server.{key}", value=str(_get_value(effective.settings, key)), message=message, remedy=remedy
-    )
+    value = str(effective_values.get_value(effective.settings, key))
+    return Problem(field=f"server.{key}", value=value, message=message, remedy=remedy)
 
 
 def _find_directory_problem(directory: Path) -> str | None:
@@ -193,79 +164,3 @@ def _print_json(
 
 
 # ---- the settings of the platform
-
-
-def _build_platform_report(
-    settings: Settings, section: Mapping[str, Any], file: str
-) -> Mapping[str, tuple[Any, str]]:
-    """Return the value and the source of each platform setting, by its key."""
-    return {
-        f"{_PLATFORM}{key}": (
-            _get_platform_value(settings, section, key),
-            file if _find_value(section, key) else _DEFAULT,
-        )
-        for key in (*loader.list_keys(), *_iter_named_keys(section))
-    }
-
-
-def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of the sections by project, namespace and scheduler, which override general settings."""
-    for path in loader.list_named_sections():
-        for name, inner in (_find_value(section, path) or {}).items():
-            for key in inner if isinstance(inner, Mapping) else ():
-                yield f"{path}.{name}.{key}"
-
-
-def _find_value(section: Mapping[str, Any], key: str) -> Any:
-    parts: Sequence[str] = key.split(".")
-    found: Any = section
-    while parts and isinstance(found, Mapping):
-        # The name of a section may contain dots.
-        size = next((n for n in range(1, len(parts) + 1) if ".".join(parts[:n]) in found), None)
-        if size is None:
-            return None
-        found, parts = found[".".join(parts[:size])], parts[size:]
-    return None if parts or found in (None, {}, []) else found
-
-
-def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
-    field = loader.get_field(key)
-    found: Any = settings
-    for part in field.split("."):
-        found = getattr(found, part, None)
-    return _encode_value(_find_value(section, key) if found is None else found)
-
-
-@singledispatch
-def _encode_value(value: Any) -> Any:
-    """Return the value of a setting as JSON."""
-    if not dataclasses.is_dataclass(value):
-        return msgspec.to_builtins(value, enc_hook=str)
-    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
-
-
-@_encode_value.register
-def _(value: Quantity) -> str:
-    return value.text
-
-
-@_encode_value.register
-def _(value: timedelta) -> str:
-    return f"{value.total_seconds():g}s"
-
-
-@_encode_value.register
-def _(value: enum.Enum) -> str:
-    return str(value.value)
-
-
-@_encode_value.register(Mapping)
-def _(value: Mapping[Any, Any]) -> Any:
-    return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
-
-
-@_encode_value.register(list)
-@_encode_value.register(tuple)
-def _(value: Sequence[Any]) -> Any:
-    return [_encode_value(each) for each in value]

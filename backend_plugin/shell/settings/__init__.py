@@ -4,11 +4,6 @@ from backend_plugin.shell.settings.loader import EffectiveSettings, Flags, Setti
 from backend_plugin.shell.settings.model import ClusterKind, EmbeddedSettings, ServerSettings
 
 __all__ = [
-    "ClusterKind",
-    "EffectiveSettings",
-    "EmbeddedSettings",
-    "Flags",
-    "ServerSettings",
-    "SettingsSources",
+    "ClusterKind", "EffectiveSettings", "EmbeddedSettings", "Flags", "ServerSettings", "SettingsSources",
     "load_settings",
-]
+]  # fmt: skip

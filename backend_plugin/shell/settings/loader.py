@@ -1,6 +1,5 @@
 """The loader of server settings: merges all sources and collects all problems."""
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from backend_plugin.shell import allowlist, logging_setup, output_prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.server_file import STATE, get_state_directory
 from backend_plugin.shell.settings import machine_parsers
+from backend_plugin.shell.settings.contradictions import iter_contradictions
 from backend_plugin.shell.settings.model import (
     ClusterKind,
     EmbeddedSettings,
@@ -87,13 +87,6 @@ _DEFAULTS: Final[Mapping[ClusterKind, Mapping[str, Any]]] = {
     },
 }
 """The defaults that depend on the kind of cluster, by field."""
-_REQUIRED: Final = {
-    "tls.certificate": "tls.key",
-    "tls.key": "tls.certificate",
-    "tls.client-ca": "tls.certificate",
-    "tls.client-names": "tls.client-ca",
-}
-"""The setting without which another one has no effect."""
 
 # Variables that commands, workers and their tests read.
 _OF_OTHERS: Final = frozenset(
@@ -156,7 +149,9 @@ def load_settings(sources: SettingsSources) -> EffectiveSettings:
             flag = get_flag(key)
             reading.add_value(key, value, flag, flag)
     kind = ClusterKind(reading.values.get("cluster", ClusterKind.EMBEDDED.value))
-    _check_contradictions(reading, kind)
+    for key, message, remedy in iter_contradictions(reading.values, kind):
+        name = reading.names[key]
+        reading.add_problem(name, reading.raw[name], message, remedy)
     if "state-dir" not in reading.values:
         _set_default_state(reading, sources.environ)
     if reading.problems:
@@ -242,37 +237,3 @@ def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSetti
             "kubernetes": KubernetesSettings(**parts["kubernetes"]),
         }
     )
-
-
-def _check_contradictions(reading: _ServerReader, kind: ClusterKind) -> None:
-    for key, message, remedy in _iter_contradictions(reading.values, kind):
-        name = reading.names[key]
-        reading.add_problem(name, reading.raw[name], message, remedy)
-
-
-def _iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
-    """Yield the key, the message and the remedy of each contradiction."""
-    for needs, needed in _REQUIRED.items():
-        if needs in values and needed not in values:
-            yield needs, f"has no effect without {needed}", f"also set {needed}"
-    yield from _iter_unused(values, kind)
-    if kind is ClusterKind.EMBEDDED and not _is_loopback(values.get("host", "localhost")):
-        yield (
-            "host",
-            "would give other hosts access, and clients of an embedded cluster can run commands as this user",
-            "write 127.0.0.1, ::1 or localhost",
-        )
-
-
-def _iter_unused(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
-    for other in ClusterKind:
-        for key in values:
-            if other is not kind and key.startswith(f"{other.value}."):
-                yield key, f"has no effect if the cluster is {kind.value}", f"write cluster: {other.value}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
