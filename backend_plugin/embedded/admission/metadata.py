@@ -51,6 +51,11 @@ _IMMUTABLE: Final = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+_OWNER_FIELDS: Final = {
+    "apiVersion": "version must not be empty",
+    **dict.fromkeys(("kind", "name", "uid"), "must not be empty"),
+}
+"""The required fields of an owner reference, with the error if one is empty."""
 
 
 def read_client_fields(manifest: Manifest) -> dict[str, Any]:
@@ -64,14 +69,32 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
         fields: Any = msgspec.convert({} if metadata is None else metadata, _ClientFields)
     except msgspec.ValidationError as error:
         raise build_bad_request(f"the metadata of the object cannot be decoded: {error}") from error
-    for field in ("labels", "annotations"):
-        fields[field] = {key: value or "" for key, value in (fields.get(field) or {}).items()}
-    fields["finalizers"] = [each or "" for each in fields.get("finalizers") or ()]
-    fields["ownerReferences"] = [
-        {key: value for key, value in (owner or {}).items() if value is not None}
-        for owner in fields.get("ownerReferences") or ()
-    ]
-    return {field: fields[field] for field in _ClientFields.__annotations__ if fields.get(field)}
+    return {
+        field: _NULLABLE.get(field, str)(fields[field])
+        for field in _ClientFields.__annotations__
+        if fields.get(field)
+    }
+
+
+def _fill_map(texts: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value or "" for key, value in texts.items()}
+
+
+def _fill_list(texts: Sequence[str | None]) -> list[str]:
+    return [each or "" for each in texts]
+
+
+def _fill_owners(owners: Sequence[_Owner | None]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in (owner or {}).items() if value is not None} for owner in owners]
+
+
+_NULLABLE: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "labels": _fill_map,
+    "annotations": _fill_map,
+    "finalizers": _fill_list,
+    "ownerReferences": _fill_owners,
+}
+"""For each field with items: returns the field with an empty value in place of each null."""
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
@@ -86,20 +109,24 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
     """Yield the errors in metadata; `rule` returns those in a name of this kind."""
     name = metadata.get("name", "")
-    if not name:
+    if name:
+        yield from check_text("metadata.name", name, rule)
+    else:
         yield build_required_error("metadata.name", "name or generateName is required")
-    for wrong in rule(name) if name else ():
-        yield build_invalid_error("metadata.name", name, wrong)
     namespace = metadata.get("namespace", "")
-    if not namespace:
+    if namespace:
+        yield from check_text("metadata.namespace", namespace, name_rules.check_dns_label)
+    else:
         yield build_required_error("metadata.namespace")
-    for wrong in name_rules.check_dns_label(namespace) if namespace else ():
-        yield build_invalid_error("metadata.namespace", namespace, wrong)
     yield from _check_text_maps(metadata)
     for finalizer in metadata.get("finalizers", ()):
-        for wrong in name_rules.check_qualified_name(finalizer):
-            yield build_invalid_error("metadata.finalizers", finalizer, wrong)
+        yield from check_text("metadata.finalizers", finalizer, name_rules.check_qualified_name)
     yield from _check_owners(metadata.get("ownerReferences", ()))
+
+
+def check_text(path: str, text: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
+    """Yield an error for each violation of a rule that `rule` returns."""
+    return (build_invalid_error(path, text, wrong) for wrong in rule(text))
 
 
 def check_immutable_fields(old: Manifest, new: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -112,10 +139,8 @@ def check_immutable_fields(old: Manifest, new: Mapping[str, Any]) -> Iterator[Fi
 
 def _check_text_maps(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
     for key, value in metadata.get("labels", {}).items():
-        for wrong in name_rules.check_qualified_name(key):
-            yield build_invalid_error("metadata.labels", key, wrong)
-        for wrong in name_rules.check_label_value(value):
-            yield build_invalid_error("metadata.labels", value, wrong)
+        yield from check_text("metadata.labels", key, name_rules.check_qualified_name)
+        yield from check_text("metadata.labels", value, name_rules.check_label_value)
     annotations = metadata.get("annotations", {})
     for key in annotations:
         for wrong in name_rules.check_qualified_name(key.lower()):
@@ -129,9 +154,8 @@ def _check_text_maps(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _check_owners(owners: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     for owner in owners:
-        for field in ("apiVersion", "kind", "name", "uid"):
+        for field, what in _OWNER_FIELDS.items():
             if not owner.get(field):
-                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
                 yield build_invalid_error(f"metadata.ownerReferences.{field}", "", what)
     controllers = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
     for other in controllers[1:]:

@@ -70,80 +70,66 @@ class ResourceSchema:
 
     def prune(self, value: Any, kind: str) -> Any:
         """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
-        if kind.startswith("[") and isinstance(value, list):
-            return [self.prune(item, kind[1:-1]) for item in value]
-        if not isinstance(value, Mapping):
-            return int(value) if isinstance(value, float) and value.is_integer() else value
-        present = {key: item for key, item in value.items() if item is not None}
-        if kind.startswith("{"):
-            return {key: self.prune(item, kind[1:-1]) for key, item in present.items()}
-        if kind not in self._fields:
+        if isinstance(value, Mapping):
+            return self._prune_mapping(value, kind)
+        if isinstance(value, list):
+            return [self.prune(item, item_kind) for _, item, item_kind in self._iter_items(value, kind)]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    def _prune_mapping(self, value: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+        if not kind.startswith("{") and kind not in self._fields:
             return value
-        defaults = self.defaults.get(kind, {})
-        known = {
-            key: self.prune(item, self._fields[kind][key])
-            for key, item in present.items()
-            if key in self._fields[kind]
+        present = {key: item for key, item in value.items() if item is not None}
+        pruned = {
+            key: self.prune(item, item_kind) for key, item, item_kind in self._iter_items(present, kind)
         }
-        return {**known, **{key: default for key, default in defaults.items() if key not in known}}
+        for key, default in self.defaults.get(kind, {}).items():
+            pruned.setdefault(key, default)
+        return pruned
+
+    def _iter_items(self, value: Any, kind: str) -> Iterator[tuple[Any, Any, str]]:
+        """Yield the key, the value and the type of each item of a list, a map or an object."""
+        if isinstance(value, Mapping):
+            kinds = dict.fromkeys(value, kind[1:-1]) if kind.startswith("{") else self._fields.get(kind, {})
+            yield from ((key, item, kinds[key]) for key, item in value.items() if key in kinds)
+        elif isinstance(value, list):
+            item_kind = kind[1:-1] if kind.startswith("[") else ""
+            yield from ((index, item, item_kind) for index, item in enumerate(value))
 
     def check_types(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
         """Yield an error for each value of a wrong type and each missing field."""
-        found = _get_json_type(value)
-        if kind in _SCALARS:
-            yield from [] if found == _SCALARS[kind] else [build_type_error(path, _SCALARS[kind], found)]
-        elif kind in _INT_OR_STRING:
+        found, expected = _get_json_type(value), _get_expected_type(kind)
+        if kind in _INT_OR_STRING:
             yield from _check_int_or_string(value, kind, path)
-        elif kind.startswith("["):
-            yield from self._check_list(value, kind[1:-1], path)
-        elif found != "object":
-            yield build_type_error(path, "object", found)
-        elif kind.startswith("{"):
-            for key, item in value.items():
-                yield from self.check_types(item, kind[1:-1], f"{path}.{key}")
+        elif found != expected:
+            yield build_type_error(path, expected, found)
         else:
-            yield from self._check_object(value, kind, path)
+            for key in self.required.get(kind, "").split():
+                if key not in value:
+                    yield build_required_error(f"{path}.{key}")
+            for key, item, item_kind in self._iter_items(value, kind):
+                yield from self.check_types(
+                    item, item_kind, path + (f"[{key}]" if found == "array" else f".{key}")
+                )
 
     def check_list_keys(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
         """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
-        if kind.startswith("[") and isinstance(value, list):
-            for index, item in enumerate(value):
-                yield from self.check_list_keys(item, kind[1:-1], f"{path}[{index}]")
-        elif kind.startswith("{") and isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from self.check_list_keys(item, kind[1:-1], f"{path}[{key}]")
-        elif kind in self._fields and isinstance(value, Mapping):
-            for key, item in value.items():
-                if keys := self.keys.get(kind, {}).get(key):
-                    yield from _check_keys(item, keys.split(), f"{path}.{key}")
-                yield from self.check_list_keys(item, self._fields[kind][key], f"{path}.{key}")
+        list_keys = self.keys.get(kind, {})
+        for key, item, item_kind in self._iter_items(value, kind):
+            below = f"{path}.{key}" if kind in self._fields else f"{path}[{key}]"
+            if key in list_keys:
+                yield from _check_keys(item, list_keys[key].split(), below)
+            yield from self.check_list_keys(item, item_kind, below)
 
     def check_decodable(self, value: Any, kind: str, path: str) -> Iterator[str]:
         """Yield an error for each value that passes the schema but that Go cannot decode."""
         if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
             yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
-        elif kind == "quantity" and isinstance(value, str):
-            yield from _check_quantity(value)
-        elif kind.endswith(("]", "}")):
-            for item in value if kind.startswith("[") else value.values():
-                yield from self.check_decodable(item, kind[1:-1], path)
-        elif kind in self._fields:
-            for key, item in value.items():
-                yield from self.check_decodable(item, self._fields[kind][key], f"{path}.{key}")
-
-    def _check_list(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
-        if _get_json_type(value) != "array":
-            yield build_type_error(path, "array", _get_json_type(value))
-            return
-        for index, item in enumerate(value):
-            yield from self.check_types(item, kind, f"{path}[{index}]")
-
-    def _check_object(self, value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
-        for key in self.required.get(kind, "").split():
-            if key not in value:
-                yield build_required_error(f"{path}.{key}")
-        for key, item in value.items():
-            yield from self.check_types(item, self._fields[kind][key], f"{path}.{key}")
+        elif kind == "quantity":
+            yield from _check_quantity(str(value))
+        for key, item, item_kind in self._iter_items(value, kind):
+            below = f"{path}.{key}" if kind in self._fields else path
+            yield from self.check_decodable(item, item_kind, below)
 
 
 def _get_json_type(value: Any) -> str:
@@ -151,6 +137,10 @@ def _get_json_type(value: Any) -> str:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
+
+
+def _get_expected_type(kind: str) -> str:
+    return _SCALARS.get(kind) or ("array" if kind.startswith("[") else "object")
 
 
 def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldError]:

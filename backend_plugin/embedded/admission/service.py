@@ -42,15 +42,19 @@ def _check_ports(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     numbers: set[int] = set()
     for index, port in enumerate(ports):
         path, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
-        if not name and len(ports) > 1:
+        if name:
+            yield from _check_name(f"{path}.name", name, taken)
+        elif len(ports) > 1:
             yield build_required_error(f"{path}.name")
-        for wrong in name_rules.check_dns_label(name) if name else ():
-            yield build_invalid_error(f"{path}.name", name, wrong)
-        if name and name in taken:
-            yield build_duplicate_error(f"{path}.name", name)
         if not 1 <= number <= _MOST_PORTS:
             yield build_invalid_error(f"{path}.port", number, "must be between 1 and 65535, inclusive")
         if number in numbers:
             yield build_duplicate_error(path, {"port": number, "protocol": "TCP"})
         taken.add(name)
         numbers.add(number)
+
+
+def _check_name(path: str, name: str, taken: set[str]) -> Iterator[FieldError]:
+    yield from metadata.check_text(path, name, name_rules.check_dns_label)
+    if name in taken:
+        yield build_duplicate_error(path, name)
