@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
@@ -91,6 +92,11 @@ def is_ended(pod: Manifest) -> bool:
     return get_phase(pod) in GONE_FOR_GOOD
 
 
+def is_active(pod: Manifest) -> bool:
+    """True if a pod has not ended and is not being deleted."""
+    return not is_ended(pod) and not is_terminating(pod)
+
+
 def has_started(pod: Manifest) -> bool:
     """True if the status of a pod contains container statuses."""
     return bool(get_mappings(pod, "status", "containerStatuses"))
@@ -105,6 +111,18 @@ def is_tracked(pod: Manifest) -> bool:
     """True if the pod has the finalizer `TRACKING`."""
     finalizers = get_mapping(pod, "metadata").get("finalizers")
     return isinstance(finalizers, list | tuple) and TRACKING in finalizers
+
+
+def build_owner_reference(dialect: Dialect, name: str, uid: str) -> Manifest:
+    """Return the reference to a job that controls an object."""
+    return {
+        "apiVersion": dialect.resource.api_version,
+        "kind": dialect.name,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
@@ -137,6 +155,11 @@ def build_condition(kind: str, value: str, *, reason: str, message: str, now: da
         **{key: value for key, value in texts.items() if value},
         "lastTransitionTime": format_time(now),
     }
+
+
+def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
+    """Return the condition of a type, or an empty mapping."""
+    return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:

@@ -87,6 +87,6 @@ class ReconcileResult:
     recreated: Mapping[str, Recreation] = field(default_factory=dict)
     """The recreated pods among the deleted ones, by name. `status` counts all of them."""
     events: tuple[Manifest, ...] = ()
-    """The core/v1 Events of the job, without names."""
+    """The bodies of core/v1 Events of the job, as `EventRecorder.record` requires them."""
     wake_at: datetime | None = None
     """The time of the next pass if no object changes before."""

@@ -3,12 +3,11 @@
 from datetime import datetime
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_phase, is_terminating
+from backend_plugin.embedded.objects import get_phase, is_active, is_terminating
 from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, RESTARTING, OperatorReplicaSpec
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
     count_restarts,
-    is_active,
     is_retryable,
 )
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import build_owner_reference
 from backend_plugin.embedded.operators.pytorchjob import replica_env
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
@@ -64,7 +65,7 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
             "namespace": job.namespace,
             "labels": labels,
             **copied,
-            "ownerReferences": [_build_owner_reference(job)],
+            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
         },
         "spec": _build_pod_spec(job, role, index),
     }
@@ -80,7 +81,7 @@ def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manife
             "name": job.build_pod_name(role.name, index),
             "namespace": job.namespace,
             "labels": labels,
-            "ownerReferences": [_build_owner_reference(job)],
+            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
         },
         "spec": {"clusterIP": "None", "selector": labels, "ports": _build_service_ports(role)},
     }
@@ -88,17 +89,6 @@ def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manife
 
 def _build_replica_labels(role: OperatorReplicaSpec, index: int) -> dict[str, str]:
     return {LABELS.role: role.label, LABELS.index: str(index)}
-
-
-def _build_owner_reference(job: JobSpec) -> Manifest:
-    return {
-        "apiVersion": DIALECT.resource.api_version,
-        "kind": DIALECT.name,
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _build_pod_spec(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
+from backend_plugin.embedded.objects import get_name, is_terminating
 from backend_plugin.embedded.operators.actions import (
     Action,
     DeletePod,
@@ -45,7 +45,7 @@ class ReconcilePass:
 
     def record_event(self, kind: str, reason: str, message: str) -> None:
         """Add an event of the job."""
-        self.events.append(events.build_event(self.snapshot, kind, reason, message))
+        self.events.append(events.build_event(kind, reason, message))
 
     def delete_pod(self, pod: Manifest) -> bool:
         """Delete a pod. Return False if it is already being deleted."""
@@ -70,11 +70,6 @@ class ReconcilePass:
     def list_services(self, role: OperatorReplicaSpec) -> list[Manifest]:
         """Return the services with the label of that role."""
         return _select_role_objects(self.services, role)
-
-
-def is_active(pod: Manifest) -> bool:
-    """True if the pod has not finished and is not being deleted."""
-    return get_phase(pod) not in ("Succeeded", "Failed") and not is_terminating(pod)
 
 
 def get_replica_index(manifest: Manifest) -> int | None:

@@ -1,8 +1,10 @@
 """Composes one pass of the controller from its stages. It contains their order, not their rules."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
@@ -34,6 +36,9 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 )
 from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
 
+_CLEANED_PHASES: Final = {"None": (), "Running": ("Running", "Pending")}
+"""For each `cleanPodPolicy` except `All`: the phases of the pods that it deletes."""
+
 
 def reconcile(
     snapshot: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES
@@ -49,12 +54,9 @@ def reconcile(
     if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
         return ReconcileResult()
     attempt = _build_pass(snapshot, job, UPSTREAM if upstream else DEFAULT)
-    try:
-        is_complete = _run_stages(attempt)
-    except ReplicaNotBuildable:
-        is_complete = False
-    if is_complete:
-        return _build_result(attempt)
+    with suppress(ReplicaNotBuildable):
+        if _run_stages(attempt):
+            return _build_result(attempt)
     return ReconcileResult(actions=tuple(attempt.actions), recreated=attempt.recreated)
 
 
@@ -104,25 +106,19 @@ def _run_stages(attempt: ReconcilePass) -> bool:
     if attempt.status.has_condition(SUSPENDED):
         _resume_job(attempt)
     for pod in attempt.pods:
-        attempt.events.extend(events.iter_faulty_pod_events(attempt.snapshot, pod))
+        attempt.events.extend(events.iter_faulty_pod_events(pod))
     limit = limits.find_reached_limit(attempt)
     if limit:
         return _fail_job(attempt, limit)
-    for role in attempt.job.roles:
-        replicas.reconcile_pods(attempt, role)
-        replicas.reconcile_services(attempt, role)
+    replicas.reconcile_roles(attempt)
     job_conditions.update_conditions(attempt)
     return True
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
     """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live."""
-    policy = attempt.job.run_policy.clean_pod_policy
-    for pod in attempt.pods:
-        if policy == "None" or (policy == "Running" and get_phase(pod) not in ("Running", "Pending")):
-            continue
-        attempt.delete_pod(pod)
-        attempt.delete_service(get_name(pod))
+    phases = _CLEANED_PHASES.get(attempt.job.run_policy.clean_pod_policy)
+    _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
         return False
     if attempt.status.has_condition(SUCCEEDED):
@@ -146,15 +142,15 @@ def _delete_if_expired(attempt: ReconcilePass) -> bool:
     return expiry is not None
 
 
-def _delete_all_pods(attempt: ReconcilePass) -> None:
-    for pod in attempt.pods:
+def _delete_pods(attempt: ReconcilePass, pods: Sequence[Manifest]) -> None:
+    for pod in pods:
         attempt.delete_pod(pod)
         attempt.delete_service(get_name(pod))
 
 
 def _suspend_job(attempt: ReconcilePass) -> None:
     status = attempt.status
-    _delete_all_pods(attempt)
+    _delete_pods(attempt, attempt.pods)
     for role, of_role in status.replicas.items():
         status.replicas[role] = replace(of_role, active=0)
     message = f"PyTorchJob {attempt.job.name} is suspended."
@@ -175,11 +171,10 @@ def _resume_job(attempt: ReconcilePass) -> None:
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     """Delete all pods of a job that reached a limit, independent of its `cleanPodPolicy`."""
     attempt.status.ensure_completion_time()
-    _delete_all_pods(attempt)
-    if not attempt.deviations.ends_are_seen and not _delete_if_expired(attempt):
-        attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
-        return False
+    _delete_pods(attempt, attempt.pods)
     attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
+    if not attempt.deviations.ends_are_seen and not _delete_if_expired(attempt):
+        return False
     attempt.status.set_condition(FAILED, limit)
     return True
 

@@ -1,4 +1,4 @@
-"""Reconciles the pods and services of one role and counts them."""
+"""Reconciles the pods and services of the roles of a job and counts them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,14 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 )
 
 
-def reconcile_pods(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+def reconcile_roles(attempt: ReconcilePass) -> None:
+    """Reconcile the pods and the services of each role."""
+    for role in attempt.job.roles:
+        _reconcile_pods(attempt, role)
+        _reconcile_services(attempt, role)
+
+
+def _reconcile_pods(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     """Create missing pods, delete superfluous and failed ones, and count the rest."""
     _reset_count(attempt, role)
     for at, pods in _group_by_index(attempt.list_pods(role), attempt, role).items():
@@ -30,7 +37,7 @@ def reconcile_pods(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
             _reconcile_pod(attempt, role, at, pods[0])
 
 
-def reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     """Create a service for each replica and delete superfluous ones."""
     for at, services in _group_by_index(attempt.list_services(role), attempt, role).items():
         if not services:
@@ -104,14 +111,7 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
 
 def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest) -> None:
     """Count a pod by its phase. A running pod that is being deleted counts as failed, as in the operator."""
-    match get_phase(pod):
-        case "Running" if is_terminating(pod):
-            attempt.status.add_counts(role.name, failed=1)
-        case "Running":
-            attempt.status.add_counts(role.name, active=1)
-        case "Succeeded":
-            attempt.status.add_counts(role.name, succeeded=1)
-        case "Failed":
-            attempt.status.add_counts(role.name, failed=1)
-        case _:
-            pass
+    phase = "Failed" if get_phase(pod) == "Running" and is_terminating(pod) else get_phase(pod)
+    count = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}.get(phase)
+    if count is not None:
+        attempt.status.add_counts(role.name, **{count: 1})

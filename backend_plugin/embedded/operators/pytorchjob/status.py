@@ -7,7 +7,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.embedded.objects import format_time
+from backend_plugin.embedded.objects import find_condition, format_time
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT
 
 CREATED: Final = "Created"
@@ -75,7 +75,7 @@ class StatusBuilder:
 
     def has_condition(self, kind: str) -> bool:
         """True if the condition of this type has the status ``True``."""
-        return any(each.get("type") == kind and each.get("status") == "True" for each in self.conditions)
+        return find_condition(self.conditions, kind).get("status") == "True"
 
     @property
     def is_finished(self) -> bool:
@@ -87,15 +87,15 @@ class StatusBuilder:
 
         `word` replaces the type in the reason.
         """
-        old = next((each for each in self.conditions if each.get("type") == kind), {})
-        is_current = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
+        old, reason = find_condition(self.conditions, kind), format_reason(word or kind)
+        is_current = (old.get("status"), old.get("reason")) == (holds, reason)
         if self.has_condition(FAILED) or is_current:
             return
         at = format_time(self.now)
         new = {
             "type": kind,
             "status": holds,
-            "reason": format_reason(word or kind),
+            "reason": reason,
             "message": message,
             "lastUpdateTime": at,
             "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == holds else at,

@@ -80,9 +80,10 @@ def _check_role(role: str, spec: Manifest) -> Iterator[FieldError]:
         yield build_unsupported_error(path, role, ROLES)
     yield from _check_containers(get_mappings(spec, "template", "spec", "containers"), path)
     replicas = spec.get("replicas")
-    if role == MASTER and replicas != 1:
-        yield build_forbidden_error(f"{path}.replicas", "must be 1")
-    elif role != MASTER and isinstance(replicas, int) and replicas < 1:
+    if role == MASTER:
+        if replicas != 1:
+            yield build_forbidden_error(f"{path}.replicas", "must be 1")
+    elif isinstance(replicas, int) and replicas < 1:
         yield build_forbidden_error(f"{path}.replicas", "must be at least 1")
 
 

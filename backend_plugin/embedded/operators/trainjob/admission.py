@@ -4,7 +4,7 @@ Fields that the embedded cluster does not support are rejected, too.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob.placement import EXCLUSIVE_TOPOLOGY
@@ -110,27 +110,31 @@ def admit_runtime(manifest: Manifest) -> Manifest:
     wrong = [error for index, job in enumerate(jobs) for error in _check_replicated_job(job, index)]
     if wrong:
         raise build_webhook_denial(_RUNTIME_WEBHOOK, wrong)
-    if DIALECT.initializers.intersection(get_text(job, "name") for job in jobs):
+    _require_runnable(runtime, manifest, [get_text(job, "name") for job in jobs])
+    _require_supported(runtime, manifest)
+    if any(EXCLUSIVE_TOPOLOGY in get_mapping(job, "template", "metadata", "annotations") for job in jobs):
+        path = f"{_REPLICATED_JOBS}.template.metadata.annotations[{EXCLUSIVE_TOPOLOGY}]"
+        raise _build_unsupported(runtime, path, "the embedded cluster does not support it")
+    if [get_text(job, "name") for job in jobs] != [ROLE]:
+        detail = f"the embedded cluster supports exactly one replicated job, {ROLE}"
+        raise _build_unsupported(runtime, _REPLICATED_JOBS, detail)
+    return runtime
+
+
+def _require_runnable(runtime: Manifest, manifest: Manifest, names: Sequence[str]) -> None:
+    """Raise `RequestRejected` if a job of the runtime needs an image or a program of its nodes."""
+    if DIALECT.initializers.intersection(names):
         detail = (
             "the embedded cluster runs no initializers, because it runs no images: leave dataset and "
             "model out, or use pyflyte run"
         )
-        raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])
+        raise _build_unsupported(runtime, _REPLICATED_JOBS, detail)
     if get_mapping(manifest, "spec", "mlPolicy").get("mpi") is not None:
         detail = (
             "the embedded cluster runs no MPI jobs, because its nodes have no sshd: use pyflyte run, or a "
             "cluster with Kubeflow Trainer"
         )
-        raise _build_rejection(runtime, [build_forbidden_error("spec.mlPolicy.mpi", detail)])
-    _require_supported(runtime, manifest)
-    if any(EXCLUSIVE_TOPOLOGY in get_mapping(job, "template", "metadata", "annotations") for job in jobs):
-        path = f"{_REPLICATED_JOBS}.template.metadata.annotations[{EXCLUSIVE_TOPOLOGY}]"
-        detail = "the embedded cluster does not support it"
-        raise _build_rejection(runtime, [build_forbidden_error(path, detail)])
-    if [get_text(job, "name") for job in jobs] != [ROLE]:
-        detail = f"the embedded cluster supports exactly one replicated job, {ROLE}"
-        raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])
-    return runtime
+        raise _build_unsupported(runtime, "spec.mlPolicy.mpi", detail)
 
 
 def _admit(manifest: Manifest, kind: str, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,6 +227,10 @@ def _find_dropped(given: Any, kept: Any, path: str) -> Iterator[str]:
 def _build_rejection(made: Manifest, wrong: list[FieldError]) -> RequestRejected:
     name = get_text(get_mapping(made, "metadata"), "name")
     return build_unprocessable_resource(f"{made['kind']}.{RESOURCE.group}", name, wrong)
+
+
+def _build_unsupported(made: Manifest, path: str, detail: str) -> RequestRejected:
+    return _build_rejection(made, [build_forbidden_error(path, detail)])
 
 
 def _build_denial(message: str) -> RequestRejected:

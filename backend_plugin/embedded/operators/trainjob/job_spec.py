@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
@@ -56,11 +57,10 @@ class TrainJobSpec:
     def find_rule(self, reason: str, message: str) -> tuple[str, str]:
         """Return the action and the name of the rule for a failed Job, from its reason and message."""
         for rule in get_mappings(self.failure_policy, "rules"):
-            reasons = _get_texts(rule, "onJobFailureReasons")
-            patterns = _get_texts(rule, "onJobFailureMessagePatterns")
-            if (not reasons or reason in reasons) and (
-                not patterns or any(re.search(each, message) for each in patterns)
-            ):
+            # A rule without reasons or without patterns matches all of them.
+            reasons = _get_texts(rule, "onJobFailureReasons") or [reason]
+            patterns = _get_texts(rule, "onJobFailureMessagePatterns") or [""]
+            if reason in reasons and any(re.search(each, message) for each in patterns):
                 return get_text(rule, "action"), get_text(rule, "name")
         return RESTART, ""
 
@@ -80,7 +80,7 @@ class TrainJobSpec:
         """True if the completed indexes satisfy a rule of the success policy."""
         for rule in self.success_rules:
             ranges, count = parse_indexes(get_text(rule, "succeededIndexes")), get_int(rule, "succeededCount")
-            needed = {index for each in ranges for index in each} if ranges else {*range(self.nodes)}
+            needed = set(chain.from_iterable(ranges or [range(self.nodes)]))
             least = len(needed) if count is None else count
             if completed and len(needed.intersection(completed)) >= least:
                 return True
@@ -95,7 +95,7 @@ def _get_texts(fields: Manifest, key: str) -> list[str]:
 def _find_exit(pod: Manifest, codes: Manifest, name: str) -> str:
     """Return a description of the first termination of a container that the exit codes match."""
     values, container = codes.get("values"), get_text(codes, "containerName")
-    for each in get_mappings(get_mapping(pod, "status"), "containerStatuses") if codes else ():
+    for each in get_mappings(pod, "status", "containerStatuses"):
         code = get_int(get_mapping(each, "state", "terminated"), "exitCode")
         if not code or container not in ("", get_text(each, "name")) or not isinstance(values, list | tuple):
             continue

@@ -7,7 +7,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import TRACKING
+from backend_plugin.embedded.objects import TRACKING, build_owner_reference
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, LABELS, ROLE, TrainJobSpec
 
 _JOBSET: Final = "jobset.sigs.k8s.io/"
@@ -45,7 +45,8 @@ def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Ma
             "labels": {**get_text_map(found, "labels"), **of_jobset, **of_job, **number, _PRIORITY: "0"},
             "annotations": {**get_text_map(found, "annotations"), **of_jobset, **number},
             "finalizers": [TRACKING],
-            "ownerReferences": [_build_owner_reference(job)],
+            # In Kubernetes, the owner of a pod is the Job, and that of the service is the JobSet.
+            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
         },
         "spec": {
             **spec,
@@ -68,7 +69,7 @@ def build_service(job: TrainJobSpec) -> Manifest:
         "metadata": {
             "name": job.name,
             "namespace": job.namespace,
-            "ownerReferences": [_build_owner_reference(job)],
+            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
         },
         "spec": {
             "clusterIP": "None",
@@ -96,18 +97,6 @@ def _build_jobset_labels(job: TrainJobSpec, restarts: int) -> Mapping[str, str]:
         "job-group-index": "0",
     }
     return {_JOBSET + name: value for name, value in values.items()}
-
-
-def _build_owner_reference(job: TrainJobSpec) -> Manifest:
-    # In Kubernetes, the owner of a pod is the Job, and that of the service is the JobSet.
-    return {
-        "apiVersion": DIALECT.resource.api_version,
-        "kind": DIALECT.name,
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _build_suffix(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> str:

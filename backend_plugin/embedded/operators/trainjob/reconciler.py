@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
+    find_condition,
+    get_annotation,
     get_label,
     get_name,
     get_phase,
+    is_active,
     is_ended,
     is_terminating,
     is_tracked,
@@ -119,15 +122,19 @@ class _Pass:
 
     def _update_job(self) -> None:
         """Count the pods that have ended; end or restart the JobSet if the Job has ended with them."""
-        succeeded = {_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded"}
-        completed = tuple(sorted({*self.state.completed, *(each for each in succeeded if each is not None)}))
+        succeeded = {
+            index
+            for pod in self.pods
+            if get_phase(pod) == "Succeeded" and (index := _get_index(pod)) is not None
+        }
+        completed = tuple(sorted(succeeded.union(self.state.completed)))
         self.state = replace(self.state, completed=completed)
-        if self.state.failure is None and not self._is_success():
+        if not self._is_over():
             self.state = replace(self.state, failure=self._find_failure())
-        if any(not is_ended(pod) for pod in self.pods):
+        if not all(map(is_ended, self.pods)):
             return
         if self.state.failure is not None:
-            reason, message = (get_text(self.state.failure, key) for key in ("reason", "message"))
+            reason, message = get_text(self.state.failure, "reason"), get_text(self.state.failure, "message")
             self._record(JOB, reason, message, warning=True)
             self._apply_failure_policy(reason, message)
         elif len(completed) >= self.job.nodes or self._is_success():
@@ -137,18 +144,27 @@ class _Pass:
     def _is_success(self) -> bool:
         return self.job.is_success(self.state.completed)
 
+    def _is_over(self) -> bool:
+        """True if the Job has failed or succeeded, although its last pods may still run."""
+        return self.state.failure is not None or self._is_success()
+
     def _find_failure(self) -> Manifest | None:
         """Return the reason for which the Job fails; None if it does not."""
-        failed = [pod for pod in self.pods if get_phase(pod) == "Failed" and is_tracked(pod)]
-        counted = 0
-        for pod in failed:
-            action, message = self.job.find_pod_action(pod)
-            if action == FAIL_JOB and self._is_collected(pod):
-                return {"reason": "PodFailurePolicy", "message": message}
-            counted += action not in (IGNORE, FAIL_JOB) and self._is_collected(pod)
-        if counted > self.job.backoff_limit:
+        failures = [*self._iter_failures()]
+        message = next((message for action, message in failures if action == FAIL_JOB), None)
+        if message is not None:
+            return {"reason": "PodFailurePolicy", "message": message}
+        if len(failures) > self.job.backoff_limit:
             return {"reason": "BackoffLimitExceeded", "message": _LIMIT}
         return None
+
+    def _iter_failures(self) -> Iterator[tuple[str, str]]:
+        """Yield the action and the message for each failed pod that counts now."""
+        for pod in self.pods:
+            if get_phase(pod) == "Failed" and is_tracked(pod):
+                action, message = self.job.find_pod_action(pod)
+                if action != IGNORE and self._is_collected(pod):
+                    yield action, message
 
     def _is_collected(self, pod: Manifest) -> bool:
         """True if the Job controller handles the end of the pod now; otherwise set `wake_at`."""
@@ -193,11 +209,10 @@ class _Pass:
         self.events.append(build_event(self.snapshot, about, reason, message, warning=warning))
 
     def _build_conditions(self) -> Sequence[Manifest]:
-        there = get_mappings(get_mapping(self.snapshot.job, "status"), "conditions")
+        there = get_mappings(self.snapshot.job, "status", "conditions")
         kept = [each for each in there if each.get("type") != "Failed"]
-        was = any((each.get("type"), each.get("status")) == ("Suspended", "True") for each in kept)
         new = []
-        if self.job.is_suspended or was:
+        if self.job.is_suspended or _has_condition(self.snapshot.job, "Suspended"):
             value, word = ("True", "Suspended") if self.job.is_suspended else ("False", "Resumed")
             message = f"TrainJob is {word.lower()}"
             new.append(
@@ -207,20 +222,16 @@ class _Pass:
 
     def _build_job_status(self) -> Manifest:
         """Return the counts of Jobs, of which there is at most one."""
-        is_failed = self.end is not None and self.end.get("type") == "Failed"
-        is_complete = self.end is not None and not is_failed
-        exists = not self.previous or self.end is not None
-        active = [pod for pod in self.pods if not is_ended(pod) and not is_terminating(pod)]
-        ready = sum(map(_is_ready, active)) + len(self.state.completed)
-        is_active = exists and self.end is None
-        return {
-            "name": ROLE,
-            "ready": int(is_active and bool(self.pods) and ready >= self.job.nodes),
-            "succeeded": int(is_complete),
-            "failed": int(is_failed),
-            "active": int(is_active and bool(active)),
-            "suspended": int(is_active and self.job.is_suspended),
-        }
+        counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
+        if self.end is not None:
+            counts["failed" if self.end["type"] == "Failed" else "succeeded"] = 1
+        elif not self.previous:
+            active = [pod for pod in self.pods if is_active(pod)]
+            ready = sum(_has_condition(pod, "Ready") for pod in active) + len(self.state.completed)
+            counts["ready"] = int(bool(self.pods) and ready >= self.job.nodes)
+            counts["active"] = int(bool(active))
+            counts["suspended"] = int(self.job.is_suspended)
+        return {"name": ROLE, **counts}
 
     def _plan_actions(self) -> Iterator[Action]:
         if self.end is not None:
@@ -234,18 +245,18 @@ class _Pass:
     def _plan_job_actions(self) -> Iterator[Action]:
         if not self.snapshot.services:
             yield CreateService(build_service(self.job))
-        remaining = [pod for pod in self.pods if not is_ended(pod)]
-        is_over = self.state.failure is not None or self._is_success()
+        is_over = self._is_over()
         if is_over or self.job.is_suspended:
-            yield from _delete(remaining)
-        if is_over:
-            return
+            yield from _delete(pod for pod in self.pods if not is_ended(pod))
+        if not is_over:
+            yield from self._plan_pods()
+
+    def _plan_pods(self) -> Iterator[Action]:
+        """Yield the release of each counted pod, and the creation of each missing pod."""
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
-        if self.job.is_suspended:
-            return
         taken = {*self.state.completed, *map(_get_index, uncounted)}
-        for index in range(self.job.nodes):
+        for index in range(0 if self.job.is_suspended else self.job.nodes):
             if index not in taken:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
@@ -261,13 +272,13 @@ def _find_end(job: Manifest) -> Manifest | None:
 
 
 def _get_index(pod: Manifest) -> int | None:
-    index = get_text_map(get_mapping(pod, "metadata"), "annotations").get(LABELS.index, "")
+    index = get_annotation(pod, LABELS.index)
     return int(index) if index.isdecimal() else None
 
 
-def _is_ready(pod: Manifest) -> bool:
-    conditions = get_mappings(get_mapping(pod, "status"), "conditions")
-    return any((each.get("type"), each.get("status")) == ("Ready", "True") for each in conditions)
+def _has_condition(manifest: Manifest, kind: str) -> bool:
+    """True if the condition of a job or a pod has the status ``True``."""
+    return find_condition(get_mappings(manifest, "status", "conditions"), kind).get("status") == "True"
 
 
 def _delete(pods: Iterable[Manifest]) -> Iterator[Action]:
