@@ -94,8 +94,7 @@ def read_environment(
     """
     names = PodAddresses.from_pod(pod)
     for source in get_mappings(container, "envFrom"):
-        for kind in ("configMap", "secret"):
-            _require_available(get_mapping(source, f"{kind}Ref"), kind, asked=f"{kind}Ref" in source)
+        _require_available(source, "Ref")
     raw: dict[str, str] = {}
     size = 0
     for variable in get_mappings(container, "env"):
@@ -116,15 +115,16 @@ def read_environment(
     return DeclaredEnvironment(raw=raw, names=names, paths=paths)
 
 
-def _require_available(reference: Manifest, kind: str, *, asked: bool) -> None:
-    """Raise Unconfigured for a required ConfigMap or Secret: an embedded cluster does not have them."""
-    if asked and reference.get("optional") is not True:
-        raise ContainerConfigError(f'{kind.lower()} "{get_text(reference, "name")}" not found')
+def _require_available(source: Manifest, suffix: str) -> None:
+    """Raise an error for a required ConfigMap or Secret: an embedded cluster does not have them."""
+    for kind in ("configMap", "secret"):
+        reference = get_mapping(source, kind + suffix)
+        if kind + suffix in source and reference.get("optional") is not True:
+            raise ContainerConfigError(f'{kind.lower()} "{get_text(reference, "name")}" not found')
 
 
 def _read_source(source: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str | None:
-    for kind in ("configMap", "secret"):
-        _require_available(get_mapping(source, f"{kind}KeyRef"), kind, asked=f"{kind}KeyRef" in source)
+    _require_available(source, "KeyRef")
     if "fieldRef" in source:
         return shield(_read_field(pod, get_text(source, "fieldRef", "fieldPath")))
     if "resourceFieldRef" in source:
@@ -162,11 +162,10 @@ def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, m
     if resources is None:
         raise ContainerConfigError(f"container {container_name} not found")
     which, _, name = get_text(reference, "resource").partition(".")
-    amount = get_mapping(resources, which).get(name)
-    if amount is None and which == "requests":
-        amount = get_mapping(resources, "limits").get(name, "0")
-    elif amount is None:  # A container without a limit may use the whole node.
-        amount = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
+    # A container without a limit may use the whole node.
+    of_node = {"cpu": str(machine.cpus), "memory": str(machine.memory)}
+    other = get_mapping(resources, "limits") if which == "requests" else of_node
+    amount = {**other, **get_mapping(resources, which)}.get(name, "0")
     divisor = _parse_amount(get_text(reference, "divisor") or "1") or _parse_amount("1")
     return str(math.ceil(_parse_amount(str(amount)) / divisor))
 

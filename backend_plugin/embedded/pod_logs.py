@@ -134,53 +134,61 @@ def _is_part(line: bytes) -> bool:
 
 async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[LogLine]:
     """Yield the lines of a request. With `follow`, continue with later runs until the container is done."""
-    log: RunLog | None = None
+    log = _ContainerLog(source.get_log_directory(request.container), request)
     try:
         while True:
             # Read the state before the lines: a run that has ended by now has written all its lines.
             state = source.read_state()
-            run = _find_run(state, request)
-            log = log or _open_log(source, request, run)
-            for lines in log.iter_batches() if log is not None else ():
+            for lines in log.iter_batches(_find_run(state, request)):
                 for line in lines:
                     yield line
                 await asyncio.sleep(0)
-            if log is not None and log.run < (run or 0):
-                log = _open_next_log(log, source, request)
-            elif not request.follow or _is_done(state, request) or not await source.wait_for_change():
+            if _is_complete(state, request) or not await source.wait_for_change():
                 return
     finally:
         source.close()
-        if log is not None:
-            log.close()
+        log.close()
 
 
-def _open_log(source: "LogSource", request: LogRequest, run: int | None) -> RunLog | None:
-    if run is None:
-        return None
-    log = RunLog(source.get_log_directory(request.container), run)
-    if request.tail is not None:
-        log.skip_to(request.tail)
-    return log
+class _ContainerLog:
+    """The log lines of a container, across its runs. It starts at the first requested run."""
 
+    def __init__(self, directory: Path, request: LogRequest) -> None:
+        self._directory = directory
+        self._tail = request.tail
+        self._log: RunLog | None = None
 
-def _open_next_log(log: RunLog, source: "LogSource", request: LogRequest) -> RunLog:
-    """Return the log of the next run, after all lines of `log` were read."""
-    log.close()
-    return RunLog(source.get_log_directory(request.container), log.run + 1)
+    def iter_batches(self, last: int | None) -> Iterator[Sequence[LogLine]]:
+        """Yield the lines since the previous call up to those of run `last`, in batches."""
+        if self._log is None and last is not None:
+            self._log = RunLog(self._directory, last)
+            if self._tail is not None:
+                self._log.skip_to(self._tail)
+        while self._log is not None:
+            yield from self._log.iter_batches()
+            if self._log.run >= (last or 0):
+                return
+            self._log.close()
+            self._log = RunLog(self._directory, self._log.run + 1)
+
+    def close(self) -> None:
+        """Close the open segment."""
+        if self._log is not None:
+            self._log.close()
 
 
 def _find_run(state: PodState | None, request: LogRequest) -> int | None:
     """Return the number of the requested run, or None if that run has not started."""
     container = state.containers.get(request.container) if state else None
-    if container is None or (container.running_since is None and container.ended is None):
+    if container is None or not container.has_started:
         return None
     run = container.restarts - request.previous
     return run if run >= 0 else None
 
 
-def _is_done(state: PodState | None, request: LogRequest) -> bool:
-    container = state.containers.get(request.container) if state else None
+def _is_complete(state: PodState | None, request: LogRequest) -> bool:
+    """True if no further lines belong to the request."""
     if state is None:  # The pod has not started. `wait_for_change` returns if it is removed.
-        return False
-    return request.previous or state.final or container is None or container.done
+        return not request.follow
+    container = state.containers.get(request.container)
+    return not request.follow or request.previous or state.final or container is None or container.done

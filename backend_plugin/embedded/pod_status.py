@@ -1,6 +1,6 @@
 """Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Final, TypeAlias
 
@@ -57,6 +57,11 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
         return self.running_since is not None
 
     @property
+    def has_started(self) -> bool:
+        """True if the container runs or has run."""
+        return self.is_running or self.ended is not None
+
+    @property
     def has_succeeded(self) -> bool:
         """True if the last run has succeeded and the container does not run."""
         return not self.is_running and self.ended is not None and self.ended.exit_code == 0
@@ -72,9 +77,9 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     containers: dict[str, ContainerState]
 
-    def select_containers(self, kind: str) -> Mapping[str, ContainerState]:
-        """Return the containers of one kind by name."""
-        return {name: each for name, each in self.containers.items() if each.kind == kind}
+    def select_containers(self, kind: str) -> Sequence[ContainerState]:
+        """Return the containers of one kind."""
+        return [each for each in self.containers.values() if each.kind == kind]
 
     @property
     def is_ready(self) -> bool:
@@ -118,13 +123,13 @@ def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
 
 def compute_phase(state: PodState) -> str:
     """Return the phase: Pending until every container has started once, then Running until the end."""
-    apps = state.select_containers(APP).values()
+    apps = state.select_containers(APP)
+    if state.final and apps and not state.reason and all(each.has_succeeded for each in apps):
+        return "Succeeded"
     if state.final:
-        well = not state.reason and all(each.has_succeeded for each in apps)
-        return "Succeeded" if well and apps else "Failed"
-    initialized = all(each.has_succeeded for each in state.select_containers(INIT).values())
-    begun = all(each.is_running or each.ended is not None for each in apps)
-    return "Running" if initialized and begun else "Pending"
+        return "Failed"
+    waited_for = _list_failing_names(state, _is_initialized, kinds=(INIT, APP))
+    return "Pending" if waited_for else "Running"
 
 
 def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
@@ -207,7 +212,7 @@ def _build_conditions(state: PodState) -> list[Manifest]:
 
 
 def _is_initialized(state: ContainerState) -> bool:
-    return state.has_succeeded if state.kind == INIT else state.is_running or state.ended is not None
+    return state.has_succeeded if state.kind == INIT else state.has_started
 
 
 def _list_failing_names(

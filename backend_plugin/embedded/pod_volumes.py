@@ -4,7 +4,7 @@ Processes of this machine have no mount namespace, so paths in their variables a
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,21 +43,17 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
 
 def _find_rejection(volume: Manifest) -> str:
     """Return the reason why a volume is not available, or an empty string."""
-    if "emptyDir" in volume:
-        return ""
-    if "hostPath" in volume:
-        return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
-    if "persistentVolumeClaim" in volume:
-        claim = get_text(volume, "persistentVolumeClaim", "claimName")
-        return f'persistentvolumeclaim "{claim}" not found'
-    if "projected" in volume:
-        sources = get_mappings(volume, "projected", "sources")
-        return next((why for each in sources if (why := _find_rejection(each))), "")
-    return (
-        _find_missing_source(volume)
-        if "configMap" in volume or "secret" in volume
-        else _format_unknown_kind(volume)
-    )
+    find = next((find for kind, find in _REJECTIONS.items() if kind in volume), _format_unknown_kind)
+    return find(volume)
+
+
+def _format_missing_claim(volume: Manifest) -> str:
+    return f'persistentvolumeclaim "{get_text(volume, "persistentVolumeClaim", "claimName")}" not found'
+
+
+def _find_projected_rejection(volume: Manifest) -> str:
+    sources = get_mappings(volume, "projected", "sources")
+    return next(filter(None, map(_find_rejection, sources)), "")
 
 
 def _find_missing_source(volume: Manifest) -> str:
@@ -71,6 +67,18 @@ def _find_missing_source(volume: Manifest) -> str:
 def _format_unknown_kind(volume: Manifest) -> str:
     kinds = ", ".join(key for key in volume if key != "name") or "nothing"
     return f"an embedded cluster does not support volumes of the kind {kinds}"
+
+
+_REJECTIONS: Final[Mapping[str, Callable[[Manifest], str]]] = {
+    "emptyDir": lambda _: "",
+    "hostPath": lambda _: (
+        "hostPath is not allowed: a manifest must not give a task access to files of this machine"
+    ),
+    "persistentVolumeClaim": _format_missing_claim,
+    "projected": _find_projected_rejection,
+    "configMap": _find_missing_source,
+    "secret": _find_missing_source,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class PodController:
     async def adopt(self) -> None:
         """Take over the pods of an earlier server. No pod is started twice."""
         pods = [pod for pod in self._store.list_objects("Pod") if get_node_name(pod)]
-        known = [pod for pod in pods if has_started(pod) or self._can_start(pod)]
+        known = [pod for pod in pods if has_started(pod) or not self._is_stopping(pod)]
         failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
             self._loop.call_later(_RETRY_SECONDS, self.start, uid)
@@ -199,8 +199,8 @@ class PodController:
         if pod is not None and is_terminating(pod):
             self.remove(pod)
 
-    def _can_start(self, pod: Manifest) -> bool:
-        return not (is_terminating(pod) or self._is_on_lost_node(pod))
+    def _is_stopping(self, pod: Manifest) -> bool:
+        return is_terminating(pod) or self._is_on_lost_node(pod)
 
     def _is_on_lost_node(self, pod: Manifest) -> bool:
         node = self._store.get(Key("Node", "", get_node_name(pod)))
@@ -208,20 +208,19 @@ class PodController:
 
     async def _start_pod(self, uid: str) -> None:
         async with self._starting:
+            pod = self._store.get_by_uid(uid)
+            if pod is None or self._closed:
+                return
             try:
-                await self._run_pod(uid)
+                await self._run_pod(uid, pod)
             except ClusterUnavailable:
                 self._loop.call_later(_RETRY_SECONDS, self.start, uid)
 
-    async def _run_pod(self, uid: str) -> None:
-        pod = None if self._closed else self._store.get_by_uid(uid)
-        if pod is None:
+    async def _run_pod(self, uid: str, pod: Manifest) -> None:
+        if is_terminating(pod):
+            self.remove(pod)
             return
-        if not self._can_start(pod):
-            if is_terminating(pod):
-                self.remove(pod)
-            return
-        if is_ended(pod):
+        if is_ended(pod) or self._is_on_lost_node(pod):
             return
         try:
             await self._kubelet.start_pod(pod_transitions.with_visible_gpus(pod))

@@ -51,16 +51,18 @@ class Scheduler:
             self._decisions = None  # They may use a node that has failed.
             self._request_cycle()
         elif change.key.kind == "Pod" and _has_resource_change(change):
-            uid = get_uid(change.manifest)
-            freed = self._bound.pop(uid, None)
-            self._waiting.pop(uid, None)
-            if change.new is not None:
-                self._read_pod(uid, change.new)
-            if freed is not None or uid in self._waiting:
-                self._request_cycle()
-            elif uid not in self._bound and self._decisions is not None:
-                # The pod was deleted before its decision. The pass still reserves resources for it.
-                self._due = True
+            self._update_pod(get_uid(change.manifest), change.new)
+
+    def _update_pod(self, uid: str, pod: Manifest | None) -> None:
+        freed = self._bound.pop(uid, None)
+        self._waiting.pop(uid, None)
+        if pod is not None:
+            self._read_pod(uid, pod)
+        if freed is not None or uid in self._waiting:
+            self._request_cycle()
+        elif uid not in self._bound and self._decisions is not None:
+            # The pod was deleted before its decision. The pass still reserves resources for it.
+            self._due = True
 
     def close(self) -> None:
         """Stop scheduling."""

@@ -15,7 +15,7 @@ import msgspec
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_int, get_mapping
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import (
     RESOURCES,
     Key,
@@ -176,7 +176,7 @@ class Store:
         """
         key = get_key(manifest)
         old = self._objects.get(key)
-        if old is None or _get_version(old) != _get_version(manifest) or get_uid(old) != get_uid(manifest):
+        if old is None or _get_revision(old) != _get_revision(manifest):
             raise Conflict(
                 f'Operation cannot be fulfilled on {RESOURCES[key.kind]} "{key.name}": the object has been '
                 "modified; please apply your changes to the latest version and try again"
@@ -298,29 +298,26 @@ def _format_error(error: Exception) -> str:
     return str(error) if isinstance(error, sqlite3.Error) else f"an object in it cannot be read ({error})"
 
 
-def _get_version(manifest: Manifest) -> str:
-    return str(get_mapping(manifest, "metadata").get("resourceVersion"))
+def _get_revision(manifest: Manifest) -> tuple[JsonValue, JsonValue]:
+    metadata = get_mapping(manifest, "metadata")
+    return metadata.get("uid"), metadata.get("resourceVersion")
 
 
 def _open_file(path: Path) -> sqlite3.Connection:
-    try:
-        os.close(open_own(path))  # Only the owner has access. SQLite gives its other files the same mode.
-        file = sqlite3.connect(path, isolation_level=None)
-    except OSError as error:
-        raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
-    except sqlite3.OperationalError as error:
-        raise StateUnusable(f"{path}: {error}; {USABLE}") from error
-    try:
-        _prepare_file(file, path)
-    except sqlite3.OperationalError as error:  # The contents may be intact: do not suggest to move the file.
-        file.close()
-        raise StateUnusable(f"{path}: {error}; {USABLE}") from error
-    except sqlite3.DatabaseError as error:
-        file.close()
-        raise StateUnusable(f"{path}: {error}; {_MOVE}") from error
-    except StateUnusable:
-        file.close()
-        raise
+    with ExitStack() as undo:
+        try:
+            os.close(open_own(path))  # Only the owner has access. SQLite gives its other files the same mode.
+            file = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+            _prepare_file(file, path)
+        except OSError as error:
+            raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
+        except (
+            sqlite3.OperationalError
+        ) as error:  # The contents may be intact: do not suggest to move the file.
+            raise StateUnusable(f"{path}: {error}; {USABLE}") from error
+        except sqlite3.DatabaseError as error:
+            raise StateUnusable(f"{path}: {error}; {_MOVE}") from error
+        undo.pop_all()
     return file
 
 

@@ -85,9 +85,19 @@ class ContainerLifecycle:
         return self.policy == "Never" or (self.policy == "OnFailure" and self.ended.exit_code == 0)
 
     @property
+    def has_failed(self) -> bool:
+        """True if the container has terminated with an error and will not restart."""
+        return self.is_done and self.ended is not None and self.ended.exit_code != 0
+
+    @property
     def has_run(self) -> bool:
         """True if the container runs or has run. A failed start does not count."""
         return self.running_since is not None or (self.ended is not None and self.ended.started > 0)
+
+    @property
+    def is_blocking(self) -> bool:
+        """True if the next container waits for this init container to end, or for this sidecar to start."""
+        return (self.kind == INIT and not self.is_done) or (self.kind == SIDECAR and not self.has_run)
 
     def as_json(self) -> dict[str, object]:
         """Return the state for the server."""
@@ -117,18 +127,10 @@ class PodLifecycle:
         """The time at which the result of `select_due` changes without an event."""
 
     @property
-    def apps(self) -> list[ContainerLifecycle]:
-        """Return the app containers."""
-        return [each for each in self.containers if each.kind == APP]
-
-    @property
     def is_finished(self) -> bool:
         """True if all app containers are done, or an init container has failed and does not restart."""
-        failed = any(
-            each.kind == INIT and each.is_done and each.ended and each.ended.exit_code
-            for each in self.containers
-        )
-        return failed or all(each.is_done for each in self.apps)
+        failed = any(each.kind == INIT and each.has_failed for each in self.containers)
+        return failed or all(each.is_done for each in self.containers if each.kind == APP)
 
     def select_due(self, since: float, now: float) -> list[ContainerLifecycle]:
         """Return the containers to start at `now`, and set the waiting reasons of the others.
@@ -140,14 +142,15 @@ class PodLifecycle:
             return []
         found = []
         for each in self.containers:
-            if each.running_since is None and not each.is_done and self._can_start(each, since, now):
+            if self._can_start(each, since, now):
                 found.append(each)
-            # The next container waits for the start of a sidecar, or for the end of an init container.
-            if (each.kind == INIT and not each.is_done) or (each.kind == SIDECAR and not each.has_run):
+            if each.is_blocking:
                 break
         return found
 
     def _can_start(self, each: ContainerLifecycle, since: float, now: float) -> bool:
+        if each.running_since is not None or each.is_done:
+            return False
         if each.blocked:
             self._set_blocked_reason(each, since, now)
             return False

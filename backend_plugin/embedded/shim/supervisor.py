@@ -82,14 +82,18 @@ class Supervisor:
         self._check_runs(now)
         if self._pod.is_finished:
             self.stop_pod(self.launch["grace"])
+        self._start_due()
+        if now >= self._sample_at:
+            self._sample_memory(now)
+        if self._pod.stopping:
+            self._advance_stop(now)
+            self._check_end(now)
+
+    def _start_due(self) -> None:
         waits = [each.waiting for each in self._pod.containers]
         for each in self._pod.select_due(self.since, time.time()):
             self._start_container(each)
         self.changed = self.changed or waits != [each.waiting for each in self._pod.containers]
-        if now >= self._sample_at:
-            self._sample_memory(now)
-        if self._pod.stopping:
-            self._check_stop(now)
 
     def stop_pod(self, grace: float, reason: str = "", message: str = "") -> None:
         """End all containers within `grace` seconds. A later call can only shorten the time."""
@@ -157,12 +161,20 @@ class Supervisor:
 
     def _check_gates(self, now: float) -> None:
         for name, until in list(self._gates.items()):
-            code = 137 if self._pod.stopping else 0 if self.gate_is_open else 1 if now >= until else None
+            code = self._find_gate_exit(is_expired=now >= until)
             if code is not None:
                 del self._gates[name]
                 container = self._containers[name]
                 began = container.running_since or now
                 self._record_exit(container, _build_exit(code, "Error" if code else "Completed", began, ""))
+
+    def _find_gate_exit(self, *, is_expired: bool) -> int | None:
+        """Return the exit code of a gate; None while it waits."""
+        if self._pod.stopping:
+            return 137
+        if self.gate_is_open:
+            return 0
+        return 1 if is_expired else None
 
     def _check_runs(self, now: float) -> None:
         for run in [each for each in self.runs.values() if each.status is not None]:
@@ -181,13 +193,16 @@ class Supervisor:
         # The next action is determined after other events were handled.
         self._again_at = end.finished
 
-    def _check_stop(self, now: float) -> None:
+    def _advance_stop(self, now: float) -> None:
         if self._kill_at is not None and now >= self._kill_at:
             send_signal([run.pid for run in self.runs.values() if run.status is None], signal.SIGKILL)
             self._kill_at = None
         elif not self._select_first_to_stop():
             for run in self.runs.values():
                 run.terminate()
+
+    def _check_end(self, now: float) -> None:
+        """Kill the remaining processes after the end of all containers. Without them, the pod is over."""
         if not self.runs and not self._gates:
             left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None
