@@ -196,11 +196,11 @@ class ServedJobs:
         async def done() -> T:
             return change()
 
-        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(60)
 
     def wait_for_stream(self) -> None:
         """Wait until a client reads a stream."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self.front.streaming:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -260,11 +260,11 @@ def serving_jobs(
         await cache.ready.wait()
         return server, front, port, following
 
-    server, front, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
+    server, front, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(60)
     try:
         yield ServedJobs(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), front, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(_stop(server, following), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_stop(server, following), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -85,7 +85,7 @@ class Served:
             request_serializer=lambda each: each if isinstance(each, bytes) else each.SerializeToString(),
             response_deserializer=answer.FromString,  # type: ignore[attr-defined]
         )
-        return await ask(request, timeout=20)  # type: ignore[no-any-return]
+        return await ask(request, timeout=60)  # type: ignore[no-any-return]
 
     async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
         request = admin.CreateTaskRequest(
@@ -163,7 +163,7 @@ async def serving(
         await orders.drain(0)
 
 
-async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
+async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
     """Wait until a condition is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

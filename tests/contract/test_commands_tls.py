@@ -17,8 +17,6 @@ from backend_plugin.connection import FILES
 from backend_plugin.shell import server_file
 from backend_plugin.shell.credentials import Tls, build_server_credentials
 
-pytestmark = pytest.mark.timeout(60)
-
 OURS, OTHERS = Authority("ours"), Authority("others")
 OPTIONS = ("--token", "--ca", "--cert", "--key", "--tls-server-name")
 Port = Callable[..., int]

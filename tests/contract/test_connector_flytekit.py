@@ -52,7 +52,7 @@ def hosted(state: Path) -> Iterator[grpc.Channel]:
 
 def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
     request = admin.GetTaskRequest(resource_meta=reference, task_category=CATEGORY)
-    return TaskExecution.Phase.Name(stub.GetTask(request, timeout=10).resource.phase)
+    return TaskExecution.Phase.Name(stub.GetTask(request, timeout=60).resource.phase)
 
 
 def wait_for_phase(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
@@ -74,10 +74,10 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
             output_prefix=f"file://{tmp_path}/{execution}/n0/data/0",
             task_execution_metadata=metadata(execution=execution),
         )
-        return bytes(stub.CreateTask(request, timeout=10).resource_meta)
+        return bytes(stub.CreateTask(request, timeout=60).resource_meta)
 
     with hosted(tmp_path / "state") as channel:
-        agents = AgentMetadataServiceStub(channel).ListAgents(admin.ListAgentsRequest(), timeout=10).agents
+        agents = AgentMetadataServiceStub(channel).ListAgents(admin.ListAgentsRequest(), timeout=60).agents
         (ours,) = [agent for agent in agents if agent.name == "kfpytorch"]
         assert [each.version for each in ours.supported_task_categories] == [0, 1]
 
@@ -87,11 +87,11 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
         wait_for_phase(stub, endless, "RUNNING")
         assert len(mark.read_text().splitlines()) == 4
         request = admin.DeleteTaskRequest(resource_meta=endless, task_category=CATEGORY)
-        stub.DeleteTask(request, timeout=10)
+        stub.DeleteTask(request, timeout=60)
         wait_for_phase(stub, endless, "RETRYABLE_FAILED")
 
         refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
-        reference = bytes(stub.CreateTask(refused, timeout=10).resource_meta)
+        reference = bytes(stub.CreateTask(refused, timeout=60).resource_meta)
         assert phase(stub, reference) == "FAILED"
 
 

@@ -16,8 +16,6 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.shell import server_file
 
-pytestmark = pytest.mark.timeout(60)
-
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json-output.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 SIMPLE = {

@@ -49,7 +49,8 @@ async def scan(cluster: Runtimes, *jobs: Job) -> dict[str, list[str]]:
     orders = BackgroundOperations(Metrics())
     prerequisites = Prerequisites(cluster, cache, orders, lambda: NOW)  # type: ignore[arg-type]
     await prerequisites.scan()
-    await asyncio.sleep(0.05)
+    while len(orders):
+        await asyncio.sleep(0.005)
     return {
         name: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
         for name, each in cluster.items.items()

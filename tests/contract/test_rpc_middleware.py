@@ -204,7 +204,7 @@ async def test_calls_are_counted_by_result() -> None:
 
 
 def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
         families = text_string_to_metric_families(page.read().decode())
         return {
             (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value

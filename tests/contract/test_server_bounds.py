@@ -44,7 +44,7 @@ async def test_connection_has_a_limited_number_of_streams() -> None:
 
 def _settings(host: str, port: int) -> dict[int, int]:
     """Return the first SETTINGS frame of a server."""
-    with socket.create_connection((host, port), timeout=10) as connection:
+    with socket.create_connection((host, port), timeout=60) as connection:
         connection.sendall(PREFACE)
         stream = connection.makefile("rb")
         while True:
@@ -58,7 +58,7 @@ def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(metrics, "_IDLE_SECONDS", 0.2)
     before = threading.active_count()
     with metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port:
-        idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(20)]
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20)]
         assert [each.recv(1) for each in idle] == [b""] * 20
         for each in idle:
             each.close()

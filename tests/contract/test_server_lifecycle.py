@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,7 +159,7 @@ async def test_reflection_serves_a_client_without_protos() -> None:
                 request_serializer=request.SerializeToString,
                 response_deserializer=answer.FromString,
             )
-            return sorted(database.get_services()), methods, call(request(), timeout=10).agents[0].name
+            return sorted(database.get_services()), methods, call(request(), timeout=60).agents[0].name
 
     async with serving() as served:
         services, methods, name = await asyncio.to_thread(foreign, served.address)
@@ -182,11 +183,11 @@ def program(drain: float) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 def test_signal_drains_running_calls_before_exit(word: signal.Signals) -> None:
     with program(drain=1.0) as (process, address), grpc.insecure_channel(address) as channel:
         running = waiting(process, channel)
+        sent = time.monotonic()
         process.send_signal(word)
+        assert process.wait(timeout=60) == 0
         # The call does not end by itself, so the drain deadline cancels it, not the signal.
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)
-        assert process.wait(timeout=10) == 0
+        assert time.monotonic() - sent > 0.9
         assert running.code() is grpc.StatusCode.UNAVAILABLE
         assert process.stdout is not None
         assert process.stdout.read() == "ended\n"
@@ -194,7 +195,7 @@ def test_signal_drains_running_calls_before_exit(word: signal.Signals) -> None:
 
 def waiting(process: "subprocess.Popen[str]", channel: grpc.Channel) -> Any:
     """Return a call that the server has received and does not answer."""
-    running = channel.unary_unary("/tiny.Tiny/Wait").future(b"x", timeout=30)
+    running = channel.unary_unary("/tiny.Tiny/Wait").future(b"x", timeout=90)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     return running
@@ -207,5 +208,5 @@ def test_second_signal_ends_the_server_immediately() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
         assert running.code() is grpc.StatusCode.UNAVAILABLE

@@ -58,14 +58,14 @@ def listed(endpoint: str, token: str | None) -> list[str]:
             response_deserializer=admin.ListAgentsResponse.FromString,
         )
         metadata = [("authorization", f"Bearer {token}")] if token else []
-        answer = ask(admin.ListAgentsRequest(), metadata=metadata, timeout=10)
+        answer = ask(admin.ListAgentsRequest(), metadata=metadata, timeout=60)
         return [each.name for each in answer.agents[0].supported_task_categories]
 
 
 def health(endpoint: str) -> int:
     with grpc.insecure_channel(endpoint) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        answer = health_pb2.HealthCheckResponse.FromString(check(b"", timeout=10))
+        answer = health_pb2.HealthCheckResponse.FromString(check(b"", timeout=60))
         return answer.status
 
 
@@ -104,7 +104,7 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
         assert listed(after_kill["endpoint"], after_kill["token"]) == ["pytorch", "pytorch"]
         assert "metrics at http://127.0.0.1:" in "".join(lines)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert not (state / "server.json").exists()
     assert CliRunner().invoke(kfpytorch, ["health", "--server", str(state)]).exit_code == 1
 

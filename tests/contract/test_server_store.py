@@ -68,8 +68,8 @@ async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
     bucket.go_on.clear()
 
-    outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=3, at_once=1))
-    with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
+    outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=5, at_once=1))
+    with pytest.raises(StoreUnavailable, match="did not answer within 5 s"):
         await outcomes.read_outputs("s3://flyte/x")
     bucket.go_on.set()
     result = await outcomes.read_outputs("s3://flyte/x")

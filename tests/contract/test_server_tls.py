@@ -79,8 +79,8 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
             client = grpc.ssl_channel_credentials(OURS.pem, *own)
             async with grpc.aio.secure_channel(served.address, client) as channel:
                 assert await health(channel, "liveness") == "SERVING"
-                call = channel.unary_unary("/tiny.Tiny/Say")(b"hello", timeout=10)
-                stream = channel.unary_stream("/tiny.Tiny/Count")(b"", timeout=10)
+                call = channel.unary_unary("/tiny.Tiny/Say")(b"hello", timeout=60)
+                stream = channel.unary_stream("/tiny.Tiny/Count")(b"", timeout=60)
                 first = await anext(aiter(stream), b"") if await call.code() is OK else b""
                 stream.cancel()
                 return await call.code(), first.decode() or str(await stream.code())

@@ -81,7 +81,7 @@ class TinyServed:
 
 
 async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **options: Any) -> bytes:
-    return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=10, **options)  # type: ignore[no-any-return]
+    return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=60, **options)  # type: ignore[no-any-return]
 
 
 async def health(channel: grpc.aio.Channel, service: str = "") -> str:
@@ -90,7 +90,7 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
-    answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=60)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
@@ -124,7 +124,7 @@ async def serving(
 
 async def wait_until(true: Callable[[], Awaitable[bool] | bool]) -> None:
     """Wait until a condition is true."""
-    for _ in range(500):
+    for _ in range(3_000):
         result = true()
         if result if isinstance(result, bool) else await result:
             return

@@ -37,6 +37,8 @@ class Fault:
     reset: str = ""
     """Reset the connection ``before`` or ``after`` the request takes effect."""
     hang: float = 0.0
+    held: threading.Event | None = None
+    """The request waits until this event is set."""
     truncate: bool = False
     first: Callable[[], None] | None = None
     """Called before the response."""
@@ -49,6 +51,12 @@ class Fault:
             and self.path in request.path
             and is_watch == self.watch
         )
+
+    async def wait(self) -> None:
+        """Wait for the time of `hang`, and for the event `held`."""
+        await asyncio.sleep(self.hang)
+        while self.held is not None and not self.held.is_set():
+            await asyncio.sleep(0.01)
 
 
 class KubeServer:
@@ -122,7 +130,7 @@ class KubeServer:
         self._run(done())
 
     def _run(self, what: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     async def _start(self) -> None:
         app = web.Application()
@@ -176,8 +184,7 @@ class KubeServer:
         fault.times -= 1
         if fault.first is not None:
             fault.first()
-        if fault.hang:
-            await asyncio.sleep(fault.hang)
+        await fault.wait()
         if fault.reset == "before":
             request.transport.abort()  # type: ignore[union-attr]
             return web.Response()

@@ -141,7 +141,7 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
 
 async def wait_until(true: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
-    for _ in range(1_000):
+    for _ in range(3_000):
         if true():
             return
         await asyncio.sleep(0.02)

@@ -44,8 +44,8 @@ def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(se
     with serve(server, tmp_path) as serving, grpc.insecure_channel(serving.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         for namespace in [*REFUSED, "flytesnacks-development"]:
-            meta = stub.CreateTask(request(namespace), timeout=20).resource_meta
-            resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=20).resource
+            meta = stub.CreateTask(request(namespace), timeout=60).resource_meta
+            resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=60).resource
             phases.append(TaskExecution.Phase.Name(resource.phase))
     assert phases[:4] == ["FAILED"] * 4
     assert phases[4] != "FAILED"

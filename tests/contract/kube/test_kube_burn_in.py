@@ -82,9 +82,9 @@ def played(server, play):
     return thread
 
 
-def burned_in(server, tmp_path, seconds=20, **facts):
+def burned_in(server, tmp_path, seconds=60, **facts):
     messages = []
-    options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=1.0)
+    options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=10.0)
     known = Facts(namespace="ns", **{"task": PlannedTask(job=PLANNED), **facts})
     limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
     return asyncio.run(runner.run_burn_in(options, known, limits)), messages
@@ -143,9 +143,9 @@ def test_last_log_lines_of_a_deleted_replica_are_reported(server, tmp_path):
 
 
 def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(server, tmp_path):
-    (found,), messages = burned_in(server, tmp_path, seconds=1)
+    (found,), messages = burned_in(server, tmp_path, seconds=3)
     assert found.level is Severity.ERROR
-    assert found.sentence.startswith("the burn-in did not end within 1 s; its last state was ")
+    assert found.sentence.startswith("the burn-in did not end within 3 s; its last state was ")
     assert messages[1] in found.sentence
     assert "--burn-in-timeout" in found.remedy
     assert jobs(server) == []

@@ -1,6 +1,7 @@
 """Events on the job report that it waits again or runs again: once each, also with several servers."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -176,14 +177,17 @@ def test_missing_event_permission_is_logged_once_and_the_job_continues(server, t
 
 
 def test_calls_do_not_wait_for_a_slow_event_request(server, tmp_path):
-    server.faults.append(Fault(method="POST", path="/events", hang=4.0, reset="before"))
+    answered = threading.Event()
+    server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
 
     async def story(here: Served) -> None:
         _, meta = await turned(server, here)
-        await wait_until(lambda: posts(server) == 1)
+        await wait_until(lambda: posts(server) > 0)
         assert await here.phase(meta) == "RUNNING"
         await here.create(execution="f2")
         assert reasons(server) == []
+        server.faults.clear()
+        answered.set()
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
 
     run_servers(server, tmp_path, story)
@@ -205,14 +209,17 @@ def test_earlier_wait_event_is_kept_among_many_other_events(server, tmp_path):
 
 
 def test_resumed_event_is_written_after_a_delayed_wait_event(server, tmp_path):
-    server.faults.append(Fault(method="POST", path="/events", hang=1.0, reset="before"))
+    answered = threading.Event()
+    server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
 
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
-        await wait_until(lambda: posts(server) == 1)
+        await wait_until(lambda: posts(server) > 0)
         play.pod("worker-0", created=10)
         await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         assert reasons(server) == []
+        server.faults.clear()
+        answered.set()
         await wait_until(lambda: len(reasons(server)) == 2)
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
 
@@ -249,17 +256,20 @@ async def test_existing_event_is_not_changed(server, cluster):
     assert posts(server) == 2
 
 
-async def test_job_creation_does_not_wait_for_hanging_event_requests(server, cluster):
-    server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
+async def test_job_creation_does_not_wait_for_hanging_event_requests(server, tmp_path):
+    server.faults.append(Fault(method="POST", path="/events", times=100, hang=100.0))
 
-    events = [asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)]
-    while posts(server) < 16:
-        await asyncio.sleep(0.01)
-    await asyncio.wait_for(cluster.create(job()), 3)
-    assert not any(each.done() for each in events)
-    for each in events:
-        each.cancel()
-    await asyncio.gather(*events, return_exceptions=True)
+    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+        events = [
+            asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)
+        ]
+        while posts(server) < 16:
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(cluster.create(job()), 60)
+        assert not any(each.done() for each in events)
+        for each in events:
+            each.cancel()
+        await asyncio.gather(*events, return_exceptions=True)
 
 
 # ---- a job that runs is checked rarely, apart from some changes
@@ -288,7 +298,7 @@ def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(ser
         others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
         here.cache.replace_records(Job, others)
         assert entry.unconfirmed
-        await wait_until(lambda: not entry.unconfirmed, seconds=10)
+        await wait_until(lambda: not entry.unconfirmed, seconds=50)
 
     run_servers(server, tmp_path, story)
 
@@ -301,7 +311,7 @@ def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_ru
         await wait_until(lambda: entry.undisturbed != ())
         other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
         server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
-        await wait_until(lambda: "Resumed" in reasons(server), seconds=10)
+        await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
 
     run_servers(server, tmp_path, story)
 
@@ -314,6 +324,6 @@ def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
         play, entry = await create_running_job(server, here)
         assert len(entry.pod_groups) == 1
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
-        await wait_until(lambda: len(list_objects(server, GROUPS[1])) == 1, seconds=10)
+        await wait_until(lambda: len(list_objects(server, GROUPS[1])) == 1, seconds=50)
 
     run_servers(server, tmp_path, story, settings=GROUPS_OF_OURS)

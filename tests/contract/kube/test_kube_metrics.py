@@ -48,7 +48,7 @@ class Scraped:
     endpoint: str
 
     def text(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as page:
             return str(page.read().decode())
 
     def samples(self) -> Mapping[Sample, float]:
@@ -210,7 +210,7 @@ def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
     )
     with grpc.insecure_channel(one.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-        meta = stub.CreateTask(request, timeout=20).resource_meta
+        meta = stub.CreateTask(request, timeout=60).resource_meta
     key = (*JOBS, namespace, job_ref.decode(meta).name)
     for each in (one, two):
         wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)

@@ -107,19 +107,20 @@ def test_job_created_despite_a_lost_response_is_found(server, tmp_path, fault):
     assert list_names(server) == [NAME]
 
 
-async def test_hanging_request_does_not_delay_other_jobs(server, cluster):
-    server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
+async def test_hanging_request_does_not_delay_other_jobs(server, tmp_path):
+    server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=100))
     server.objects.namespaces["slow"] = "Active"
     slow = job()
     slow["metadata"]["namespace"] = "slow"
 
-    hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
-    await asyncio.sleep(0.5)
-    await asyncio.wait_for(cluster.create(job()), 2)
-    assert not any(task.done() for task in hanging)
-    for task in hanging:
-        task.cancel()
-    await asyncio.gather(*hanging, return_exceptions=True)
+    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+        hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(cluster.create(job()), 60)
+        assert not any(task.done() for task in hanging)
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
     assert list_names(server) == [NAME]
 
 
@@ -270,7 +271,7 @@ def build_names(number):
 
 @pytest.mark.parametrize(("method", "most"), [("PATCH", 12), ("DELETE", 48)])
 def test_background_requests_do_not_delay_job_creation(server, tmp_path, method, most):
-    server.faults.append(Fault(method, hang=60, times=1_000))
+    server.faults.append(Fault(method, hang=100, times=1_000))
 
     async def check(cluster):
         many = {
@@ -280,52 +281,54 @@ def test_background_requests_do_not_delay_job_creation(server, tmp_path, method,
         async with under_way(
             [many[method](name) for name in build_names(200)], lambda: asked_for(server, method) >= most
         ):
-            made = await asyncio.wait_for(cluster.create(job()), 3)
+            made = await asyncio.wait_for(cluster.create(job()), 60)
             assert asked_for(server, method) == most
         return made
 
-    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
+    assert run_with_cluster(server, tmp_path, check, patience=90.0)["metadata"]["name"] == NAME
 
 
-async def test_background_requests_do_not_delay_abort_and_cancellation(server, cluster):
+async def test_background_requests_do_not_delay_abort_and_cancellation(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults += [
-        Fault("PATCH", path="/j", hang=60, times=1_000),
-        Fault("DELETE", path="/j", hang=60, times=1_000),
+        Fault("PATCH", path="/j", hang=100, times=1_000),
+        Fault("DELETE", path="/j", hang=100, times=1_000),
     ]
     name = ObjectName(namespace="ns", name=NAME)
 
-    edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
-    leftovers = [cluster.delete(each) for each in build_names(100)]
-    pods = [cluster.delete_pod(each) for each in build_names(100)]
-    is_sent = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
-    async with under_way([*edits, *leftovers, *pods], is_sent):
-        assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
-        cancelled = {"metadata": {"labels": {"a": "b"}}}
-        await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
-        await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
+    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+        leftovers = [cluster.delete(each) for each in build_names(100)]
+        pods = [cluster.delete_pod(each) for each in build_names(100)]
+        is_sent = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
+        async with under_way([*edits, *leftovers, *pods], is_sent):
+            assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
+            cancelled = {"metadata": {"labels": {"a": "b"}}}
+            await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 60)
+            await asyncio.wait_for(cluster.delete(name, awaited=True), 60)
     assert list_names(server) == []
 
 
 async def test_queued_request_does_not_time_out_behind_others(server, tmp_path):
-    """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
+    """Twelve concurrent requests of 0.5 s each: the API server is slow but always responds."""
     server.do(apply(JOBS, job()))
-    server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
+    server.faults.append(Fault("PATCH", hang=0.5, times=1_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async with opened(options(server, tmp_path, patience=0.6)) as cluster:
+    async with opened(options(server, tmp_path, patience=3.0)) as cluster:
         await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(96)))
     assert asked_for(server, "PATCH") == 96
 
 
-async def test_request_in_backoff_does_not_block_others(server, cluster):
+async def test_request_in_backoff_does_not_block_others(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
-    async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
-        await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
+    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
+            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 60)
 
 
 # ---- a cluster without the default kind of job

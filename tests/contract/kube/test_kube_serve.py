@@ -28,7 +28,7 @@ def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
     with serve(server, tmp_path) as serving:
         with grpc.insecure_channel(serving.endpoint) as channel:
             stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
-            assert stub.ListAgents(admin.ListAgentsRequest(), timeout=10).agents
+            assert stub.ListAgents(admin.ListAgentsRequest(), timeout=60).agents
 
         assert list_jobs(serving.endpoint).exit_code != 0
         assert list_jobs(serving.endpoint, "wrong").exit_code != 0
@@ -56,7 +56,7 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
         ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix("asked"))
         request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))
         for _ in range(600):
-            stub.GetTask(request, timeout=10)
+            stub.GetTask(request, timeout=60)
             if names(server) == [name] and MARK in metadata(server, name)["annotations"]:
                 break
             time.sleep(0.05)

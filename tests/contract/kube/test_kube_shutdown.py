@@ -37,7 +37,7 @@ def delete_all(serving: Serving) -> None:
     with grpc.insecure_channel(serving.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         calls = [
-            stub.DeleteTask.future(_build_delete_request(execution), timeout=10) for execution in EXECUTIONS
+            stub.DeleteTask.future(_build_delete_request(execution), timeout=60) for execution in EXECUTIONS
         ]
         for call in calls:
             call.result()
@@ -45,7 +45,7 @@ def delete_all(serving: Serving) -> None:
 
 def wait_for_end(serving: Serving) -> Sequence[dict[str, Any]]:
     """Wait for a successful end and return the log records."""
-    assert serving.process.wait(40) == 0, serving.log.read_text()
+    assert serving.process.wait(90) == 0, serving.log.read_text()
     return [json.loads(line) for line in serving.log.read_text().splitlines()]
 
 
@@ -94,8 +94,8 @@ def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, 
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
         records = wait_for_end(serving)
-        # Background operations get at least 3 s, even with a shorter drain.
-        assert 2.9 < time.monotonic() - begun < 10
+        # Background operations get at least 3 s, even with a shorter drain. By default they get 20 s.
+        assert 2.9 < time.monotonic() - begun < 18
     assert names(server) == NAMES
     assert given_up(records) == [("WARNING", name) for name in NAMES]
     (counted,) = (
@@ -115,5 +115,5 @@ def test_second_signal_ends_the_server_despite_pending_deletions(server: KubeSer
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
         records = wait_for_end(serving)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 15  # The first signal leaves them 20 s.
     assert given_up(records) == [("WARNING", name) for name in NAMES]

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,7 @@ from kubernetes_messages import frame
 
 from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.kube import list_watch
+from backend_plugin.kube.reflector import Reflector
 from kfpytorch_idl.kubernetes import pods_pb2
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
 
@@ -227,21 +230,37 @@ async def test_stalled_watch_is_closed_and_reopened(server, tmp_path):
     async with followed(server, tmp_path, silence=0.4) as heard:
         server.mute = True
         server.do(apply(PODS, pod(phase="Running")))
-        await asyncio.sleep(0.5)
+        watched = "GET watch /api/v1/pods"
+        await wait_until(lambda: server.asked.count(watched) >= 2)
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
         server.mute = False
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
 
 
+def count_failures(monkeypatch):
+    """Return the number of failed lists and watches by kind, which grows with each further failure."""
+    failures, report = Counter(), Reflector._report_failure
+
+    def count(reflector, trouble, word):
+        failures[str(reflector._kind)] += 1
+        report(reflector, trouble, word)
+
+    # The log and the watch status show only the first of several failures.
+    monkeypatch.setattr(Reflector, "_report_failure", count)
+    return failures
+
+
 async def test_watch_continues_after_an_api_server_restart(server, tmp_path, caplog, monkeypatch):
-    # After three failures the server would list the pods again.
-    monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.5)
+    # The second failure of a watch comes after 1 s, and the third, which causes a list, after 3 s.
+    monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(random, "random", lambda: 1.0)
+    failures = count_failures(monkeypatch)
     caplog.set_level(logging.INFO)
     server.do(apply(PODS, pod()))
 
     async with followed(server, tmp_path) as heard:
         await asyncio.to_thread(server.stop)
-        await asyncio.sleep(0.7)
+        await wait_until(lambda: failures["pods"] >= 2)
         server.objects.apply((*PODS, "ns", REPLICA), pod(phase="Running"))
         await asyncio.to_thread(server.start)
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
