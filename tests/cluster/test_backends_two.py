@@ -93,10 +93,10 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPla
         def fetch_phases() -> list[str]:
             return [*pool.map(lambda pair: pair[0].get(pair[1]).phase, crossed)]
 
-        wait_until(lambda: fetch_phases() == expected, 20, lambda: str(fetch_phases()))
+        wait_until(lambda: fetch_phases() == expected, 60, lambda: str(fetch_phases()))
         for each in pool.map(lambda pair: pair[0].delete(pair[1]), crossed):
             assert each is None
-        wait_until(lambda: not list_uids(), 20, lambda: f"left: {sorted(list_uids())}")
+        wait_until(lambda: not list_uids(), 60, lambda: f"left: {sorted(list_uids())}")
 
 
 def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:

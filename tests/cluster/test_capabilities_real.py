@@ -61,7 +61,7 @@ def collect_capabilities(plane: ControlPlane, user: str | None = None) -> Capabi
 
 
 def test_all_capabilities_of_the_cluster_are_collected(with_kinds: ControlPlane) -> None:
-    wait_until(lambda: collect_capabilities(with_kinds).has_api(GROUP), 30, lambda: "the group is not served")
+    wait_until(lambda: collect_capabilities(with_kinds).has_api(GROUP), 60, lambda: "the group is not served")
     found = collect_capabilities(with_kinds)
     assert found.kubernetes is not None
     assert found.kubernetes.startswith("1.")

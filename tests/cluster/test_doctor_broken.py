@@ -88,7 +88,7 @@ def test_broken_cluster_has_the_expected_finding(
 
         # Changes in the API server take effect with a short delay.
         wait_until(
-            is_found, 30, lambda: f"{row.finds} is not all that is found:\n{format_findings(reports[0])}"
+            is_found, 60, lambda: f"{row.finds} is not all that is found:\n{format_findings(reports[0])}"
         )
     found = [each for each in reports[0] if each.id == row.finds]
     assert any(row.remedy in each.remedy for each in found), format_findings(found)
@@ -107,7 +107,7 @@ def permitted(
 
     backend.permit(plane, rules)
     try:
-        wait_until(is_in_force, 30, lambda: format_findings(reports[0]))
+        wait_until(is_in_force, 60, lambda: format_findings(reports[0]))
     finally:
         backend.permit(plane)
     (found,) = reports[0]

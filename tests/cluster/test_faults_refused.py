@@ -51,7 +51,7 @@ def until_refused(caller: Caller) -> Said:
         responses.append(caller.get(attempt))
         return True
 
-    wait_until(refused, 30, lambda: "it is not refused")
+    wait_until(refused, 60, lambda: "it is not refused")
     return responses[0]
 
 
@@ -66,7 +66,7 @@ def until_unavailable(caller: Caller) -> str:
             errors.append(f"{code_of(error)}: {error.details()}")  # type: ignore[attr-defined]
         return bool(errors)
 
-    wait_until(is_unavailable, 30, lambda: "the calls succeed")
+    wait_until(is_unavailable, 60, lambda: "the calls succeed")
     assert errors[0].startswith("UNAVAILABLE: ")
     return errors[0]
 
@@ -123,12 +123,12 @@ def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Calle
         wait_until(
             lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts"
         )
-        wait_until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
+        wait_until(lambda: bool(trouble(caller)), 60, lambda: "the quota is not in force")
         error = trouble(caller)
         assert error.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
         assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in error
         assert error.endswith(f"limited: {counted}=0; retry")
-    wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
+    wait_until(lambda: not trouble(caller), 60, lambda: trouble(caller))
 
 
 def test_terminating_namespace_error_contains_a_remedy(
@@ -161,7 +161,7 @@ def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_
     """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)
-    wait_until(lambda: bare.admin.get(CRD) is None, 30, lambda: "the kinds are left")
+    wait_until(lambda: bare.admin.get(CRD) is None, 60, lambda: "the kinds are left")
     try:
         with (
             Backend(bare, tmp_path) as served,
@@ -171,7 +171,7 @@ def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_
                 until_unavailable(caller)
             )
             bare.crds(operator.crds())
-            wait_until(lambda: bool(caller.create().job), 30, lambda: "the created kinds have no effect")
+            wait_until(lambda: bool(caller.create().job), 60, lambda: "the created kinds have no effect")
     finally:
         bare.crds(operator.crds())
     assert bare.admin.items(pods(NAMESPACE)) == []

@@ -53,7 +53,7 @@ def begun(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
             lambda replica=replica: bool(
                 (plane.admin.get(job.pod(replica)) or {"spec": {}})["spec"].get("nodeName")
             ),
-            30,
+            60,
             lambda: "it has no node",
         )
     return job
@@ -61,11 +61,11 @@ def begun(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
 
 def running(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
     job = begun(plane, caller, shape)
-    wait_until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
+    wait_until(lambda: caller.get(job.attempt).phase == "RUNNING", 60, lambda: str(caller.get(job.attempt)))
     # The operator may replace a pod that is lost in the first second of a job, although the job has failed.
     first = plane.admin.get(job.pod())
     assert first is not None
-    wait_until(lambda: time.time() > created(first) + 2, 5, lambda: "time stands still")
+    wait_until(lambda: time.time() > created(first) + 2, 60, lambda: "time stands still")
     return job
 
 
@@ -155,7 +155,7 @@ def take_node(job: Running) -> None:
             job.plane.admin.patch(path, {"spec": {"taints": [taint]}})
         return _is_leaving(job)
 
-    wait_until(leaves, 30, lambda: "the worker stays")
+    wait_until(leaves, 60, lambda: "the worker stays")
     job.plane.admin.patch(path, {"spec": {"taints": None}})
 
 
@@ -172,9 +172,9 @@ def test_cancelled_job_ends_and_keeps_its_failed_pods(
     before = {replica: plane.admin.get(job.pod(replica)) for replica in ("master-0", "worker-0")}
     client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=str(served.state))
     for replica in before:
-        wait_until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
+        wait_until(lambda replica=replica: job.has_deadline(replica), 60, lambda: "it has no deadline")
         job.set_pod_status({**build_failed_status(143, "Error"), "reason": "DeadlineExceeded"}, replica)
-    wait_until(lambda: "Failed" in conditions(plane, job), 30, lambda: str(conditions(plane, job)))
+    wait_until(lambda: "Failed" in conditions(plane, job), 60, lambda: str(conditions(plane, job)))
     response = fetch_task(caller, job)
     assert (response.phase, "cancelled by a user" in response.message) == ("FAILED", True), response
     time.sleep(2)  # The operator would have deleted or replaced the pods by now.

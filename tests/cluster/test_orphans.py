@@ -51,7 +51,7 @@ def test_orphans_of_a_deleted_execution_are_found_and_deleted(
     plane.admin.patch(path, {"metadata": {"finalizers": None}})
     plane.admin.delete(path)
     wait_until(
-        lambda: propeller.find_execution(left) is None, 30, lambda: str(propeller.find_execution(left))
+        lambda: propeller.find_execution(left) is None, 60, lambda: str(propeller.find_execution(left))
     )
 
     config, here = plane.kubeconfig(BACKEND), ("--namespace", NAMESPACE, "--older-than", "0")

@@ -53,7 +53,7 @@ def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
     silent = {"containers": [{"name": "c", "image": "i"}]}
     wait_until(
         lambda: "requests.cpu=350m" in answer(bare, pod(silent, LIMITED)),
-        30,
+        60,
         lambda: "the LimitRange is unseen",
     )
     yield bare
@@ -68,7 +68,7 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     status = {"status": {"hard": nothing, "used": nothing}}
     plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
     plain = pod({"containers": [container(Random(0), 0)]}, namespace)
-    wait_until(lambda: "exceeded quota" in answer(plane, plain), 30, lambda: answer(plane, plain))
+    wait_until(lambda: "exceeded quota" in answer(plane, plain), 60, lambda: answer(plane, plain))
 
 
 def pod(spec: Any, namespace: str = NAMESPACE) -> Any:

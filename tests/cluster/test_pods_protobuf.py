@@ -162,7 +162,7 @@ def test_empty_list_has_a_resource_version(
         return bare.admin.request("GET", path(f"{NAMESPACE}-nothing"), headers={"Accept": accept})
 
     # Requests for a new kind fail for a short time.
-    wait_until(lambda: request_list().is_success, 30, lambda: request_list().text)
+    wait_until(lambda: request_list().is_success, 60, lambda: request_list().text)
     body = request_list().content
     row = next(each for each in api_resources.KINDS if each.record is record)
     in_json = json_decoder.JsonDecoder(row.wire, row.read)

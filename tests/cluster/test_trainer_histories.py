@@ -280,7 +280,7 @@ class RealSide:
 
     def begin(self, job: Manifest, runtime: Manifest) -> None:
         made = self.api.create(runtime)
-        wait_until(lambda: self._create(job), 10, lambda: "the runtime is not found")
+        wait_until(lambda: self._create(job), 60, lambda: "the runtime is not found")
         owner = own(self.api.get(self.path) or {})
         path = f"{path_of(runtime)}/{made['metadata']['name']}"
         self.api.patch(path, {"metadata": {"ownerReferences": [owner]}})

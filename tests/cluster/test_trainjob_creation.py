@@ -61,7 +61,7 @@ def test_server_kill_neither_loses_nor_duplicates_a_job(
         with second, Caller(second.endpoint, tmp_path, NAMESPACE) as caller:
             for attempt, was_answered in zip(new, done, strict=True):
                 before = attempt.job if was_answered else ""
-                wait_until(lambda attempt=attempt: try_to_create(caller, attempt), 30, lambda: "not created")
+                wait_until(lambda attempt=attempt: try_to_create(caller, attempt), 60, lambda: "not created")
                 assert before in ("", attempt.job)
         attempts += new
     found = [*plane.admin.items(jobs(NAMESPACE)), *plane.admin.items(TRAINJOBS)]

@@ -57,7 +57,7 @@ def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, *names: str) -> N
         events = plane.admin.items(f"/api/v1/namespaces/{NAMESPACE}/events")
         return str([each["message"] for each in events if attempt.job in each["involvedObject"]["name"]])
 
-    wait_until(have_nodes, 30, describe)
+    wait_until(have_nodes, 60, describe)
 
 
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ def wait_for(caller: Caller, attempt: CallerAttempt, phase: str, part: str = "")
         found = caller.get(attempt)
         return found.phase == phase and part in found.message
 
-    wait_until(is_there, 30, lambda: str(caller.get(attempt)))
+    wait_until(is_there, 60, lambda: str(caller.get(attempt)))
     return caller.get(attempt).message
 
 
@@ -202,7 +202,7 @@ def test_volume_belongs_to_the_job_and_is_deleted_with_it(plane: ControlPlane, c
     assert [each["uid"] for each in claim["metadata"]["ownerReferences"]] == [jobset["metadata"]["uid"]]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     caller.delete(attempt)
-    wait_until(lambda: not list_pods(plane, attempt), 30, lambda: str(list_pods(plane, attempt)))
+    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: str(list_pods(plane, attempt)))
 
     path = f"{CLAIMS}/initializer-{attempt.job}"
     wait_until(lambda: plane.admin.get(path) is None, 60, lambda: str(plane.admin.get(path)))

@@ -43,7 +43,7 @@ def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory
 
 
 def wait_for_phase(caller: Caller, attempt: CallerAttempt, phase: str) -> None:
-    wait_until(lambda: caller.get(attempt).phase == phase, 40, lambda: str(caller.get(attempt)))
+    wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
 
 
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
         assert "Kueue 0.17.0 or newer" in message
         wait_until(
             lambda: list_warnings(plane, attempt) == ["QueueOutdated"],
-            10,
+            60,
             lambda: str(list_warnings(plane, attempt)),
         )
     caller.succeeded(attempt)
@@ -89,7 +89,7 @@ def test_cancelled_job_stays_failed_and_releases_its_quota(
     wait_for_phase(caller, first, "RUNNING")
     second = caller.create(shape=Shape(workers=1, annotations={RUN: "5s"}))
     wait_for_phase(caller, second, "WAITING_FOR_RESOURCES")
-    wait_until(lambda: "team" in caller.get(second).message, 20, lambda: str(caller.get(second)))
+    wait_until(lambda: "team" in caller.get(second).message, 60, lambda: str(caller.get(second)))
     client.cancel_job(first.job, namespace=NAMESPACE, server=str(served.state))
     wait_for_phase(caller, first, "FAILED")
     wait_for_phase(caller, second, "RUNNING")

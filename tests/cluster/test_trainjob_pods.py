@@ -89,7 +89,7 @@ def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, nodes: int, other
         found = list_pods(plane, attempt)
         return len(found) == nodes and not {each["metadata"]["uid"] for each in found.values()} & set(other)
 
-    wait_until(are_there, 30, lambda: str(list_pods(plane, attempt)))
+    wait_until(are_there, 60, lambda: str(list_pods(plane, attempt)))
 
 
 def run_all(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None:
@@ -100,7 +100,7 @@ def run_all(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None
 
 def wait_for_phase(caller: Caller, attempt: CallerAttempt, phases: set[str]) -> Said:
     wait_until(
-        lambda: caller.get(attempt).phase in phases, 30, lambda: f"{attempt.job}: {caller.get(attempt)}"
+        lambda: caller.get(attempt).phase in phases, 60, lambda: f"{attempt.job}: {caller.get(attempt)}"
     )
     return caller.get(attempt)
 
@@ -118,7 +118,7 @@ def test_job_succeeds_and_its_objects_are_deleted(
         owners = (runtime or {"metadata": {}})["metadata"].get("ownerReferences", [])
         return [each["uid"] for each in owners] == [job["metadata"]["uid"]]
 
-    wait_until(is_owned, 10, lambda: str(find(plane, "trainingruntimes", attempt)))
+    wait_until(is_owned, 60, lambda: str(find(plane, "trainingruntimes", attempt)))
     nodes = list_pods(plane, attempt)
     assert sorted(nodes) == [0, 1, 2]
     for pod in nodes.values():
@@ -134,7 +134,7 @@ def test_job_succeeds_and_its_objects_are_deleted(
     caller.delete(attempt)
     wait_until(
         lambda: not list_pods(plane, attempt) and not any(find(plane, kind, attempt) for kind in KINDS),
-        30,
+        60,
         lambda: "something is left",
     )
 
@@ -150,7 +150,7 @@ def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller
     run_all(plane, caller, attempt)
     set_status(plane, list_pods(plane, attempt)[0], build_ended_status(143, DISRUPTED))
     assert wait_for_phase(caller, attempt, ENDS).phase == "RETRYABLE_FAILED"
-    wait_until(lambda: not list_pods(plane, attempt), 30, lambda: "its pods are left")
+    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: "its pods are left")
 
 
 def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
@@ -166,7 +166,7 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
         set_status(plane, nodes[1], build_ended_status(code))
         wait_until(
             lambda nodes=nodes, replaced=replaced: find_replaced(plane, attempt, nodes) == replaced,
-            30,
+            60,
             lambda: str(list_pods(plane, attempt)),
         )
         assert caller.get(attempt).phase == "RUNNING"
@@ -197,7 +197,7 @@ def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, c
     caller.succeeded(attempt)
     set_status(plane, list_pods(plane, attempt)[0], build_ended_status(0))
     assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
-    wait_until(lambda: set(list_pods(plane, attempt)) <= {0}, 35, lambda: str(list_pods(plane, attempt)))
+    wait_until(lambda: set(list_pods(plane, attempt)) <= {0}, 60, lambda: str(list_pods(plane, attempt)))
 
 
 def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Caller) -> None:
@@ -215,7 +215,7 @@ def test_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, s
     wait_for_phase(caller, attempt, {"RUNNING"})
     client.cancel_job(attempt.job, namespace=NAMESPACE, server=str(served.state))
     assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
-    wait_until(lambda: not list_pods(plane, attempt), 35, lambda: str(list_pods(plane, attempt)))
+    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: str(list_pods(plane, attempt)))
     job = find(plane, "trainjobs", attempt)
     assert job is not None
     assert job["spec"]["suspend"] is True
@@ -223,7 +223,7 @@ def test_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, s
 
 def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(custom=ELASTIC, gpus=4), nodes=6)
-    wait_until(lambda: len(list_placed(plane, attempt)) == 4, 30, lambda: "the four nodes are not full")
+    wait_until(lambda: len(list_placed(plane, attempt)) == 4, 60, lambda: "the four nodes are not full")
     for pod in list_placed(plane, attempt):
         set_status(plane, pod, build_running_status())
     wait_for_phase(caller, attempt, {"RUNNING"})
@@ -231,7 +231,7 @@ def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, cal
     for pod in list_placed(plane, attempt):
         set_status(plane, pod, build_ended_status(0))
     assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
-    wait_until(lambda: len(list_pods(plane, attempt)) == 4, 35, lambda: str(list_pods(plane, attempt)))
+    wait_until(lambda: len(list_pods(plane, attempt)) == 4, 60, lambda: str(list_pods(plane, attempt)))
 
 
 def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
@@ -242,7 +242,7 @@ def test_named_runtime_is_patched_by_the_job(plane: ControlPlane, caller: Caller
     plane.admin.create(build_runtime("ClusterTrainingRuntime", "patched", "other:1"))
     options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "patched"}}}
     shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
-    wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 10, lambda: "not found")
+    wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 60, lambda: "not found")
     attempt = caller.create(shape=shape)
     wait_for_phase(caller, attempt, {"RUNNING"})
     for pod in list_pods(plane, attempt).values():

@@ -118,7 +118,7 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(
         (job,) = (each for each in listed if each.name == name)
         return job
 
-    wait_until(lambda: find().verdict.phase == "RUNNING", 30, lambda: str(find()))
+    wait_until(lambda: find().verdict.phase == "RUNNING", 60, lambda: str(find()))
     job = find()
     assert (job.kind, job.foreign, job.total) == ("TrainJob", True, 2)
     with pytest.raises(client.RequestFailed, match="was not created by this connector"):
@@ -165,7 +165,7 @@ def test_job_that_lists_packages_runs_until_the_client_leaves(
     (container,) = pod["spec"]["containers"]
     assert (container["name"], container["command"][0]) == ("node", "sh")
     assert container["image"] == trained["runtimes"][runtime][-1]
-    wait_until(lambda: list_jobs(plane) == [trained["job"]] and list_found() == [], 30, list_events)
+    wait_until(lambda: list_jobs(plane) == [trained["job"]] and list_found() == [], 60, list_events)
 
 
 def list_jobs(plane: ControlPlane) -> list[str]:

@@ -45,7 +45,7 @@ def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
             # The protection controller does not run in this cluster, so remove its finalizer from the claim.
             plane.admin.patch(path, {"metadata": {"finalizers": None}})
             plane.admin.delete(path)
-            wait_until(lambda: plane.admin.get(path) is None, 30, lambda: f"{path} is left")
+            wait_until(lambda: plane.admin.get(path) is None, 60, lambda: f"{path} is left")
         else:
             _put_back(plane, path, before)
 
@@ -56,7 +56,7 @@ def _with_kind(plane: ControlPlane, manifest: Manifest) -> None:
     plural = manifest["spec"]["names"]["plural"]
     wait_until(
         lambda: plane.admin.request("GET", f"{path}/{plural}").is_success,
-        30,
+        60,
         lambda: f"{plural} are not served",
     )
 
@@ -131,7 +131,7 @@ def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def without_kind(on: "BreakCase") -> Iterator[None]:
     on.plane.admin.delete(_CRD)
-    wait_until(lambda: on.plane.admin.get(_CRD) is None, 30, lambda: "the kind is left")
+    wait_until(lambda: on.plane.admin.get(_CRD) is None, 60, lambda: "the kind is left")
     try:
         yield
     finally:

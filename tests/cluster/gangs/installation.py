@@ -69,7 +69,7 @@ def with_installation(
             plane.admin.apply(manifest)
             undo.callback(plane.admin.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
         wanted = yunikorn.NAME if any(each["apiVersion"] == _VERSION for each in objects) else _SILENT
-        wait_until(lambda: _admitted(plane, namespace) == wanted, 30, lambda: "the policy is not heeded")
+        wait_until(lambda: _admitted(plane, namespace) == wanted, 60, lambda: "the policy is not heeded")
         yield
 
 

@@ -44,7 +44,7 @@ def fits(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     scene.finish(attempt)
     scene.until_told(attempt, "SUCCEEDED")
-    wait_until(lambda: not scene.reserving(), 30, lambda: f"room is kept by {scene.reserving()}")
+    wait_until(lambda: not scene.reserving(), 60, lambda: f"room is kept by {scene.reserving()}")
 
 
 def grouped(scene: Scene) -> None:
@@ -56,7 +56,7 @@ def grouped(scene: Scene) -> None:
     wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", GPU: "10"}}
     assert {key: group["spec"][key] for key in wanted} == wanted
     scene.finish(attempt)
-    wait_until(lambda: not scene.groups(), 30, lambda: "the group is left")
+    wait_until(lambda: not scene.groups(), 60, lambda: "the group is left")
 
 
 def healed(scene: Scene) -> None:
@@ -67,7 +67,7 @@ def healed(scene: Scene) -> None:
     (before,) = (each for each in scene.groups() if each["metadata"]["name"] == attempt.job)
     scene.plane.admin.delete(f"{GROUPS}/{attempt.job}")
     wait_until(
-        lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 30, lambda: "it is not made again"
+        lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 60, lambda: "it is not made again"
     )
     again = scene.plane.admin.get(f"{GROUPS}/{attempt.job}")
     assert again is not None
@@ -81,7 +81,7 @@ def deadlock(scene: Scene) -> None:
         both = alone.create(shape), alone.create(shape)
         for attempt in both:
             wait_until(
-                lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 30, lambda: "pods are missing"
+                lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 60, lambda: "pods are missing"
             )
         alone.queue(*both)
         # Eight of ten pods are bound. Neither job is complete, and neither can make progress.
@@ -181,7 +181,7 @@ def quota(scene: Scene) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
     scene.plane.admin.apply({**limit, "metadata": {"name": "pods", "namespace": NAMESPACE}})
-    wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 30, lambda: "no quota")
+    wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 60, lambda: "no quota")
     try:
         attempt = scene.create(GANG)
         scene.hears(attempt, "quota")
@@ -210,7 +210,7 @@ def preemption(scene: Scene) -> None:
     with scene.watched():
         low = running(scene, asking(priorityClassName=LOW))
         high = running(scene, asking(priorityClassName=HIGH))
-        wait_until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
+        wait_until(lambda: not scene.pods(low), 60, lambda: "it still has pods")
         scene.hears(low, "preempted")
         message = scene.until_turned(low, "WaitingForResources")
         assert message.startswith(("admitted before and", "queue team: admitted before and"))
@@ -260,7 +260,7 @@ def places_timeout(scene: Scene) -> None:
         first = running(hasty)
         attempt = hasty.create(GANG)
         hasty.hears(attempt, "timed-out")
-        wait_until(lambda: not hasty.reserving(), 30, lambda: f"room is kept by {hasty.reserving()}")
+        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
         assert hasty.placed(first) == MEMBERS
 
 
@@ -290,9 +290,9 @@ def lost_place(scene: Scene) -> None:
     with scene.saying(**{"schedule-timeout": f"{2 * _PATIENCE}s"}) as hasty:
         attempt = running(hasty, PERSISTENT)
         other = hasty.create(GANG)
-        wait_until(lambda: hasty.held(other) == SMALL, 30, lambda: f"{hasty.held(other)} are held")
+        wait_until(lambda: hasty.held(other) == SMALL, 60, lambda: f"{hasty.held(other)} are held")
         _lose_one(hasty, attempt)
-        wait_until(lambda: hasty.held(other) == SMALL + 1, 30, lambda: f"{hasty.held(other)} are held")
+        wait_until(lambda: hasty.held(other) == SMALL + 1, 60, lambda: f"{hasty.held(other)} are held")
         hasty.hears(attempt, "lost-place")
         assert "waiting for " in hasty.until_turned(attempt, "WaitingForResources")
         assert hasty.placed(attempt) == MEMBERS - 1
@@ -306,7 +306,7 @@ def lost_member(scene: Scene) -> None:
     """A lost replica for which no node is open waits; the job stays RUNNING in Flyte."""
     attempt = running(scene, PERSISTENT)
     # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
-    wait_until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
+    wait_until(lambda: scene.age(attempt) > timedelta(seconds=2), 60, lambda: "it does not grow older")
     with _cordoned(scene):
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
@@ -355,7 +355,7 @@ def _lose_one(scene: Scene, attempt: CallerAttempt) -> None:
     lost = scene.pods(attempt)[2]
     path = pods(NAMESPACE, lost["metadata"]["name"])
     scene.plane.admin.delete(path)
-    wait_until(lambda: _is_another(scene, path, lost), 30, lambda: "it does not come again")
+    wait_until(lambda: _is_another(scene, path, lost), 60, lambda: "it does not come again")
 
 
 def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
@@ -369,9 +369,9 @@ def abort(scene: Scene) -> None:
     attempt = scene.create(GANG)
     scene.hears(attempt, "behind")
     scene.caller.delete(attempt)
-    wait_until(lambda: scene.job(attempt) is None, 30, lambda: "the job is left")
+    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the job is left")
     wait_until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
-    wait_until(lambda: scene.companions() <= {first.job}, 30, lambda: f"left: {scene.companions()}")
+    wait_until(lambda: scene.companions() <= {first.job}, 60, lambda: f"left: {scene.companions()}")
     assert scene.placed(first) == MEMBERS
 
 
@@ -384,8 +384,8 @@ def second_attempt(scene: Scene) -> None:
     again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
     scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
     assert again.job != attempt.job
-    wait_until(lambda: scene.job(attempt) is None, 30, lambda: "the first attempt is left")
-    wait_until(lambda: scene.companions() <= {again.job}, 30, lambda: f"left: {scene.companions()}")
+    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the first attempt is left")
+    wait_until(lambda: scene.companions() <= {again.job}, 60, lambda: f"left: {scene.companions()}")
 
 
 _PODS: Final = ("coscheduling-backend", "coscheduling-operator", "yunikorn")

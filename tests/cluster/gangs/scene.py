@@ -153,7 +153,7 @@ class Scene:
                 self.plane.admin.patch(pods(NAMESPACE, name), {"spec": {"schedulingGates": None}})
                 wait_until(
                     lambda name=name: self._is_looked_at(name),
-                    30,
+                    60,
                     lambda name=name: f"nobody looks at {name}",
                 )
 

@@ -197,7 +197,7 @@ class ControlPlane:
                 self._wait_until_established(manifest["metadata"]["name"])
 
     def _wait_until_established(self, name: str) -> None:
-        wait_until(lambda: self._is_established(name), 30, lambda: f"{name} is not established")
+        wait_until(lambda: self._is_established(name), 60, lambda: f"{name} is not established")
 
     def _is_established(self, name: str) -> bool:
         found = self.admin.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")

@@ -76,7 +76,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     )
     plane.enter(process)
     process.wait_until(lambda: plane.place.is_ready(health))
-    wait_until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
+    wait_until(lambda: refuses(plane), 60, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 

@@ -184,4 +184,4 @@ def add_volume(api: Api, name: str, folder: Path) -> None:
         found = api.get(f"/api/v1/persistentvolumes/{name}")
         return found is not None and found["status"].get("phase") == "Available"
 
-    wait_until(is_available, 30, lambda: f"volume {name} is not available")
+    wait_until(is_available, 60, lambda: f"volume {name} is not available")
