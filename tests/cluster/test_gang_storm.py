@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
-from gangs import storm
+from gangs import observed_cluster, storm
 from gangs.scene import staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds, Size
 from rig.tools import COMPONENTS
@@ -25,7 +25,9 @@ def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
     assert shutil.which("go") is not None, (
         "the storm needs the programs of `make tools`: put `go` on the PATH"
     )
-    with Grounds(tmp_path_factory.mktemp("storm"), Size(nodes=storm.NODES, gpus=storm.EACH)) as grounds:
+    with Grounds(
+        tmp_path_factory.mktemp("storm"), Size(nodes=observed_cluster.NODES, gpus=observed_cluster.EACH)
+    ) as grounds:
         yield grounds
 
 

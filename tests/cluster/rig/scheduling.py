@@ -30,7 +30,9 @@ def start(plane: ControlPlane) -> Process:
         ],
     }
     config = dumped(configuration, plane.folder / "scheduler.yaml")
-    scheduler = plane.enter(plane.process("kube-scheduler", (f"--config={config}", "--secure-port=0")))
+    # With the verbosity 3, the log shows when a waiting member of a gang loses its node.
+    flags = (f"--config={config}", "--secure-port=0", "-v=3")
+    scheduler = plane.enter(plane.process("kube-scheduler", flags))
     metrics, probes = free_ports(2)
     plane.enter(
         plane.process(
