@@ -4,8 +4,8 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from wheels import build_wheel, create_environment
 from backend_plugin import client
 from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"
 
 
@@ -167,20 +167,20 @@ def test_elastic_job_grows_and_survives_a_lost_node(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
     stop_file = shared / "grown"
-    size = Path(f"{stop_file}.size")
+    size = WorldSize(cluster, Path(f"{stop_file}.size"))
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
         execution = propeller.start(workflows.grows_and_shrinks, stop_file=str(stop_file))
-        wait_for_size(size, 1)
+        size.wait_for(1)
         set_unschedulable(cluster, "node-2", unschedulable=False)
-        wait_for_size(size, 2)
+        size.wait_for(2)
         nodes = {
             each["spec"].get("nodeName"): each
             for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
         }
         set_unschedulable(cluster, "node-2", unschedulable=True)
         evict(cluster, nodes["node-2"])
-        wait_for_size(size, 1)
+        size.wait_for(1)
         stop_file.touch()
         found = propeller.wait(execution, 240)
     finally:
@@ -194,15 +194,15 @@ def test_elastic_job_grows_and_survives_a_lost_node(
 @pytest.mark.timeout(1800)
 def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
     stop_file = shared / "drained"
-    size = Path(f"{stop_file}.size")
+    size = WorldSize(cluster, Path(f"{stop_file}.size"))
     execution = propeller.start(workflows.writes_its_size_until, stop_file=str(stop_file))
-    wait_for_size(size, 2)
+    size.wait_for(2)
     for number in range(ROUNDS):
         node = f"node-{number % 2 + 1}"
         with drained(cluster, node, execution) as evicted:
             wait_for_replacements(cluster, execution, evicted)
-            size.unlink()
-            wait_for_size(size, 2)
+            size.file.unlink()
+            size.wait_for(2)
             now = list_owned(cluster.admin, pods(NAMESPACE), execution)
             assert {each["spec"]["nodeName"] for each in now} == {f"node-{2 - number % 2}"}
     stop_file.touch()
@@ -218,23 +218,23 @@ def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealProp
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
     stop_file = shared / "slots"
-    size = Path(f"{stop_file}.size")
-    for node, slots in {"node-1": "2", "node-2": "1"}.items():
-        cluster.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {workflows.SLOT: slots}}})
+    size = WorldSize(cluster, Path(f"{stop_file}.size"))
+    set_slots(cluster, {"node-1": "2", "node-2": "1"})
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
         execution = propeller.start(workflows.grows_and_shrinks_by_slots, stop_file=str(stop_file))
-        wait_for_size(size, 2)
+        size.wait_for(2)
         set_unschedulable(cluster, "node-2", unschedulable=False)
-        wait_for_size(size, 3)
+        size.wait_for(3)
     finally:
         set_unschedulable(cluster, "node-2", unschedulable=False)
     with drained(cluster, "node-2", execution):
-        wait_for_size(size, 2)
+        size.wait_for(2)
         stop_file.touch()
         found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -348,15 +348,48 @@ def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(
     assert propeller.attempts(execution) == 1
 
 
-def wait_for_size(file: Path, size: int) -> None:
-    """Wait until the training has this world size."""
+@dataclass(frozen=True)
+class WorldSize:
+    """The file to which a training writes its world size after each step."""
 
-    def read() -> str:
-        return file.read_text() if file.exists() else ""
+    cluster: RealCluster
+    file: Path
 
-    wait_until(
-        lambda: read() == str(size), 240, lambda: f"the world size is {read() or 'unknown'}, not {size}"
-    )
+    def wait_for(self, size: int) -> None:
+        """Wait until the training has this world size. Its pods import torch, which takes long under load."""
+        wait_until(lambda: self._read() == str(size), 400, lambda: self._describe(size))
+
+    def _read(self) -> str:
+        return self.file.read_text() if self.file.exists() else ""
+
+    def _describe(self, size: int) -> str:
+        api = self.cluster.admin
+        lines = [f"the world size is {self._read() or 'unknown'}, not {size}"]
+        for pod in api.items(pods(NAMESPACE)):
+            name, status = pod["metadata"]["name"], pod["status"]
+            log = api.request("GET", f"{pods(NAMESPACE, name)}/log", params={"tailLines": "20"})
+            conditions = [each for each in status.get("conditions", ()) if each["status"] != "True"]
+            lines.append(
+                f"{name} on {pod['spec'].get('nodeName')}: {status['phase']} {conditions}\n{log.text}"
+            )
+        return "\n".join(lines)
+
+
+def set_slots(cluster: RealCluster, slots: Mapping[str, str]) -> None:
+    """Set the number of slots of each node, and wait until the scheduler may use them.
+
+    The kubelet adds new capacity to `allocatable` within 10 s. If the first pod is tried before and the next
+    ones after that, the nodes may be full without the first pod, which hosts the rendezvous.
+    """
+    for node, number in slots.items():
+        status = {"status": {"capacity": {workflows.SLOT: number}}}
+        cluster.admin.patch(f"/api/v1/nodes/{node}/status", status)
+
+    def read() -> dict[str, str | None]:
+        found = (cluster.admin.get(f"/api/v1/nodes/{node}") or {} for node in slots)
+        return {each["metadata"]["name"]: each["status"]["allocatable"].get(workflows.SLOT) for each in found}
+
+    wait_until(lambda: read() == slots, 120, lambda: str(read()))
 
 
 def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: set[str]) -> None:
