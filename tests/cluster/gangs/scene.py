@@ -29,8 +29,10 @@ _IDENTITY: Final = "kfpytorch.flyte.org/job"
 _SETTINGS: Final = "settings.yaml"
 _GATE: Final = "kfpytorch.test/turn"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
-# The message changes while pods are created and scheduled; it is stable after this time.
-_HEARD: Final = 20
+_TRIES: Final = 6
+"""The limit for timeouts of one call in a row, on a machine that other programs use."""
+# The message changes while pods are created and scheduled; it is stable after this time, also under load.
+_HEARD: Final = 60
 
 
 @dataclass(kw_only=True)
@@ -254,7 +256,7 @@ def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
         settings = folder / _SETTINGS
         settings.write_text(json.dumps({"plugins": {"k8s": {"kfpytorch": section}}}))
         served = stack.enter_context(Backend(ground.plane, folder, "--settings", str(settings)))
-        caller = stack.enter_context(Caller(served.endpoint, folder, NAMESPACE))
+        caller = stack.enter_context(Caller(served.endpoint, folder, NAMESPACE, tries=_TRIES))
         scene = Scene(ground=ground, platform=platform, folder=folder, served=served, caller=caller)
         try:
             yield scene

@@ -1,11 +1,11 @@
 """A client that calls the server as propeller does, without a workflow."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -18,6 +18,7 @@ from backend_plugin.core import job_ref
 
 _SECONDS: Final = 10
 """Propeller's own timeout for a call."""
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -73,12 +74,16 @@ class Caller:
         store: The folder that tasks write to.
         namespace: The namespace of the jobs.
         again: Retry calls while the server is unavailable, as propeller does with our chart.
+        tries: The number of times that a call is sent if it times out. Propeller repeats it, too.
     """
 
-    def __init__(self, endpoint: str, store: Path, namespace: str, *, again: bool = True) -> None:
+    def __init__(
+        self, endpoint: str, store: Path, namespace: str, *, again: bool = True, tries: int = 1
+    ) -> None:
         self.wire = Wire(endpoint, service_config=SERVICE_CONFIG if again else None, deadline=_SECONDS)
         self._store = store
         self._namespace = namespace
+        self._tries = tries
 
     def __enter__(self) -> "Caller":
         return self
@@ -97,17 +102,28 @@ class Caller:
     def create(self, attempt: CallerAttempt | None = None, shape: Shape | None = None) -> CallerAttempt:
         """Create the task of an attempt. Raises the error of the call."""
         attempt = attempt or self.attempt()
-        attempt.meta = self.wire.create(self._request(attempt, shape or Shape()))
+        request = self._request(attempt, shape or Shape())
+        attempt.meta = self._send(lambda: self.wire.create(request))
         return attempt
 
     def get(self, attempt: CallerAttempt) -> Said:
         """Return the phase and message of an attempt. Raises the error of the call."""
-        resource = self.wire.get(get_request(attempt.meta, attempt.prefix)).result().resource
+        request = get_request(attempt.meta, attempt.prefix)
+        resource = self._send(lambda: self.wire.get(request).result()).resource
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
     def delete(self, attempt: CallerAttempt) -> None:
         """Delete the job of an attempt. Raises the error of the call."""
-        self.wire.delete(delete_request(attempt.meta))
+        self._send(lambda: self.wire.delete(delete_request(attempt.meta)))
+
+    def _send(self, call: Callable[[], T]) -> T:
+        for _ in range(1, self._tries):
+            try:
+                return call()
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise
+        return call()
 
     def succeeded(self, attempt: CallerAttempt) -> None:
         """Write the outputs that the pod of a successful task writes."""

@@ -125,7 +125,7 @@ class Process:
                 return False
         return True
 
-    def wait_until(self, ready: Callable[[], bool], seconds: float = 60) -> None:
+    def wait_until(self, ready: Callable[[], bool], seconds: float = 120) -> None:
         """Wait until the program is ready. Raises `NotReady` if it ends before, or after `seconds`."""
         wait_until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
 
