@@ -13,7 +13,7 @@ from gangs.scene import staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds, Size
 from rig.tools import COMPONENTS
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1500)]
 
 # With Kueue alone, a gang may be placed in part, because a quota reserves no nodes.
 NAMES = ("coscheduling-backend", "yunikorn", "coscheduling-backend-kueue")

@@ -22,8 +22,10 @@ from gangs.scene import Scene, template
 
 JOBS: Final = 40
 _TICK: Final = 0.5
-_ALL_SECONDS: Final = 210
-"""The time in which all jobs must have ended."""
+_ALL_SECONDS: Final = 900
+"""The time in which all jobs must have ended; an idle machine needs 100 s."""
+_STALLED: Final = 150
+"""Seconds in which a phase or the bound pods must change. A member of a gang waits with a node for 60 s."""
 _PARTLY: Final = 15
 """Seconds in which the pods of a gang are bound one after the other."""
 _AFTERWARDS: Final = 45
@@ -77,6 +79,10 @@ class Storm:
     compared: Counter[str] = field(default_factory=Counter)
     """The number of compared numbers by kind."""
     _cluster: ObservedCluster = field(init=False)
+    _changed: float = field(default_factory=time.time)
+    """The time of the last change of a phase or of the bound pods."""
+    _state: tuple[frozenset[str], int] = (frozenset(), 0)
+    """The bound pods, and the number of observed phases."""
 
     def __post_init__(self) -> None:
         self._cluster = ObservedCluster(
@@ -86,7 +92,7 @@ class Storm:
     def run(self) -> Sequence[str]:
         """Run the storm to the end of all jobs."""
         self._cluster.start()
-        start = time.time()
+        start = self._changed = time.time()
         due = sorted(start + self.random.uniform(0, 36) for _ in range(JOBS))
         killed = start + self.random.uniform(12, 30)
         while due or any(not job.ended for job in self.jobs):
@@ -98,7 +104,7 @@ class Storm:
                 self.scene.served.process.kill()
                 self.scene.served.start()
             self._poll()
-            if time.time() - start > _ALL_SECONDS:
+            if time.time() > min(start + _ALL_SECONDS, self._changed + _STALLED):
                 self._report_unfinished()
                 break
             time.sleep(_TICK)
@@ -162,6 +168,9 @@ class Storm:
             if not job.ended:
                 self._end(job)
         now = self._cluster.record()
+        state = now.bound, sum(len(job.phases) for job in self.jobs)
+        if state != self._state:
+            self._state, self._changed = state, now.at
         for job in self.jobs:
             self._check_placed(job, now)
 
