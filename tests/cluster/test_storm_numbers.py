@@ -99,6 +99,15 @@ def test_number_with_a_time_is_compared_with_the_state_at_that_time() -> None:
     ]
 
 
+def test_request_of_one_replica_is_compared_with_the_free_gpus_without_those_of_its_gang() -> None:
+    history = [snapshot(-300, 0, held={"a": 4}, bound=frozenset({"a-worker-0"}))]
+    message = (
+        "worker-1: waiting for 4 nvidia.com/gpu in queue root.team: 4 requested, %d free at 07:58:40 UTC"
+    )
+    assert compare(message % 0, history) == []
+    assert ("number of free", "4 is not in 0 to 0") in compare(message % 4, history)
+
+
 def test_reserved_gpus_of_any_gang_may_make_a_node_too_small() -> None:
     history = [snapshot(-300, 6)]
     assert compare(LACKING % 5, history, [report(INSUFFICIENT % 5, -80)]) == []

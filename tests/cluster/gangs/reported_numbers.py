@@ -20,7 +20,7 @@ from gangs.scheduler_log import Reservation
 _SKEW: Final = 4
 """Seconds by which an object may be observed later than a scheduler or the server counts it."""
 _AMOUNTS: Final = re.compile(
-    r"waiting for (?P<lacks>\d+) nvidia\.com/gpu in (?P<place>the cluster|queue \S+)"
+    r"(?P<replica>[\w-]+: )?waiting for (?P<lacks>\d+) nvidia\.com/gpu in (?P<place>the cluster|queue \S+)"
     r": (?P<asked>\d+) requested"
     r"(?:, (?P<held>\d+) held)?"
     r"(?:, (?P<free>\d+) free(?: at (?P<at>\d\d:\d\d:\d\d) UTC)?)?"
@@ -74,7 +74,9 @@ class NumberComparison:
 
     def _compare_amounts(self, claim: Claim, found: "re.Match[str]") -> Iterator[tuple[str, str]]:
         is_quota = found["place"] != "the cluster" and self.counts_all
-        requested = (claim.replicas if is_quota else claim.fewest) * claim.gpus
+        # YuniKorn reports the request of one pod, also for the replicas that a gang may lack.
+        replicas = 1 if found["replica"] else claim.replicas if is_quota else claim.fewest
+        requested = replicas * claim.gpus
         lacks, held = int(found["lacks"]), int(found["held"] or 0)
         yield from self._check("requested", int(found["asked"]), [requested])
         if found["held"]:
@@ -91,8 +93,14 @@ class NumberComparison:
             periods = _list_periods(
                 [each for each in self._list_reports(claim) if lacks in _read_shortages(each.message)]
             )
-        # The scheduler also counts as free what the gang holds; the server subtracts what it holds now.
-        yield from self._check("free", free + held, self._list_free(claim, periods, is_quota=is_quota))
+        if is_quota:
+            amounts = [each.quota for each in self._iter_snapshots(periods)]
+        elif found["place"] != "the cluster":
+            amounts = [sum(each.free.values()) for each in self._iter_snapshots(periods)]
+        else:
+            amounts = [*self._list_free(claim, periods)]
+        # Coscheduling also counts as free what the gang holds; the server subtracts what it holds now.
+        yield from self._check("free", free + held, amounts)
 
     def _check(self, what: str, reported: int, observed: Sequence[int]) -> Iterator[tuple[str, str]]:
         self.compared[what] += 1
@@ -118,7 +126,11 @@ class NumberComparison:
 
     # ---- the state in the periods
 
-    def _list_free(self, claim: Claim, periods: Sequence[Period], *, is_quota: bool) -> Sequence[int]:
+    def _iter_snapshots(self, periods: Sequence[Period]) -> Iterator[Snapshot]:
+        for period in periods:
+            yield from self.cluster.iter_period(*period)
+
+    def _list_free(self, claim: Claim, periods: Sequence[Period]) -> Sequence[int]:
         """Return the free GPUs, with those of the job itself: with and without the reserved ones."""
         amounts = list[int]()
         for period in periods:
@@ -127,9 +139,6 @@ class NumberComparison:
                 pod: share.gpus for pod in reserved if (share := self.cluster.shares[pod]).job != claim.job
             }
             for each in self.cluster.iter_period(*period):
-                if is_quota:
-                    amounts.append(each.quota)
-                    continue
                 free = sum(each.free.values()) + each.held.get(claim.job, 0)
                 amounts += [free, free - sum(gpus for pod, gpus in others.items() if pod not in each.bound)]
         return amounts
