@@ -1,8 +1,23 @@
-"""The types of JSON values and manifests."""
+"""The types of JSON values and manifests, and functions for parts of them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Manifest: TypeAlias = Mapping[str, JsonValue]
 """A Kubernetes object, or a part of one. It is immutable; a change requires a copy."""
+
+_Value = TypeVar("_Value")
+
+
+def omit_empty(fields: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return the fields without those whose value is None, false, zero or empty."""
+    return {key: value for key, value in fields.items() if value}
+
+
+def list_repeated(values: Sequence[Any]) -> list[Any]:
+    """Return the values that occur several times, in order."""
+    if len({*values}) == len(values):
+        return []
+    return sorted(value for value, times in Counter(values).items() if times > 1)

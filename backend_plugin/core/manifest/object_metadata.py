@@ -6,6 +6,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core import names, task_annotation
 from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import JsonValue, Manifest
 
 
@@ -18,19 +19,19 @@ def build_job_metadata(
     task template override them, and those of the execution override both.
     """
     template_metadata = template.metadata.metadata
-    metadata = _get_mapping(pod, "metadata")
+    metadata = get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)
     return {
         "name": names.job_name(run, longest_name),
         "namespace": run.namespace,
         "labels": {
-            **_get_mapping(metadata, "labels"),
+            **get_mapping(metadata, "labels"),
             **template_metadata.labels,
             **run.labels,
             **names.build_identity_labels(run.output_prefix),
         },
         "annotations": {
-            **_without_own_keys(_get_mapping(metadata, "annotations")),
+            **_without_own_keys(get_mapping(metadata, "annotations")),
             **_without_own_keys(template_metadata.annotations),
             **_without_own_keys(run.annotations),
             names.OUTPUT_PREFIX: run.output_prefix,
@@ -47,11 +48,6 @@ def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, Json
 
 def with_identity(pod: Manifest, run: Attempt) -> Manifest:
     """Return the pod template with the identity label of the job."""
-    metadata = _get_mapping(pod, "metadata")
-    labels = {**_get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run)}
+    metadata = get_mapping(pod, "metadata")
+    labels = {**get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run)}
     return {**pod, "metadata": {**metadata, "labels": labels}}
-
-
-def _get_mapping(manifest: Manifest, key: str) -> Mapping[str, JsonValue]:
-    part = manifest.get(key)
-    return part if isinstance(part, dict) else {}

@@ -127,31 +127,21 @@ def _build_pod_context(request: PodRequest) -> tuple[_PodContext | None, list[Pr
 def _build_pods(
     context: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    built: list[tuple[ReplicaGroup, dict[str, Any], dict[str, Any]]] = []
+    # Most roles differ at most in number and image, and building a pod is the slow part.
+    built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    finished: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     for group in groups:
-        # Most roles differ at most in number and image, and building a pod is the slow part.
-        alike = [each for each in built if _get_placement_key(each[0]) == _get_placement_key(group)]
-        same = next(
-            (
-                finished
-                for other, _, finished in alike
-                if _get_container_key(other) == _get_container_key(group)
-            ),
-            None,
-        )
+        placement = group.resources, group.placement
+        whole = (*placement, group.image, group.processes)
+        same = next((pod for key, pod in finished if key == whole), None)
         if same is None:
-            pod = alike[0][1] if alike else _build_pod(context, group, problems)
+            pod = next((pod for key, pod in built if key == placement), None)
+            if pod is None:
+                pod = _build_pod(context, group, problems)
+                built.append((placement, pod))
             same = {**pod, "spec": _finalize_spec(context, pod["spec"], group, problems)}
-            built.append((group, pod, same))
+            finished.append((whole, same))
         yield same
-
-
-def _get_placement_key(group: ReplicaGroup) -> tuple[object, ...]:
-    return group.resources, group.placement
-
-
-def _get_container_key(group: ReplicaGroup) -> tuple[object, ...]:
-    return group.image, group.processes
 
 
 def _finalize_spec(

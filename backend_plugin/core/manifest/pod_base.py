@@ -9,7 +9,7 @@ from typing import Any, Final
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -54,9 +54,11 @@ def find_warnings(
             *iter_unknown_fields({"template": plain["template"]}, "PodTemplate"),
         ]
         for field in sorted(fields):
-            message = "is not a field of a PodTemplate and has no effect"
             yield Problem(
-                field=f"{path}.{field}", value="", message=message, remedy="correct its name, or leave it out"
+                field=f"{path}.{field}",
+                value="",
+                message="is not a field of a PodTemplate and has no effect",
+                remedy="correct its name, or leave it out",
             )
     elif settings.default_pod_template_name and not name:
         yield _missing_template_problem(_DEFAULT, settings.default_pod_template_name, namespace, settings)
@@ -80,12 +82,9 @@ def _find_manifest(
 
 def _check_containers(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
     if not template.get("template", {}).get("spec", {}).get("containers"):
-        yield Problem(
-            field=f"{path}.template.spec.containers",
-            value="[]",
-            message="is empty, and the API server rejects a PodTemplate without containers",
-            remedy="add a container named default with any image; it is only a template and never runs",
-        )
+        message = "is empty, and the API server rejects a PodTemplate without containers"
+        remedy = "add a container named default with any image; it is only a template and never runs"
+        yield build_problem(f"{path}.template.spec.containers", [], message, remedy)
 
 
 def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,12 +97,8 @@ def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]
 
 def _missing_template_problem(field: str, name: str, namespace: str, settings: Settings) -> Problem:
     elsewhere = settings.kfpytorch.pod_template_namespace
-    return Problem(
-        field=field,
-        value=format_value(name),
-        message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
-        remedy=f"create it in {namespace}, or name another",
-    )
+    message = f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}"
+    return build_problem(field, name, message, f"create it in {namespace}, or name another")
 
 
 def find_unused_containers(
@@ -117,12 +112,9 @@ def find_unused_containers(
         own = {each.get("name") for each in spec.get(kind, ())}
         for each in template.get("spec", {}).get(kind, ()):
             if (name := each.get("name")) not in (*patterns, *own):
-                yield Problem(
-                    field=f"{path}.spec.{kind}",
-                    value=format_value(name),
-                    message="is not a container of the task, and a template of a role adds none",
-                    remedy="add the container to the pod_template of the task, which applies to all roles",
-                )
+                message = "is not a container of the task, and a template of a role adds none"
+                remedy = "add the container to the pod_template of the task, which applies to all roles"
+                yield build_problem(f"{path}.spec.{kind}", name, message, remedy)
 
 
 def get_template_resources(
@@ -146,11 +138,9 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
     It copies them to a container with `name` if the template has no container of that name.
     """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
-    return (
-        NO_CLAIM
-        if name in containers
-        else pod_resources.read_container_resources(containers.get("primary", {}), settings)
-    )
+    if name in containers:
+        return NO_CLAIM
+    return pod_resources.read_container_resources(containers.get("primary", {}), settings)
 
 
 def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:

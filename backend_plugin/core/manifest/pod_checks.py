@@ -1,7 +1,6 @@
 """Checks of a finished pod for errors that the API server or the operator would report only in events."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +12,10 @@ from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_draft import PodDraft
+from backend_plugin.core.pod_rules.field_errors import FieldError
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import list_repeated
 
 # Some releases replace a negative value by 1.
 _UNCERTAIN: Final = ("spec.terminationGracePeriodSeconds",)
@@ -33,31 +34,37 @@ def check_pod(
             yield from _check_container(container, path, settings)
             if container["name"] == dialect.container and kind == "containers":
                 yield from dialect.check_container(container, path)
-    names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
-    volumes = [each.get("name", "") for each in spec.get("volumes", ())]
-    taken = f"rename one of them; {dialect.container} is the name of the training container"
-    for name in _list_repeated(names):
-        remedy = taken if name == dialect.container else "rename one of them"
-        yield build_problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
-    for name in _list_repeated(volumes):
-        yield build_problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
+    yield from _check_repeated_names(spec, draft.path, dialect.container)
+
+
+def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> Iterator[Problem]:
+    remedy = "rename one of them"
+    for name in list_repeated([each["name"] for kind in KINDS for each in spec.get(kind, ())]):
+        more = f"; {trainer} is the name of the training container" if name == trainer else ""
+        yield build_problem(f"{path}.containers", name, "is the name of two containers", remedy + more)
+    for name in list_repeated([each.get("name", "") for each in spec.get("volumes", ())]):
+        yield build_problem(f"{path}.volumes", name, "is the name of two volumes", remedy)
 
 
 def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
     """Yield the problems for which the API server would reject the pod, after the job has been created."""
     for error in pod_rules.check_spec(spec):
-        # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
-        is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
-        # `pod_resources` checks the resources, which admission plugins may change.
-        is_completed |= ".resources" in error.field
-        if error.is_certain and not is_completed and error.field not in _UNCERTAIN:
-            detail = error.detail or error.kind.lower()
+        if not _is_uncertain(error, dialect):
             yield build_problem(
                 f"{draft.path}.{error.field.removeprefix('spec.')}",
                 error.value,
-                f"would be rejected by the cluster: {detail}",
+                f"would be rejected by the cluster: {error.detail or error.kind.lower()}",
                 "correct it; it may be the PodTemplate's",
             )
+
+
+def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
+    """True if some API servers, or webhooks and admission plugins that change the pod, accept the field."""
+    # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
+    if ".volumeMounts[" in error.field and dialect.prerequisite is None:
+        return True
+    # `pod_resources` checks the resources, which admission plugins may change.
+    return ".resources" in error.field or error.field in _UNCERTAIN or not error.is_certain
 
 
 def check_gpu_count(
@@ -83,28 +90,30 @@ def _check_container(container: Mapping[str, Any], path: str, settings: Settings
     if not container.get("image"):
         yield build_problem(f"{path}.image", "", "is empty", "name the image to run")
     yield from _check_text_lengths(container, path)
-    for place in _list_repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
+    for place in list_repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
         yield build_problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
 
 
 def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield each argument and variable that is too long for Linux to start the program on any node."""
-    if _is_short(container):
-        return
-    texts = [(f"{path}.{key}", each) for key in ("command", "args") for each in container.get(key, ())]
-    texts += [
-        (f"{path}.env", f"{each.get('name', '')}={each.get('value', '')}")
-        for each in container.get("env", ())
-    ]
-    for field, text in texts:
+    message = "has {:,} bytes, and Linux accepts at most {:,} in one argument or variable"
+    for field, text in () if _is_short(container) else _iter_texts(container):
         if (size := len(text.encode(errors="replace"))) > _LONGEST_TEXT:
-            message = (
-                f"has {size:,} bytes, and Linux accepts at most {_LONGEST_TEXT:,} in one argument or variable"
-            )
             yield build_problem(
-                field, text[:_BEGINNING], message, "pass it as a file, or as an input of the task"
+                f"{path}.{field}",
+                text[:_BEGINNING],
+                message.format(size, _LONGEST_TEXT),
+                "pass it as a file, or as an input of the task",
             )
+
+
+def _iter_texts(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("command", "args"):
+        for word in container.get(key, ()):
+            yield key, word
+    for each in container.get("env", ()):
+        yield "env", f"{each.get('name', '')}={each.get('value', '')}"
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
@@ -113,9 +122,3 @@ def _is_short(container: Mapping[str, Any]) -> bool:
         return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
     except UnicodeEncodeError:  # A lone surrogate, which YAML allows.
         return False
-
-
-def _list_repeated(values: Sequence[Any]) -> list[Any]:
-    if len({*values}) == len(values):
-        return []
-    return sorted(value for value, times in Counter(values).items() if times > 1)

@@ -38,24 +38,22 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
 
     def _resolve_container(self, kind: str, container: Mapping[str, Any]) -> ResourceRequirements:
         own = pod_resources.read_container_resources(container, self.settings)
-        is_init = kind == "initContainers"
         # An init container that always restarts is a sidecar; the role's resources do not apply to it.
         group = NO_CLAIM if container.get("restartPolicy") == "Always" else self.group
-        trains = is_init or container["name"] == self.draft.primary
+        name = container["name"]
+        trains = kind == "initContainers" or name == self.draft.primary
         if self.draft.is_decorated:
-            inherited = (
-                NO_CLAIM
-                if trains
-                else pod_base.get_inherited_resources(self.base, container["name"], self.settings)
-            )
-            claim = group.with_defaults(own) if trains else pod_resources.subtract_primary(own, inherited)
+            claim = group.with_defaults(own) if trains else self._without_inherited(own, name)
             return pod_resources.normalize_resources(claim)
-        below = pod_base.get_template_resources(
-            self.base, kind, container["name"], settings=self.settings, trains=trains
-        )
+        below = pod_base.get_template_resources(self.base, kind, name, settings=self.settings, trains=trains)
         if trains:
             return pod_resources.compute_trainer_resources(own, group, below, self.settings)
         return pod_resources.compute_sidecar_resources(own, below, self.settings)
+
+    def _without_inherited(self, own: ResourceRequirements, name: str) -> ResourceRequirements:
+        """Return the requirements of a rendered sidecar without those that FlytePropeller copied to it."""
+        inherited = pod_base.get_inherited_resources(self.base, name, self.settings)
+        return pod_resources.subtract_primary(own, inherited)
 
 
 def with_flyte_defaults(

@@ -1,7 +1,7 @@
 """The pod of a task template, from a target of either form, as a draft."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,11 +9,12 @@ from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 
 from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem, Problems
-from backend_plugin.core.protojson import decode_struct, format_value
+from backend_plugin.core.protojson import build_problem, decode_struct, format_value
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 
+_KINDS: Final = ("containers", "initContainers")
 PRIMARY_KEY: Final = "primary_container_name"
 # Present in every container that FlytePropeller rendered, and in no other.
 DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
@@ -98,14 +99,8 @@ def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[P
         if not amount:
             continue  # Flyte also treats zero as not specified.
         if name is None:
-            problems.append(
-                Problem(
-                    field=path,
-                    value=str(entry.name),
-                    message="is not a resource of containers",
-                    remedy="request cpu, memory, gpu or ephemeral storage",
-                )
-            )
+            remedy = "request cpu, memory, gpu or ephemeral storage"
+            problems.append(build_problem(path, entry.name, "is not a resource of containers", remedy))
         else:
             amounts[name] = amount.text
     return amounts
@@ -126,18 +121,17 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
     spec, wrong = schema_check.convert_value(plain, "PodSpec", path)
     problems = Problems(wrong)
     problems += _check_container_names(plain, path)
+    if not problems:
+        problems += _check_container_count(spec, path)
     if problems:
         return None, problems
-    problems += _check_container_count(spec, path)
-    if problems:
-        return None, problems
-    primary = _find_primary_name(template, spec)
-    if primary is None:
-        return None, [_missing_primary_problem(template, spec)]
-    train = next(each for each in spec["containers"] if each.get("name", "") == primary)
+    configured = template.config.get(PRIMARY_KEY, "") or target.primary_container_name
+    train = _find_primary(configured, spec)
+    if train is None:
+        return None, [_missing_primary_problem(configured, spec)]
     draft = PodDraft(
         spec=spec,
-        primary=primary,
+        primary=train["name"],
         path=path,
         is_decorated=any(each.get("name") == DECORATED for each in train.get("env", ())),
         labels=dict(target.metadata.labels),
@@ -145,47 +139,41 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
     )
     if target.HasField("data_config") and not draft.is_decorated:
         problems.append(_copilot_problem("k8sPod.dataConfig"))
-    for kind in ("containers", "initContainers"):
-        for index, each in enumerate(spec.get(kind, ())):
-            for part in ("command", "args"):
-                problems += _check_placeholders(each.get(part, ()), f"{path}.{kind}[{index}].{part}")
+    problems += _check_pod_placeholders(spec, path)
     return draft, problems
 
 
-def _find_primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None:
-    """Return the name of the container that trains: the configured one, or the only one."""
-    names = [each.get("name", "") for each in spec.get("containers", ())]
-    configured = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
-    if configured in names:
-        return str(configured)
+def _find_primary(configured: str, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the container that trains: the configured one, or the only one."""
+    containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
     # A pod template of `with_overrides` arrives without its primary container name.
-    return str(names[0]) if len(names) == 1 else None
+    only = containers[0] if len(containers) == 1 else None
+    return next((each for each in containers if each["name"] == configured), only)
 
 
-def _missing_primary_problem(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
-    configured = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
-    names = ", ".join(format_value(each.get("name", "")) for each in spec.get("containers", ()))
-    return Problem(
-        field=f"config.{PRIMARY_KEY}",
-        value=format_value(configured),
-        message="is not the name of a container of the pod",
-        remedy=f"name one of {names}" if names else "add a container to the pod",
-    )
+def _missing_primary_problem(configured: str, spec: Mapping[str, Any]) -> Problem:
+    names = ", ".join(format_value(each["name"]) for each in spec.get("containers", ()))
+    remedy = f"name one of {names}" if names else "add a container to the pod"
+    message = "is not the name of a container of the pod"
+    return build_problem(f"config.{PRIMARY_KEY}", configured, message, remedy)
 
 
-def _check_placeholders(words: Any, path: str) -> Iterator[Problem]:
+def _check_pod_placeholders(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for kind in _KINDS:
+        for index, each in enumerate(spec.get(kind, ())):
+            for part in ("command", "args"):
+                yield from _check_placeholders(each.get(part, ()), f"{path}.{kind}[{index}].{part}")
+
+
+def _check_placeholders(words: Sequence[str], path: str) -> Iterator[Problem]:
+    remedy = f"update FlytePropeller to {FIRST_PROPELLER} or later, and do not use it in commands"
     for index, word in enumerate(words):
         if _PLACEHOLDER.search(word):
-            yield Problem(
-                field=f"{path}[{index}]",
-                value=format_value(word),
-                message="was not replaced by Flyte",
-                remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and do not use it in commands",
-            )
+            yield build_problem(f"{path}[{index}]", word, "was not replaced by Flyte", remedy)
 
 
 def _check_container_count(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    for kind in ("containers", "initContainers"):
+    for kind in _KINDS:
         if (number := len(spec.get(kind, ()))) > MOST_CONTAINERS:
             yield Problem(
                 field=f"{path}.{kind}",
@@ -196,14 +184,11 @@ def _check_container_count(spec: Mapping[str, Any], path: str) -> Iterator[Probl
 
 
 def _check_container_names(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    for kind in ("containers", "initContainers"):
+    for kind in _KINDS:
         containers = spec.get(kind, ())
         for index, each in enumerate(containers if isinstance(containers, list) else ()):
             if isinstance(each, Mapping) and not each.get("name"):
-                field_path = f"{path}.{kind}[{index}].name"
-                yield Problem(
-                    field=field_path, value=format_value(""), message="is empty", remedy="name the container"
-                )
+                yield build_problem(f"{path}.{kind}[{index}].name", "", "is empty", "name the container")
 
 
 def _copilot_problem(path: str) -> Problem:

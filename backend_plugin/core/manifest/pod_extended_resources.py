@@ -37,39 +37,34 @@ def build_accelerator_requirements(
     accelerator: GPUAccelerator, settings: Settings
 ) -> list[Mapping[str, Any]]:
     """Return the node label requirements for this accelerator."""
-    labels: list[Mapping[str, Any]] = []
-    if accelerator.device:
-        labels.append(_build_label_requirement(settings.gpu_device_node_label, accelerator.device))
-    size = settings.gpu_partition_size_node_label
-    if accelerator.WhichOneof("partition_size_value") == "partition_size":
-        labels.append(_build_label_requirement(size, accelerator.partition_size))
-    elif accelerator.unpartitioned:
-        unpartitioned = {"key": size, "operator": "DoesNotExist"}
-        labels.append(settings.gpu_unpartitioned_node_selector_requirement or unpartitioned)
-    return labels
+    requirements: list[Mapping[str, Any]] = [
+        {"key": label, "operator": "In", "values": [value]}
+        for label, value in _list_node_labels(accelerator, settings)
+    ]
+    if accelerator.unpartitioned:
+        unpartitioned = {"key": settings.gpu_partition_size_node_label, "operator": "DoesNotExist"}
+        requirements.append(settings.gpu_unpartitioned_node_selector_requirement or unpartitioned)
+    return requirements
 
 
 def _build_accelerator_tolerations(
     accelerator: GPUAccelerator, settings: Settings
 ) -> list[Mapping[str, Any]]:
-    tolerations: list[Mapping[str, Any]] = []
-    if accelerator.device:
-        tolerations.append(_build_toleration(settings.gpu_device_node_label, accelerator.device))
-    if accelerator.WhichOneof("partition_size_value") == "partition_size":
-        tolerations.append(
-            _build_toleration(settings.gpu_partition_size_node_label, accelerator.partition_size)
-        )
-    elif accelerator.unpartitioned and settings.gpu_unpartitioned_toleration is not None:
+    tolerations: list[Mapping[str, Any]] = [
+        {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+        for label, value in _list_node_labels(accelerator, settings)
+    ]
+    if accelerator.unpartitioned and settings.gpu_unpartitioned_toleration is not None:
         tolerations.append(settings.gpu_unpartitioned_toleration)
     return tolerations
 
 
-def _build_label_requirement(label: str, value: str) -> dict[str, Any]:
-    return {"key": label, "operator": "In", "values": [value]}
-
-
-def _build_toleration(label: str, value: str) -> dict[str, Any]:
-    return {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[tuple[str, str]]:
+    """Return the labels and values of nodes with this accelerator."""
+    labels = [(settings.gpu_device_node_label, accelerator.device)] if accelerator.device else []
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        labels.append((settings.gpu_partition_size_node_label, accelerator.partition_size))
+    return labels
 
 
 def with_resource_tolerations(
@@ -111,6 +106,10 @@ def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: 
             yield _problem(name, value, "is empty", "write one")
     if memory.size_limit:
         yield from check_value(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")
+    yield from _check_mount_conflicts(spec, memory, primary)
+
+
+def _check_mount_conflicts(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
     mounts: Sequence[Mapping[str, Any]] = next(
         (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
     )

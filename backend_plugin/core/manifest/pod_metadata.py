@@ -9,6 +9,7 @@ from flyteidl.core.security_pb2 import Secret, SecurityContext
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 
 _RFC_4648: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -41,12 +42,11 @@ def check_secrets(security: SecurityContext) -> Iterator[Problem]:
     """Yield the secrets with a mount requirement that the webhook does not support."""
     for index, each in enumerate(security.secrets):
         if each.mount_requirement not in Secret.MountType.values():
-            yield Problem(
-                field=f"securityContext.secrets[{index}].mountRequirement",
-                value=str(each.mount_requirement),
-                message="is not a way to mount a secret",
-                remedy="write ANY, ENV_VAR or FILE",
+            field, message = (
+                f"securityContext.secrets[{index}].mountRequirement",
+                "is not a way to mount a secret",
             )
+            yield build_problem(field, each.mount_requirement, message, "write ANY, ENV_VAR or FILE")
 
 
 def encode_secret(secret: Secret) -> str:

@@ -14,10 +14,9 @@ from backend_plugin.core.manifest.pod_draft import DECORATED, PRIMARY_KEY
 from backend_plugin.core.protojson import decode_struct
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
-from backend_plugin.core.values import JsonValue
+from backend_plugin.core.values import omit_empty
 
 _PARTS: Final = ("requests", "limits")
-_EXTENDED: Final = ("gpu_accelerator", "shared_memory")
 
 
 def with_overrides(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemplate:
@@ -26,9 +25,8 @@ def with_overrides(template: TaskTemplate, overrides: TaskNodeOverrides) -> Task
         return template
     changed = TaskTemplate()
     changed.CopyFrom(template)
-    for name in _EXTENDED:
-        if overrides.extended_resources.HasField(name):
-            getattr(changed.extended_resources, name).CopyFrom(getattr(overrides.extended_resources, name))
+    for field, value in overrides.extended_resources.ListFields():
+        getattr(changed.extended_resources, field.name).CopyFrom(value)
     is_rendered = _is_rendered(template)
     if overrides.pod_template.HasField("pod_spec"):
         _replace_pod(changed, overrides, is_rendered=is_rendered)
@@ -75,28 +73,23 @@ def _change_container(template: TaskTemplate, overrides: TaskNodeOverrides) -> N
 
 
 def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
-    spec = decode_struct(template.k8s_pod.pod_spec)
-    primary = template.config.get(PRIMARY_KEY, "")
-    overridden = {part: _read_amounts(getattr(overrides.resources, part)) for part in _PARTS}
-
-    def change_container(container: JsonValue, *, is_init: bool) -> JsonValue:
-        if not isinstance(container, Mapping) or not (is_init or container.get("name") == primary):
-            return container
-        resources = get_mapping(container, "resources")
-        more = {
-            part: {**get_mapping(resources, part), **amounts}
-            for part, amounts in overridden.items()
-            if amounts
-        }
-        image = {} if is_init or not overrides.container_image else {"image": overrides.container_image}
-        return {**container, **image, **({"resources": {**resources, **more}} if more else {})}
-
-    for kind in ("containers", "initContainers"):
-        containers = spec.get(kind)
-        if isinstance(containers, list):
-            spec[kind] = [change_container(each, is_init=kind == "initContainers") for each in containers]
+    pod = decode_struct(template.k8s_pod.pod_spec)
+    name = template.config.get(PRIMARY_KEY, "")
+    amounts = omit_empty({part: _read_amounts(getattr(overrides.resources, part)) for part in _PARTS})
+    primary: list[Any] = [each for each in get_mappings(pod, "containers") if each.get("name") == name]
+    for container in (*primary, *get_mappings(pod, "initContainers")):
+        _change_resources(container, amounts)
+    for container in primary if overrides.container_image else ():
+        container["image"] = overrides.container_image
     template.k8s_pod.pod_spec.Clear()
-    template.k8s_pod.pod_spec.update(spec)
+    template.k8s_pod.pod_spec.update(pod)
+
+
+def _change_resources(container: Any, amounts: Mapping[str, Mapping[str, str]]) -> None:
+    if amounts:
+        resources = get_mapping(container, "resources")
+        changed = {part: {**get_mapping(resources, part), **more} for part, more in amounts.items()}
+        container["resources"] = {**resources, **changed}
 
 
 def _read_amounts(entries: Iterable[Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, ReplicaGroup
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import omit_empty
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -15,27 +16,22 @@ def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
     """Return the spec with the pod-level settings; `resources` are those that its containers claim."""
-    interruptible = run.is_interruptible
-    tolerations = [
-        *list_resource_tolerations(resources, settings),
-        *(settings.interruptible_tolerations if interruptible else ()),
-        *settings.default_tolerations,
-        *spec.get("tolerations", ()),
-    ]
-    selector = {
-        **settings.default_node_selector,
-        **spec.get("nodeSelector", {}),
-        **(settings.interruptible_node_selector if interruptible else {}),
+    tolerations = list_resource_tolerations(resources, settings)
+    selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
+    if run.is_interruptible:
+        tolerations += settings.interruptible_tolerations
+        selector |= settings.interruptible_node_selector
+    fallbacks = {
+        "restartPolicy": "Never",
+        "serviceAccountName": run.service_account,
+        "schedulerName": settings.scheduler_name,
     }
+    network = settings.enable_host_networking_pod
     overrides = {
-        "restartPolicy": spec.get("restartPolicy") or "Never",
-        "serviceAccountName": spec.get("serviceAccountName") or run.service_account,
-        "schedulerName": spec.get("schedulerName") or settings.scheduler_name,
-        "tolerations": tolerations,
+        **{key: spec.get(key) or value for key, value in fallbacks.items()},
+        "tolerations": [*tolerations, *settings.default_tolerations, *spec.get("tolerations", ())],
         "nodeSelector": selector,
-        "hostNetwork": spec.get("hostNetwork")
-        if settings.enable_host_networking_pod is None
-        else settings.enable_host_networking_pod,
+        "hostNetwork": spec.get("hostNetwork") if network is None else network,
     }
     # A field that is present but empty counts as specified.
     defaults = {
@@ -43,9 +39,9 @@ def with_pod_settings(
         "securityContext": settings.default_pod_security_context,
         "dnsConfig": settings.default_pod_dns_config,
     }
+    given = {key: value for key, value in defaults.items() if value is not None}
     others = {key: value for key, value in spec.items() if key not in overrides}
-    added = {key: value for key, value in defaults.items() if value is not None and key not in spec}
-    return {**others, **added, **{key: value for key, value in overrides.items() if value}}
+    return {**given, **others, **omit_empty(overrides)}
 
 
 def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[Mapping[str, Any]]:
@@ -81,14 +77,14 @@ def with_tolerations(
 def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
     """Return the spec with the placement of its role."""
     place = group.placement
-    overrides: dict[str, Any] = {}
+    spec = dict(spec)
     if place.node_selector:
-        overrides["nodeSelector"] = {**spec.get("nodeSelector", {}), **place.node_selector}
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **place.node_selector}
     if place.tolerations:
-        overrides["tolerations"] = [*spec.get("tolerations", ()), *place.tolerations]
+        spec["tolerations"] = [*spec.get("tolerations", ()), *place.tolerations]
     if place.priority_class_name is not None:
-        overrides["priorityClassName"] = place.priority_class_name
-    return {**spec, **overrides}
+        spec["priorityClassName"] = place.priority_class_name
+    return spec
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
@@ -129,23 +125,19 @@ def without_weaker_terms(
     others = [
         term
         for term in list_node_terms(spec)
-        if term.get("matchFields") or _list_other_expressions(term, expressions)
+        if term.get("matchFields")
+        or any(each not in expressions for each in term.get("matchExpressions", ()))
     ]
     return _with_node_terms(spec, others) if others else spec
 
 
 def with_requirements(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the spec in which each node selector term also requires all these expressions."""
-    required = [
-        {
-            **term,
-            "matchExpressions": [
-                *term.get("matchExpressions", ()),
-                *_list_missing_expressions(term, expressions),
-            ],
-        }
-        for term in list_node_terms(spec) or [{}]
-    ]
+    required = []
+    for term in list_node_terms(spec) or [{}]:
+        own = term.get("matchExpressions", ())
+        missing = [each for each in expressions if each not in own]
+        required.append({**term, "matchExpressions": [*own, *missing]})
     return _with_node_terms(spec, required)
 
 
@@ -154,15 +146,3 @@ def _with_node_terms(spec: Mapping[str, Any], terms: Sequence[Mapping[str, Any]]
     node = affinity.get("nodeAffinity", {})
     selector = {**node.get(_REQUIRED, {}), "nodeSelectorTerms": terms}
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**node, _REQUIRED: selector}}}
-
-
-def _list_other_expressions(
-    term: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    return [each for each in term.get("matchExpressions", ()) if each not in expressions]
-
-
-def _list_missing_expressions(
-    term: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    return [each for each in expressions if each not in term.get("matchExpressions", ())]

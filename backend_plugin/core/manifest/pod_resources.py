@@ -12,6 +12,7 @@ from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.schema_check import format_amount
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import omit_empty
 
 _NOTHING: Final = parse("0")
 # Resources of every container of Flyte, even if not specified.
@@ -75,7 +76,7 @@ def read_role_resources(
         for part, amounts in parts.items():
             problems += schema_check.check_value(amounts, schema_check.AMOUNTS, f"{path}.{part}")
         return NO_CLAIM
-    claim = ResourceRequirements(requests=_without_zeros(requests), limits=_without_zeros(limits))
+    claim = ResourceRequirements(requests=omit_empty(requests), limits=omit_empty(limits))
     return _complete_resources(claim, claim.names, settings, {})
 
 
@@ -92,7 +93,7 @@ def compute_trainer_resources(
     platform_defaults = settings.kfpytorch.task_resources.defaults
     return normalize_resources(
         _complete_resources(
-            claim, names, settings, {**defaults, **_without_zeros(platform_defaults)}
+            claim, names, settings, {**defaults, **omit_empty(platform_defaults)}
         ).with_defaults(claim)
     )
 
@@ -126,12 +127,12 @@ def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -
         if own.limits.get(name, _NOTHING) == primary.limits.get(name, _NOTHING)
         and own.requests.get(name, _NOTHING) in (primary.requests.get(name, _NOTHING), _NOTHING)
     }
-    left = ResourceRequirements(
-        requests={name: amount for name, amount in own.requests.items() if name not in inherited},
-        limits={name: amount for name, amount in own.limits.items() if name not in inherited},
-    )
     nothing = dict.fromkeys(inherited & {*_ALWAYS}, _NOTHING)
-    return ResourceRequirements(requests={**nothing, **left.requests}, limits={**nothing, **left.limits})
+    requests, limits = (
+        {**nothing, **{name: amount for name, amount in amounts.items() if name not in inherited}}
+        for amounts in (own.requests, own.limits)
+    )
+    return ResourceRequirements(requests=requests, limits=limits)
 
 
 def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
@@ -176,20 +177,21 @@ def is_device(name: str) -> bool:
 
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
     """Yield a problem for each device that cannot be provided as requested."""
-    gpu = settings.gpu_resource_name
-    most = settings.kfpytorch.task_resources.limits.get(gpu)
+    gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):
-        request, limit = claim.requests.get(name, _NOTHING), claim.limits.get(name, _NOTHING)
+        limit = claim.limits.get(name, _NOTHING)
+        request = claim.requests.get(name, limit)
         if not limit.is_whole or not request.is_whole:
             yield _problem(path, name, limit, "is not a whole number of devices", "write a whole number")
-        elif name in claim.requests and request != limit:
+        elif request != limit:
             message = f"differs from the request, {request.text}; for devices, both must be equal"
             yield _problem(path, name, limit, message, "write the same number for both")
-        elif name == gpu and most and limit > most:
-            message = f"is more than this platform allows, {most.text}"
-            yield _problem(
-                path, name, limit, message, f"request at most {most.text}, or have an admin raise the limit"
+        elif name == gpu and limit > most.get(gpu, limit):
+            message, remedy = (
+                "is more than this platform allows, {0}",
+                "request at most {0}, or have an admin raise the limit",
             )
+            yield _problem(path, name, limit, message.format(most[gpu].text), remedy.format(most[gpu].text))
 
 
 def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) -> Problem:
@@ -205,10 +207,11 @@ def _complete_resources(
     for name in names:
         limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)
         request = claim.requests.get(name) or limit or defaults.get(name, _NOTHING)
+        limit = limit or request
         if is_device(name):
-            requests[name], limits[name] = request, limit or request
+            requests[name], limits[name] = request, limit
         else:
-            limits[name] = _limit_amount(limit or request, most)
+            limits[name] = _limit_amount(limit, most)
             requests[name] = _limit_amount(_limit_amount(request, most), limits[name])
     return ResourceRequirements(requests=requests, limits=limits)
 
@@ -224,21 +227,12 @@ def _parse_amount(value: Any) -> Quantity:
     return amount
 
 
-def _without_zeros(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    return {name: amount for name, amount in amounts.items() if amount}
-
-
 def _parse_amounts(
     values: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings
 ) -> dict[str, Quantity]:
     amounts = {name: _parse_amount(amount) for name, amount in values.items()}
-    if not any(name in amounts for name in gpu):
-        return amounts
     for name in gpu:
-        if name in amounts:
+        if name in amounts and name != settings.gpu_resource_name:
             amounts.setdefault(settings.gpu_resource_name, amounts[name])
-    return {
-        name: amount
-        for name, amount in amounts.items()
-        if name not in gpu or name == settings.gpu_resource_name
-    }
+            del amounts[name]
+    return amounts

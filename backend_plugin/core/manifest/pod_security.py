@@ -123,14 +123,17 @@ def check_baseline(
     violations_by_source = [(source, [*_iter_violations(source)]) for source in sources]
     decided: set[tuple[str, Any]] = set()
     if any(violations for _, violations in violations_by_source):
-        of_platform = (platform_part, _build_settings_part(settings))
-        decided = {what for source in of_platform for what, _, _ in _iter_violations(source)}
+        decided = _list_decided(platform_part, _build_settings_part(settings))
     accounts = _list_service_accounts(platform_part, run, settings)
     for source, violations in violations_by_source:
         for what, message, path in violations:
             if what not in decided:
                 yield _problem(path, what[1], message)
         yield from _check_service_account(source, accounts)
+
+
+def _list_decided(*parts: PodPart) -> set[tuple[str, Any]]:
+    return {what for part in parts for what, _, _ in _iter_violations(part)}
 
 
 def _build_settings_part(settings: Settings) -> PodPart:
