@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from backend_plugin.core.object_fields import MetadataFields
 from backend_plugin.core.reading import (
@@ -14,6 +14,9 @@ from backend_plugin.core.reading import (
     get_time,
 )
 from backend_plugin.core.values import Manifest
+
+# A limit on the work per job, because some results have an entry for each replica.
+_MOST_REPLICAS: Final = 100_000
 
 
 # The values of scalar fields may have any type, because the reader checks them.
@@ -50,3 +53,9 @@ def read_job_metadata(manifest: Manifest) -> JobMetadata:
         owned=bool(get_mappings(metadata, "ownerReferences")),
         annotations=get_text_map(metadata, "annotations"),
     )
+
+
+def read_replica_count(spec: Manifest, key: str) -> int:
+    """Return a number of replicas, which is 1 if absent, and at most 100,000."""
+    count = get_int(spec, key)
+    return 1 if count is None else max(0, min(count, _MOST_REPLICAS))

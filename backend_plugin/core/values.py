@@ -1,7 +1,7 @@
 """The types of JSON values and manifests, and functions for parts of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
@@ -14,6 +14,11 @@ _Value = TypeVar("_Value")
 def omit_empty(fields: Mapping[str, _Value]) -> dict[str, _Value]:
     """Return the fields without those whose value is None, false, zero or empty."""
     return {key: value for key, value in fields.items() if value}
+
+
+def pick_fields(fields: Mapping[str, _Value], keys: Iterable[str]) -> dict[str, _Value]:
+    """Return the fields with these keys, in the order of the keys, without empty values."""
+    return {key: fields[key] for key in keys if fields.get(key)}
 
 
 def list_repeated(values: Sequence[Any]) -> list[Any]:

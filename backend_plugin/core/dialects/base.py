@@ -67,26 +67,6 @@ class RuntimeSupport:
     """Return the problems of a job with a named runtime, if these are the runtimes of the cluster."""
 
 
-def keep_roles(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
-    """Return the job and its pod templates unchanged, for a dialect that has all roles."""
-    return job, pods
-
-
-def build_no_prerequisites(_: TrainingJob, __: JobDraft) -> tuple[Manifest, ...]:
-    """Return no prerequisites for any job."""
-    return ()
-
-
-def accept_no_message(_: str) -> bool:
-    """Return False for any message."""
-    return False
-
-
-def keep_observed(observed: Observed) -> Observed:
-    """Return the observed state unchanged, for an operator that reports all conditions."""
-    return observed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """A kind of job: its API resource, and how its objects are written and read."""
@@ -146,20 +126,22 @@ class Dialect:
 
     None if the operator reports all conditions.
     """
-    fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = keep_roles
+    fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
+        lambda *parts: parts
+    )
     """Return the job with the roles of the dialect, and their pod templates.
 
     Raises `InvalidTask` if the dialect does not have the roles of the job.
     """
-    build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = build_no_prerequisites
+    build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = lambda *_: ()
     """Return the objects that must exist before the job, which owns them afterwards."""
     runtimes: RuntimeSupport | None = None
     """The runtimes from which its jobs can be created; None if there are none."""
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
-    is_premature: Callable[[str], bool] = accept_no_message
+    is_premature: Callable[[str], bool] = lambda _: False
     """True if a job was rejected with this message because its operator had not seen a prerequisite."""
-    interpret: Callable[[Observed], Observed] = keep_observed
+    interpret: Callable[[Observed], Observed] = lambda observed: observed
     """Return the observed state of an existing job with the conditions that the operator does not report."""
     required_groups: tuple[str, ...] = ()
     """Further API groups that the cluster must serve for its operator."""

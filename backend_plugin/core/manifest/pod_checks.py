@@ -61,10 +61,10 @@ def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) 
 def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
     """True if some API servers, or webhooks and admission plugins that change the pod, accept the field."""
     # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
-    if ".volumeMounts[" in error.field and dialect.prerequisite is None:
-        return True
+    is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
     # `pod_resources` checks the resources, which admission plugins may change.
-    return ".resources" in error.field or error.field in _UNCERTAIN or not error.is_certain
+    is_completed |= ".resources" in error.field
+    return is_completed or error.field in _UNCERTAIN or not error.is_certain
 
 
 def check_gpu_count(

@@ -9,12 +9,12 @@ from msgspec import structs
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest, omit_empty
 
 QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
@@ -214,22 +214,16 @@ def _check_values(present: Manifest, required: Mapping[str, str], path: str) -> 
         there = get_text(present, key)
         # An empty value is a placeholder, as in Flyte's guide.
         if there and value and there != value:
-            yield Problem(
-                field=f"{path}.{key}",
-                value=format_value(there),
-                message=f"conflicts with the gang, which needs {value}",
-                remedy="leave it out of the task, its PodTemplate and the settings, or write the same value",
-            )
+            message = f"conflicts with the gang, which needs {value}"
+            remedy = "leave it out of the task, its PodTemplate and the settings, or write the same value"
+            yield build_problem(f"{path}.{key}", there, message, remedy)
 
 
 def _with_pod_fields(template: Manifest, member: GangRole, marks: SchedulingFields) -> Manifest:
     metadata = _with_entries(get_mapping(template, "metadata"), "labels", marks.pod_labels)
     metadata = _with_entries(metadata, "annotations", marks.pod_annotations(member))
-    names: Mapping[str, JsonValue] = {
-        "schedulerName": marks.scheduler_name,
-        "priorityClassName": marks.priority_class_name,
-    }
-    spec = {**get_mapping(template, "spec"), **{key: value for key, value in names.items() if value}}
+    names = {"schedulerName": marks.scheduler_name, "priorityClassName": marks.priority_class_name}
+    spec = {**get_mapping(template, "spec"), **omit_empty(names)}
     return {**template, "metadata": metadata, "spec": spec}
 
 

@@ -32,7 +32,7 @@ from backend_plugin.core.cleanup import (
     plan_cancellation,
     plan_cleanup,
 )
-from backend_plugin.core.dialects.pytorchjob.ending import END
+from backend_plugin.core.dialects.pytorchjob.manifest import END
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF

@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader, resource, waiting
+from backend_plugin.core.dialects.pytorchjob import manifest, port_checks, reader, resource
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
 
@@ -23,9 +23,9 @@ DIALECT: Final = Dialect(
     read=reader.read_job,
     fields=reader.JobFields,
     is_suspended=reader.is_suspended,
-    end_spec=ending.END,
-    suspend_spec=ending.SUSPEND,
-    build_stop_spec=ending.build_stop_spec,
+    end_spec=manifest.END,
+    suspend_spec=manifest.SUSPEND,
+    build_stop_spec=manifest.build_stop_spec,
     find_limit=reader.find_limit,
     build_pod_name=resource.build_pod_name,
     creation_failures=("FailedCreatePod", "FailedCreateService"),
@@ -40,7 +40,7 @@ DIALECT: Final = Dialect(
         "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
         "PyTorchJobFailed": job_conditions.FAILED,
     },
-    list_added_containers=waiting.list_added_containers,
-    operator_containers=frozenset({waiting.NAME}),
+    list_added_containers=resource.list_added_containers,
+    operator_containers=frozenset({resource.INIT_CONTAINER}),
     check_container=port_checks.check_ports,
 )

@@ -1,4 +1,4 @@
-"""The PyTorchJob manifest, for training-operator 1.7 to 1.9.
+"""The PyTorchJob manifest and the changes that end a job, for training-operator 1.7 to 1.9.
 
 It contains only fields that all these releases interpret in the same way.
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.names import CLEAN_POD_POLICY
+from backend_plugin.core.observed import Job
 from backend_plugin.core.values import JsonValue, Manifest
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
@@ -18,6 +20,11 @@ _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always"
 # Each container port becomes a port of the service, which requires names if there is more than one. The
 # operator adds its own port to a container without a port of that name.
 _UNNAMED_PORT: Final = "port-{number}"
+END: Final[Manifest] = {
+    "runPolicy": {"activeDeadlineSeconds": ENDING_DEADLINE, "cleanPodPolicy": "Running", "suspend": False}
+}
+"""The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
+SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -136,3 +143,10 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
             "maxRestarts": job.elastic.max_restarts,
         },
     }
+
+
+def build_stop_spec(job: Job) -> Manifest:
+    """Return the change after which no pod is restarted or deleted, so that the job ends with its pods."""
+    roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
+    # With a backoff limit of 0, the operator would delete all pods after the first failure.
+    return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}

@@ -5,7 +5,7 @@ from typing import Any, Final, TypedDict
 
 from backend_plugin.core.conditions import read_conditions
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
-from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
+from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata, read_replica_count
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.reading import (
     get_int,
@@ -18,8 +18,6 @@ from backend_plugin.core.values import Manifest
 
 ENDING_DEADLINE: Final = 1
 """The deadline in seconds by which we end a job."""
-# A limit on the work per job, because some results have an entry for each replica.
-_MOST_REPLICAS: Final = 100_000
 
 
 # The values of scalar fields may have any type, because the reader checks them.
@@ -93,17 +91,12 @@ def _read_replica_specs(specs: Manifest) -> tuple[ReplicaSpec, ...]:
     return tuple(
         ReplicaSpec(
             role=role,
-            replicas=_read_replica_count(by_role[role]),
+            replicas=read_replica_count(by_role[role], "replicas"),
             restarts=get_text(by_role[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
         )
         for role in ("master", "worker")
         if role in by_role
     )
-
-
-def _read_replica_count(spec: Manifest) -> int:
-    count = get_int(spec, "replicas")
-    return 1 if count is None else max(0, min(count, _MOST_REPLICAS))
 
 
 def is_suspended(manifest: Manifest) -> bool:

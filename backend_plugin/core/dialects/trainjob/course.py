@@ -4,8 +4,8 @@ It also derives two ends that Trainer does not see: that of an elastic job whose
 placed, and that of a job with more disruptions than the platform allows.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import Final
 
 from msgspec import structs
@@ -30,6 +30,8 @@ _RESTARTS: Final = frozenset({
 _RUNS: Final = frozenset({"Started", "Killing"})
 """The reasons of events about a pod which show that it has run."""
 _OVER: Final = ("Succeeded", "Failed")
+_STARTED: Final = ("Running", *_OVER)
+_NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def interpret(observed: Observed) -> Observed:
@@ -39,36 +41,45 @@ def interpret(observed: Observed) -> Observed:
         return observed
     nodes = _select_current([pod for pod in observed.pods if _is_node(pod)])
     loading = _select_initializers(job, observed.pods) if job.initializers else ()
-    # An initializer is not a replica, but its failure may be the cause of the end.
-    kept = {pod.name for pod in (*nodes, *(loading if job.end_condition is not None else ()))}
-    left_out = [
-        pod
-        for pod in observed.pods
-        if pod.role
-        and not pod.place
-        and (pod.name not in kept or (pod in loading and pod.phase == "Succeeded"))
-        and (_is_node(pod) or pod.role in job.initializers or pod.phase != "Failed")
-    ]
-    pods = tuple(pod for pod in observed.pods if pod not in left_out) if left_out else observed.pods
-    files = observed.error_files
-    indexes = _read_options(job).succeeded_indexes
-    if indexes is not None and job.end_condition is not None:
-        files = tuple(each for each in files if _is_required(each, indexes, job.end_condition))
     return structs.replace(
         observed,
         job=_with_course(job, nodes, observed.events),
-        pods=pods,
+        pods=_select_pods(job, observed.pods, nodes, loading),
         initializers=tuple(loading),
-        error_files=files,
+        error_files=_select_error_files(job, observed.error_files),
     )
 
 
-def _is_required(file: ErrorFile, indexes: str, end: Condition) -> bool:
-    """True if an error file is relevant: the job failed, or its success policy requires the file's writer."""
+def _select_pods(
+    job: Job, pods: tuple[Pod, ...], nodes: Iterable[Pod], loading: Iterable[Pod]
+) -> tuple[Pod, ...]:
+    """Return the pods without replaced ones, and without initializers that did not end the job."""
+    kept = {pod.name for pod in nodes}
+    if job.end_condition is not None:
+        # An initializer is not a replica, but its failure may be the cause of the end.
+        kept |= {pod.name for pod in loading if pod.phase != "Succeeded"}
+    roles = (ROLE, *job.initializers)
+    return tuple(pod for pod in pods if pod.name in kept or not _is_left_out(pod, roles))
+
+
+def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
+    """True for the pods of these roles, and for other replicas that have not failed."""
+    if not pod.role or pod.place:
+        return False
+    return pod.role in roles or pod.phase != "Failed"
+
+
+def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
+    """Return the files without those of nodes that the success policy of a succeeded job does not require."""
+    indexes, end = _read_options(job).succeeded_indexes, job.end_condition
+    if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
+        return files
+    return tuple(file for file in files if _is_required(file, indexes))
+
+
+def _is_required(file: ErrorFile, indexes: str) -> bool:
     index = parse_replica_name(file.worker).rpartition("-")[2]
-    return (
-        end.type != job_conditions.SUCCEEDED or not index.isdecimal() or contains_index(indexes, int(index))
-    )
+    return not index.isdecimal() or contains_index(indexes, int(index))
 
 
 def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -127,20 +138,28 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
     """Yield the condition that the job runs, or that it has run before."""
-    if any(pod.phase == "Running" or pod.phase in _OVER for pod in nodes):
-        began = [moment for pod in nodes if (moment := _find_start(pod)) is not None]
-        yield Condition(type=job_conditions.RUNNING, true=True, since=min(began, default=None))
-    elif any(pod.attempt for pod in nodes) or _has_run(job, nodes, events):
+    if any(pod.phase in _STARTED for pod in nodes):
+        yield Condition(
+            type=job_conditions.RUNNING, true=True, since=min(_iter_times(_find_start, nodes), default=None)
+        )
+    elif _has_restarted(job, nodes, events) or _has_lost_nodes(job, nodes, events):
         yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
 
 
-def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
+def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
+    """True if the pods or an event about a JobSet or a Job, other than an initializer, show a restart."""
+    loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
+    return any(pod.attempt for pod in nodes) or any(
+        each.reason in _RESTARTS and not each.name.startswith(loading) for each in events
+    )
+
+
+def _has_lost_nodes(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
     """True if an event shows that the job had nodes which have run and no longer exist."""
     present = {pod.name for pod in nodes}
     prefixes = tuple(build_host_name(job.name, role, 0).removesuffix("0") for role in (ROLE, LAUNCHER))
     return any(
-        (each.reason in _RESTARTS and not _is_about_initializer(job, each))
-        or (each.reason in _RUNS and each.name.startswith(prefixes) and each.name not in present)
+        each.reason in _RUNS and each.name.startswith(prefixes) and each.name not in present
         for each in events
     )
 
@@ -173,10 +192,6 @@ def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
     return attempt > limits.max_restarts + limits.max_disruptions
 
 
-def _is_about_initializer(job: Job, event: Event) -> bool:
-    return any(event.name.startswith(f"{job.name}-{role}-") for role in job.initializers)
-
-
 def _find_start(pod: Pod) -> datetime | None:
     container = pod.primary
     if container is None:
@@ -195,12 +210,16 @@ def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
     resources, but the training that they try to join is over.
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
-    ends = [end for pod in done if (end := _find_end(pod)) is not None]
+    ends = [*_iter_times(_find_end, done)]
     if len(done) < least or not ends:
         return None
-    first = min(ends)
-    rest = [began for pod in nodes if pod not in done and (began := _find_start(pod)) is not None]
-    return max(ends) if all(began > first for began in rest) else None
+    rest = (pod for pod in nodes if pod.phase != "Succeeded")
+    return max(ends) if min(ends) < min(_iter_times(_find_start, rest), default=_NEVER) else None
+
+
+def _iter_times(find: Callable[[Pod], datetime | None], pods: Iterable[Pod]) -> Iterator[datetime]:
+    """Return the times that the pods show."""
+    return filter(None, map(find, pods))
 
 
 def _find_end(pod: Pod) -> datetime | None:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob.resource import INDEX, LAUNCHER, PORT, ROLE, build_master_address
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import ReplicaGroup, TrainingJob
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, TrainingJob
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.data_sources import PATH_VARIABLES, PATHS
@@ -23,38 +23,53 @@ _RESERVED: Final = frozenset({
 
 def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[Manifest]:
     """Return the variables of each container of a node, for the job with this name."""
-    is_mpi = job.framework == MPI
-    address, port = build_master_address(name, LAUNCHER if is_mpi else ROLE), str(PORT.number)
-    values = {"PYTHONUNBUFFERED": "1"}
-    values |= {PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}
+    address = build_master_address(name, LAUNCHER if job.framework == MPI else ROLE)
+    values = {"PYTHONUNBUFFERED": "1", **{PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}}
     if job.elastic is not None:
-        values |= {
-            "PET_RDZV_ENDPOINT": f"{address}:{port}",
-            "PET_RDZV_BACKEND": job.elastic.rdzv_backend,
-            "PET_RDZV_ID": name,
-            "PET_NNODES": f"{job.elastic.min_replicas}:{job.elastic.max_replicas}",
-            "PET_NPROC_PER_NODE": str(group.processes),
-            "PET_MAX_RESTARTS": str(job.elastic.max_restarts),
-        }
-        return [{"name": key, "value": value} for key, value in values.items()]
-    values |= {
-        "MASTER_PORT": port,
-        "PET_MASTER_PORT": port,
+        values |= _build_rendezvous(job.elastic, group, name, address)
+    else:
+        values |= _build_fixed_values(job, group, address)
+    ranks: list[Manifest] = [
+        {"name": key, "valueFrom": _OF_INDEX} for key in _list_index_variables(job, group)
+    ]
+    return [*({"name": key, "value": value} for key, value in values.items()), *ranks]
+
+
+def _list_index_variables(job: TrainingJob, group: ReplicaGroup) -> Sequence[str]:
+    """Return the variables with the index of the node."""
+    # torch's agent and mpirun number the ranks.
+    if job.elastic is not None or job.framework == MPI:
+        return ()
+    # Several processes of a node get their numbers from the process that starts them.
+    is_numbered = job.framework == JAX and group.processes == 1
+    return ("RANK", "PET_NODE_RANK", *(["JAX_PROCESS_ID"] if is_numbered else []))
+
+
+def _build_rendezvous(elastic: ElasticPolicy, group: ReplicaGroup, name: str, address: str) -> dict[str, str]:
+    return {
+        "PET_RDZV_ENDPOINT": f"{address}:{PORT.number}",
+        "PET_RDZV_BACKEND": elastic.rdzv_backend,
+        "PET_RDZV_ID": name,
+        "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
+        "PET_NPROC_PER_NODE": str(group.processes),
+        "PET_MAX_RESTARTS": str(elastic.max_restarts),
+    }
+
+
+def _build_fixed_values(job: TrainingJob, group: ReplicaGroup, address: str) -> dict[str, str]:
+    size = str(group.replicas * group.processes)
+    jax = {"JAX_COORDINATOR_ADDRESS": f"{address}:{PORT.number}", "JAX_NUM_PROCESSES": size}
+    return {
+        "MASTER_PORT": str(PORT.number),
+        "PET_MASTER_PORT": str(PORT.number),
         "MASTER_ADDR": address,
         "PET_MASTER_ADDR": address,
-        "WORLD_SIZE": str(group.replicas * group.processes),
+        "WORLD_SIZE": size,
         "PET_NNODES": str(group.replicas),
         # The operator of a PyTorchJob sets this value, too.
         "PET_NPROC_PER_NODE": "auto",
+        **(jax if job.framework == JAX else {}),
     }
-    # mpirun numbers the ranks.
-    by_index = [] if is_mpi else ["RANK", "PET_NODE_RANK"]
-    if job.framework == JAX:
-        values |= {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": values["WORLD_SIZE"]}
-        # Several processes of a node get their numbers from the process that starts them.
-        by_index += ["JAX_PROCESS_ID"] if group.processes == 1 else []
-    ranks: list[Manifest] = [{"name": key, "valueFrom": _OF_INDEX} for key in by_index]
-    return [*({"name": key, "value": value} for key, value in values.items()), *ranks]
 
 
 def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
@@ -68,9 +83,5 @@ def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem
     """Yield each variable of the training container that `build_environment` sets."""
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
-            yield Problem(
-                field=f"{path}.env",
-                value=format_value(name),
-                message="is a variable that each node of a TrainJob gets with its own value",
-                remedy="leave it out",
-            )
+            message = "is a variable that each node of a TrainJob gets with its own value"
+            yield build_problem(f"{path}.env", name, message, "leave it out")

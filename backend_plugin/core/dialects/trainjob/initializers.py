@@ -9,12 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names
-from backend_plugin.core.dialects.trainjob.resource import ANCESTOR, INITIALIZERS, ROLE, find_trainer
+from backend_plugin.core.dialects.trainjob.resource import (
+    ANCESTOR,
+    INITIALIZERS,
+    find_trainer,
+    iter_volume_conflicts,
+)
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import DataSource, DataStorage, JobDraft, ReplicaRole, TrainingJob
-from backend_plugin.core.protojson import format_value
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 from kfpytorch_common.data_sources import PATHS, WORKSPACE
 
 VOLUME: Final = "initializer"
@@ -29,17 +34,13 @@ _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 def build_field(job: TrainingJob) -> Manifest:
     """Return the field `initializer` of a TrainJob's spec; empty without a data set and a model."""
-    found = {kind: _build_source(source) for kind, source in job.sources.items()}
-    return {"initializer": found} if found else {}
+    return omit_empty({"initializer": {kind: _build_source(each) for kind, each in job.sources.items()}})
 
 
 def _build_source(source: DataSource) -> Manifest:
     env: list[JsonValue] = [{"name": name, "value": value} for name, value in sorted(source.env.items())]
-    return {
-        "storageUri": source.uri,
-        **({"env": env} if env else {}),
-        **({"secretRef": {"name": source.secret}} if source.secret else {}),
-    }
+    secret = {"secretRef": {"name": source.secret}} if source.secret else {}
+    return {"storageUri": source.uri, **omit_empty({"env": env}), **secret}
 
 
 def build_initializer_rules(job: TrainingJob) -> list[Manifest]:
@@ -82,7 +83,7 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
     """Return the patches that add the labels of our watches to the initializers of a named runtime."""
-    account = {key: spec[key] for key in ("serviceAccountName",) if spec.get(key)}
+    account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
         {"name": INITIALIZERS[kind], "template": {"spec": {"template": template}}} for kind in job.sources
@@ -93,21 +94,20 @@ def _build_pod_metadata(job: TrainingJob) -> Manifest:
     """Return the metadata of an initializer's pod: no gang labels, because it is not a member of the gang."""
     run = job.run
     labels = {**run.labels, **names.build_identity_labels(run.output_prefix)}
-    return {"labels": labels, **({"annotations": run.annotations} if run.annotations else {})}
+    return omit_empty({"labels": labels, "annotations": run.annotations})
 
 
 def _build_pod_spec(job: TrainingJob, draft: JobDraft, kind: str, spec: Manifest) -> Manifest:
-    security = find_trainer(spec).get("securityContext")
     container: Manifest = {
         "name": INITIALIZERS[kind],
         "image": draft.initializer_images.get(kind, ""),
         "resources": {"requests": draft.initializer_requests},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": VOLUME, "mountPath": WORKSPACE}],
-        **({"securityContext": security} if security else {}),
+        **pick_fields(find_trainer(spec), ("securityContext",)),
     }
     return {
-        **{key: spec[key] for key in _OF_POD if spec.get(key)},
+        **pick_fields(spec, _OF_POD),
         "restartPolicy": "Never",
         "containers": [container],
         **_build_volumes(job, ()),
@@ -128,7 +128,7 @@ def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
 
 
 def _get_storage(job: TrainingJob) -> DataStorage:
-    return (job.train_job.storage if job.train_job is not None else None) or DataStorage()
+    return job.train_options.storage or DataStorage()
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
@@ -138,7 +138,7 @@ def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
     """
     claim = _get_storage(job).claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
-    return {"volumes": [*others, *own]} if others or own else {}
+    return omit_empty({"volumes": [*others, *own]})
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
@@ -150,7 +150,7 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
     claim: Manifest = {
         "accessModes": ["ReadWriteOnce" if group.replicas == 1 else "ReadWriteMany"],
         "resources": {"requests": {"storage": storage.size}},
-        **({"storageClassName": storage.storage_class} if storage.storage_class else {}),
+        **omit_empty({"storageClassName": storage.storage_class}),
     }
     template: Manifest = {"metadata": {"name": VOLUME, "labels": labels}, "spec": claim}
     policy: Manifest = {"templates": [template], "retentionPolicy": {"whenDeleted": "Delete"}}
@@ -159,31 +159,20 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return `annotations` of a JobSet, for its gang scheduler; empty for a job without initializers."""
-    found = draft.jobset_annotations if job.sources else {}
-    return {"annotations": found} if found else {}
+    return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
 
 
 def build_dependencies(job: TrainingJob) -> Manifest:
     """Return `dependsOn`, by which the nodes start only after all initializers have completed."""
-    needed: list[JsonValue] = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
-    return {"dependsOn": needed} if needed else {}
+    needed = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
+    return omit_empty({"dependsOn": needed})
 
 
 def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
     """Yield a problem for each volume or mount of a node that conflicts with the initializers' volume."""
-    if not job.sources:
-        return
-    for index, volume in enumerate(get_mappings(spec, "volumes")):
-        if (name := get_text(volume, "name")) == VOLUME:
-            yield _build_problem(f"pod.spec.volumes[{index}].name", name, "is the volume of the initializers")
-    taken = {PATHS[kind] for kind in job.sources}
-    for mount in get_mappings(find_trainer(spec), "volumeMounts"):
-        if (path := get_text(mount, "mountPath").rstrip("/")) in taken:
-            field = f"pod.spec.containers[{ROLE}].volumeMounts"
-            yield _build_problem(field, path, "is the directory of the data set or the model")
-
-
-def _build_problem(field: str, value: str, message: str) -> Problem:
-    return Problem(
-        field=field, value=format_value(value), message=message, remedy="use another one in the pod template"
-    )
+    names = {VOLUME} if job.sources else set[str]()
+    for path, value in iter_volume_conflicts(spec, names, {PATHS[kind] for kind in job.sources}):
+        message = "is the directory of the data set or the model"
+        if value == VOLUME:
+            message = "is the volume of the initializers"
+        yield build_problem(path, value, message, "use another one in the pod template")

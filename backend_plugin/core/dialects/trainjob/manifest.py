@@ -29,13 +29,14 @@ from backend_plugin.core.dialects.trainjob.resource import (
     RESOURCE,
     ROLE,
     RUNTIME,
+    build_runtime_reference,
     find_trainer,
     with_installer,
 )
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.frameworks import MPI
 
 _DEFAULT_RESTARTS: Final = 6
@@ -74,37 +75,27 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     )
 
 
-def _get_runtime(job: TrainingJob) -> str:
-    """Return the runtime that the author names; empty without one."""
-    return (job.train_job.runtime if job.train_job is not None else None) or ""
-
-
 def _build_reference(job: TrainingJob, name: str) -> Manifest:
-    named = _get_runtime(job)
-    kind = (
-        job.train_job.runtime_kind if named and job.train_job is not None else None
-    ) or CLUSTER_RUNTIME.kind
-    return {
-        "apiGroup": RESOURCE.group,
-        "kind": kind if named else RUNTIME.kind,
-        "name": named or name,
-    }
+    options = job.train_options
+    if not options.runtime:
+        return build_runtime_reference(RUNTIME.kind, name)
+    return build_runtime_reference(options.runtime_kind or CLUSTER_RUNTIME.kind, options.runtime)
 
 
 def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name: str) -> Manifest:
     (group,) = job.groups
-    if _get_runtime(job):
+    if job.train_options.runtime:
         annotations = placement.build_job_annotations(job, draft)
         return named_runtime.build_spec(job, pod, name, annotations)
     resources = find_trainer(get_mapping(pod, "spec")).get("resources")
     # Without a field of the trainer, Trainer derives its value from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
-    return {"trainer": {**trainer, "resourcesPerNode": resources} if resources else trainer}
+    return {"trainer": {**trainer, **omit_empty({"resourcesPerNode": resources})}}
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     """Return a job with one node and a runtime that need not exist, for a dry run."""
-    reference: Manifest = {"apiGroup": RESOURCE.group, "kind": RUNTIME.kind, "name": metadata["name"]}
+    reference = build_runtime_reference(RUNTIME.kind, metadata["name"])
     return {
         "apiVersion": RESOURCE.api_version,
         "kind": RESOURCE.kind,
@@ -115,14 +106,13 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
 
 def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     """Return the TrainingRuntime of the job, which has its name; none if the author names another one."""
-    if _get_runtime(job):
+    if job.train_options.runtime:
         return ()
     (group,) = job.groups
     metadata = draft.metadata
     name = get_text(metadata, "name")
     labels = names.build_identity_labels(job.run.output_prefix)
-    placed = placement.build_job_annotations(job, draft)
-    annotations: Manifest = {"annotations": placed} if placed else {}
+    annotations = omit_empty({"annotations": placement.build_job_annotations(job, draft)})
     pod = placement.build_pod_template(job, draft)
     runtime: Manifest = {
         "apiVersion": RUNTIME.api_version,
@@ -191,13 +181,12 @@ def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: 
 
 def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
     env = build_environment(job, group, name)
-    packages = job.train_job.packages if job.train_job is not None else ()
     containers = [
         _with_named_ports(with_environment(each, env))
-        for each in get_mappings(with_installer(spec, packages), "containers")
+        for each in get_mappings(with_installer(spec, job.train_options.packages), "containers")
     ]
     before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
-    more = {"initContainers": before} if before else {}
+    more = omit_empty({"initContainers": before})
     whole = {**spec, "restartPolicy": "Never", "containers": containers, **more}
     return without_duplicate_secrets(initializers.add_volume(job, whole))
 
@@ -217,21 +206,21 @@ def _with_named_ports(container: Manifest) -> Manifest:
 
 
 def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
+    named = bool(job.train_options.runtime)
     return JobOptions(
         min_nodes=job.elastic.min_replicas if job.elastic else None,
-        max_restarts=0 if _get_runtime(job) else _count_restarts(job, job.groups[0]),
-        named_runtime=bool(_get_runtime(job)),
-        launcher=job.framework == MPI and not _get_runtime(job),
+        max_restarts=0 if named else _count_restarts(job, job.groups[0]),
+        named_runtime=named,
+        launcher=job.framework == MPI and not named,
         max_disruptions=draft.max_disruptions,
         ttl_seconds=draft.ttl_seconds,
-        succeeded_indexes=job.train_job.succeeded_indexes if job.train_job is not None else None,
+        succeeded_indexes=job.train_options.succeeded_indexes,
     )
 
 
 def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
     """Return how often all nodes may be restarted after failures: `maxRestarts` of the JobSet."""
-    own = job.train_job.max_restarts if job.train_job is not None else None
-    for limit in (own, group.num_retries, job.run_policy.backoff_limit):
+    for limit in (job.train_options.max_restarts, group.num_retries, job.run_policy.backoff_limit):
         if limit is not None:
             return limit
     return 0 if group.restart_policy == "Never" else _DEFAULT_RESTARTS

@@ -7,7 +7,13 @@ starts mpirun in the launcher, which is the first node, and sshd in the others.
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER, FIRST_INDEX, LAUNCHER, find_trainer
+from backend_plugin.core.dialects.trainjob.resource import (
+    CONTAINER,
+    FIRST_INDEX,
+    LAUNCHER,
+    find_trainer,
+    iter_volume_conflicts,
+)
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import build_problem
@@ -61,15 +67,11 @@ def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
     """Yield each volume, mount and variable of a node that Trainer adds to the nodes of an MPI job."""
     if job.framework != MPI:
         return
-    trainer, path = find_trainer(spec), f"pod.spec.containers[{CONTAINER}]"
     remedy = "use another one in the pod template"
-    for index, volume in enumerate(get_mappings(spec, "volumes")):
-        if (name := get_text(volume, "name")) in _VOLUMES:
-            yield build_problem(f"pod.spec.volumes[{index}].name", name, "is a volume of MPI jobs", remedy)
-    for mount in get_mappings(trainer, "volumeMounts"):
-        if (directory := get_text(mount, "mountPath").rstrip("/")) in _DIRECTORIES:
-            yield build_problem(f"{path}.volumeMounts", directory, "is a directory of MPI jobs", remedy)
-    for each in get_mappings(trainer, "env"):
+    for path, value in iter_volume_conflicts(spec, _VOLUMES, _DIRECTORIES):
+        message = "is a volume of MPI jobs" if value in _VOLUMES else "is a directory of MPI jobs"
+        yield build_problem(path, value, message, remedy)
+    for each in get_mappings(find_trainer(spec), "env"):
         if (name := get_text(each, "name")) in _VARIABLES:
             message = "is a variable that the launcher of an MPI job gets"
-            yield build_problem(f"{path}.env", name, message, "leave it out")
+            yield build_problem(f"pod.spec.containers[{CONTAINER}].env", name, message, "leave it out")

@@ -3,7 +3,7 @@
 A patch can change only some fields of the pods, so other fields of the task are refused.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -11,16 +11,16 @@ from backend_plugin.core.dialects.trainjob import initializers
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.resource import (
     CONTAINER,
-    MANAGER,
     ROLE,
+    build_runtime_patch,
     find_trainer,
     with_installer,
 )
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"
 # Trainer sets them for a runtime with its policy for torch, and refuses them in a job.
@@ -31,6 +31,7 @@ _OF_TRAINER: Final = {"image": "image", "command": "command", "args": "args", "r
 _OF_CONTAINER: Final = ("volumeMounts", "securityContext")
 # The runtime has its own value for these; ours only improves messages or repeats a default.
 _WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
+_WITHOUT_PROBLEM: Final = (*_OF_CONTAINER, *_WITHOUT_EFFECT)
 _EMPTY: Final[Any] = (None, "", [], {})
 _MOST_ITEMS: Final = 128
 """The maximum number of variables, words of a command and arguments of a trainer."""
@@ -38,6 +39,7 @@ _OF_POD: Final = (
     *("serviceAccountName", "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "affinity"),
     *("tolerations", "terminationGracePeriodSeconds"),
 )
+_SUPPORTED: Final = (*_OF_POD, "containers", "restartPolicy")
 
 
 def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
@@ -48,8 +50,7 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
             fields, which only the named runtime can set.
     """
     (group,) = job.groups
-    packages = job.train_job.packages if job.train_job is not None else ()
-    spec = with_installer(get_mapping(pod, "spec"), packages)
+    spec = with_installer(get_mapping(pod, "spec"), job.train_options.packages)
     trainer = find_trainer(spec)
     found = (
         _iter_job_problems(job, group),
@@ -58,38 +59,24 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     )
     if problems := [*chain.from_iterable(found)]:
         raise InvalidTask(*problems)
-    ours = (each for each in build_environment(job, group, name) if each["name"] not in _RESERVED)
-    fields = {field: trainer[key] for key, field in _OF_TRAINER.items() if trainer.get(key)}
-    container = {key: trainer[key] for key in _OF_CONTAINER if trainer.get(key)}
+    ours = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
     patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
-    if container:
+    if container := pick_fields(trainer, _OF_CONTAINER):
         patched["containers"] = [{"name": CONTAINER, **container}]
+    template: Manifest = {"metadata": get_mapping(pod, "metadata"), "spec": patched}
+    of_job: Manifest = {"metadata": {"annotations": annotations}} if annotations else {}
+    jobs: list[JsonValue] = [
+        *initializers.build_patches(job, spec),
+        {"name": ROLE, "template": {**of_job, "spec": {"template": template}}},
+    ]
     return {
         "trainer": {
             "numNodes": group.replicas,
             "numProcPerNode": group.processes,
-            "env": with_environment(trainer, [*ours])["env"],
-            **fields,
+            "env": with_environment(trainer, ours)["env"],
+            **{_OF_TRAINER[key]: value for key, value in pick_fields(trainer, _OF_TRAINER).items()},
         },
-        "runtimePatches": [
-            _build_patch(
-                {"metadata": get_mapping(pod, "metadata"), "spec": patched},
-                annotations,
-                initializers.build_patches(job, spec),
-            )
-        ],
-    }
-
-
-def _build_patch(template: Manifest, annotations: Mapping[str, str], others: Sequence[JsonValue]) -> Manifest:
-    of_job: Manifest = {"metadata": {"annotations": annotations}} if annotations else {}
-    jobs: list[JsonValue] = [
-        *others,
-        {"name": ROLE, "template": {**of_job, "spec": {"template": template}}},
-    ]
-    return {
-        "manager": MANAGER,
-        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+        "runtimePatches": [build_runtime_patch(jobs)],
     }
 
 
@@ -103,45 +90,43 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
         )
     if group.restart_policy != "Never":
         yield _build_problem("custom.restartPolicy", group.restart_policy)
-    yield from _iter_policy_problems(job.train_job or TrainJobOptions())
+    yield from _iter_policy_problems(job.train_options)
     limits = {
         "runPolicy.backoffLimit": job.run_policy.backoff_limit,
         "kfpytorch.numRetries": group.num_retries,
     }
-    for field, limit in limits.items():
-        if limit:
-            yield _build_problem(f"custom.{field}", limit)
+    for field, limit in omit_empty(limits).items():
+        yield _build_problem(f"custom.{field}", limit)
 
 
 def _iter_policy_problems(options: TrainJobOptions) -> Iterator[Problem]:
-    path = "custom.kfpytorch.trainJob"
-    if options.max_restarts is not None:
-        yield _build_problem(f"{path}.maxRestarts", options.max_restarts)
-    if options.succeeded_indexes is not None:
-        yield _build_problem(f"{path}.successPolicy", options.succeeded_indexes)
-    if options.pod_failure_rules:
-        yield _build_problem(f"{path}.podFailurePolicy", [each.action for each in options.pod_failure_rules])
+    values: dict[str, JsonValue] = {
+        "maxRestarts": options.max_restarts,
+        "successPolicy": options.succeeded_indexes,
+        "podFailurePolicy": [each.action for each in options.pod_failure_rules] or None,
+    }
+    for field, value in values.items():
+        if value is not None:
+            yield _build_problem(f"custom.kfpytorch.trainJob.{field}", value)
 
 
 def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:
-    for key, value in spec.items():
-        if key not in (*_OF_POD, "containers", "restartPolicy") and value not in _EMPTY:
-            yield _build_problem(f"pod.spec.{key}", value)
-    for key, value in trainer.items():
-        if key not in (*_OF_CONTAINER, *_WITHOUT_EFFECT) and value not in _EMPTY:
-            yield _build_problem(f"pod.spec.containers[{CONTAINER}].{key}", value)
+    yield from _iter_unsupported(spec, _SUPPORTED, "pod.spec")
+    yield from _iter_unsupported(trainer, _WITHOUT_PROBLEM, f"pod.spec.containers[{CONTAINER}]")
     for container in get_mappings(spec, "containers"):
         if container is not trainer:
             yield _build_problem("pod.spec.containers", get_text(container, "name"))
 
 
+def _iter_unsupported(fields: Manifest, supported: Container[str], path: str) -> Iterator[Problem]:
+    for key, value in fields.items():
+        if key not in supported and value not in _EMPTY:
+            yield _build_problem(f"{path}.{key}", value)
+
+
 def _build_problem(field: str, value: JsonValue) -> Problem:
-    return Problem(
-        field=field,
-        value=format_value(value),
-        message="cannot be set for a named runtime, because a patch cannot express it",
-        remedy=_REMEDY,
-    )
+    message = "cannot be set for a named runtime, because a patch cannot express it"
+    return build_problem(field, value, message, _REMEDY)
 
 
 def _iter_length_problems(trainer: Manifest) -> Iterator[Problem]:

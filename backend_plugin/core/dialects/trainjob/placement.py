@@ -32,5 +32,5 @@ def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 def _get_mode(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
     """Return the mode and the level of the job's `Topology`; both are empty if the job has none."""
-    topology = job.train_job.topology if job.train_job is not None else None
+    topology = job.train_options.topology
     return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)

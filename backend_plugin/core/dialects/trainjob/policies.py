@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core.dialects.trainjob.initializers import build_initializer_rules
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER
-from backend_plugin.core.job import PodFailureRule, TrainingJob, TrainJobOptions
+from backend_plugin.core.job import PodFailureRule, TrainingJob
 from backend_plugin.core.train_job_policies import DISRUPTION
 from backend_plugin.core.values import JsonValue, Manifest
 
@@ -22,7 +22,7 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
         "onJobFailureReasons": _BY_RULE,
     }
     rules: list[JsonValue] = [*build_initializer_rules(job), disruption]
-    if any(rule.action == _FAIL_JOB for rule in _get_options(job).pod_failure_rules):
+    if any(rule.action == _FAIL_JOB for rule in job.train_options.pod_failure_rules):
         # A rule of the author fails the Job with the same reason.
         disruption["onJobFailureMessagePatterns"] = [_DISRUPTED]
         rules.append({"name": "failure", "action": "FailJobSet", "onJobFailureReasons": _BY_RULE})
@@ -38,7 +38,7 @@ def build_job_policies(job: TrainingJob) -> Manifest:
     """Return the fields of the Job for failed and succeeded pods."""
     # The others train on without a lost node if the rendezvous accepts fewer nodes.
     lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else _FAIL_JOB
-    options = _get_options(job)
+    options = job.train_options
     # A disrupted pod also has an exit code, so its rule is the first one.
     rules: list[JsonValue] = [
         {"action": lost, "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
@@ -49,10 +49,6 @@ def build_job_policies(job: TrainingJob) -> Manifest:
         "podFailurePolicy": {"rules": rules},
         **(success if options.succeeded_indexes is not None else {}),
     }
-
-
-def _get_options(job: TrainingJob) -> TrainJobOptions:
-    return job.train_job or TrainJobOptions()
 
 
 def _build_rule(rule: PodFailureRule) -> Manifest:

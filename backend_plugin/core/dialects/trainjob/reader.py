@@ -10,13 +10,11 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition, read_conditions
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, MANAGER, RESOURCE, ROLE
-from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
+from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata, read_replica_count
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 
-# A limit on the work per job, because some results have an entry for each replica.
-_MOST_NODES: Final = 100_000
 _CONDITIONS: Final[Mapping[str, str]] = {
     "Complete": job_conditions.SUCCEEDED,
     "Failed": job_conditions.FAILED,
@@ -66,8 +64,7 @@ def read_job(manifest: Manifest) -> Job:
     spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
     trainer, metadata = get_mapping(spec, "trainer"), read_job_metadata(manifest)
     said = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
-    nodes = get_int(trainer, "numNodes")
-    count = 1 if nodes is None else max(0, min(nodes, _MOST_NODES))
+    count = read_replica_count(trainer, "numNodes")
     managers = tuple(get_interned(each, "manager") for each in get_mappings(spec, "runtimePatches"))
     return Job(
         dialect=RESOURCE.kind,

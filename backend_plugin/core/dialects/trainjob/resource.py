@@ -1,6 +1,6 @@
 """The API resources of a TrainJob, and the names that its operators require or set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
@@ -8,7 +8,7 @@ from backend_plugin.core.names import PREFIX
 from backend_plugin.core.observed import Job
 from backend_plugin.core.package_installation import with_packages
 from backend_plugin.core.reading import get_mappings, get_text
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import data_sources
 
 RESOURCE: Final = JobResource(
@@ -62,6 +62,16 @@ LONGEST_NAME_WITH_INITIALIZERS: Final = 33
 """``<job>-dataset-initializer-0-0-<5 characters>`` has at most 63 characters."""
 
 
+def build_runtime_reference(kind: str, name: str) -> Manifest:
+    """Return the field `runtimeRef` of a TrainJob for the runtime of a kind."""
+    return {"apiGroup": RESOURCE.group, "kind": kind, "name": name}
+
+
+def build_runtime_patch(jobs: Sequence[JsonValue]) -> Manifest:
+    """Return the patch of the runtime of a TrainJob that changes these replicated jobs."""
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+
 def build_host_name(job: str, role: str, index: int) -> str:
     """Return the host name of the pod with an index in a replicated job."""
     return f"{job}-{role}-0-{index}"
@@ -86,6 +96,18 @@ def find_trainer(spec: Manifest) -> Manifest:
     """Return the training container of a pod spec, or {}."""
     containers = get_mappings(spec, "containers")
     return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
+
+
+def iter_volume_conflicts(
+    spec: Manifest, names: Collection[str], directories: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the path and the value of each volume name, and each directory of a mount, that is reserved."""
+    for index, volume in enumerate(get_mappings(spec, "volumes")):
+        if (name := get_text(volume, "name")) in names:
+            yield f"pod.spec.volumes[{index}].name", name
+    for mount in get_mappings(find_trainer(spec), "volumeMounts"):
+        if (directory := get_text(mount, "mountPath").rstrip("/")) in directories:
+            yield f"pod.spec.containers[{CONTAINER}].volumeMounts", directory
 
 
 def with_installer(spec: Manifest, packages: Sequence[str]) -> Manifest:

@@ -1,6 +1,6 @@
 """Reads TrainingRuntimes and ClusterTrainingRuntimes, and builds a job that lists the packages of one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names, runtime_packages, task_annotation
@@ -11,14 +11,15 @@ from backend_plugin.core.dialects.trainjob.resource import (
     CONTAINER,
     FRAMEWORK,
     INITIALIZERS,
-    MANAGER,
     RESOURCE,
     ROLE,
+    build_runtime_patch,
+    build_runtime_reference,
     find_trainer,
 )
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import JsonValue, Manifest
@@ -106,14 +107,9 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
             },
         },
         "spec": {
-            "runtimeRef": {"apiGroup": RESOURCE.group, "kind": runtime.kind, "name": runtime.name},
+            "runtimeRef": build_runtime_reference(runtime.kind, runtime.name),
             "trainer": trainer,
-            "runtimePatches": [
-                {
-                    "manager": MANAGER,
-                    "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
-                }
-            ],
+            "runtimePatches": [build_runtime_patch(jobs)],
         },
     }
 
@@ -143,20 +139,21 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
-    namespace = get_text(job, "metadata", "namespace")
-    known = [
-        each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
-    ]
+    known = _select_known(found, kind, get_text(job, "metadata", "namespace"))
     missing = {each.name: _find_missing_job(job, each) for each in known}
     usable = sorted(each for each, part in missing.items() if not part)
     if name in usable or not known:
         return
-    yield Problem(
-        field="custom.kfpytorch.trainJob.runtime",
-        value=format_value(name),
-        message=f"has no job {missing[name]}" if name in missing else f"is not a {kind} of the cluster",
-        remedy=f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run the task",
-    )
+    message = f"has no job {missing[name]}" if name in missing else f"is not a {kind} of the cluster"
+    remedy = f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run the task"
+    yield build_problem("custom.kfpytorch.trainJob.runtime", name, message, remedy)
+
+
+def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[Runtime]:
+    """Return the runtimes of a kind that do not belong to a job and that a job of a namespace can name."""
+    return [
+        each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
+    ]
 
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:

@@ -26,6 +26,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import deny_without_api
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events, parse_amount
+from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
 
 _PREFIX: Final = "kai.scheduler/"
@@ -35,7 +36,7 @@ _API: Final = "scheduling.run.ai"
 def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {f"{_PREFIX}queue": gang.queue, "priorityClassName": gang.priority_class_name}
     return SchedulingFields(
-        job_labels={key: value for key, value in labels.items() if value},
+        job_labels=omit_empty(labels),
         scheduling_policy={"minAvailable": gang.min_member},
         # KAI makes a subgroup of each replicated job, and that of an initializer stays empty.
         jobset_annotations={f"{_PREFIX}batch-min-member": "1"},

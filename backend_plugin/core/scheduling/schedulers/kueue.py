@@ -28,6 +28,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import deny_without_api
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
+from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
 
 _API: Final = "kueue.x-k8s.io"
@@ -41,7 +42,7 @@ _OLDEST: Final = {"TrainJob": (0, 17, 0)}
 def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {_QUEUE_LABEL: gang.queue, _PRIORITY_LABEL: gang.priority_class_name}
     return SchedulingFields(
-        job_labels={key: value for key, value in labels.items() if value},
+        job_labels=omit_empty(labels),
         # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
         # outside its quota.
         suspended=True,

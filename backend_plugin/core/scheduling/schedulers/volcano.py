@@ -34,7 +34,7 @@ from backend_plugin.core.scheduling.operator_gangs import (
     detect_without_operator,
 )
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.causes import Cause
 
 _NAME: Final = "volcano"
@@ -57,11 +57,10 @@ _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
 
 
 def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
-    named = {"queue": gang.queue, "priorityClass": gang.common_priority}
     policy: Manifest = {
         "minAvailable": gang.min_member,
         "minResources": gang.min_resources,
-        **{key: value for key, value in named.items() if value},
+        **omit_empty({"queue": gang.queue, "priorityClass": gang.common_priority}),
     }
     return SchedulingFields(
         scheduling_policy=policy,
@@ -83,13 +82,12 @@ def _build_backend_fields(gang: GangSpec) -> SchedulingFields:
 
 
 def _build_pod_group_spec(gang: GangSpec) -> Manifest:
-    named = {"queue": gang.queue, "priorityClassName": gang.common_priority}
     return {
         "minMember": gang.min_member,
         # With this field the minimum includes the master.
         "minTaskMember": {member.name: member.min_count for member in gang.members if member.min_count},
         "minResources": gang.min_resources,
-        **{key: value for key, value in named.items() if value},
+        **omit_empty({"queue": gang.queue, "priorityClassName": gang.common_priority}),
     }
 
 

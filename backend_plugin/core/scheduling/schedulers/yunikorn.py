@@ -37,7 +37,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest, omit_empty, pick_fields
 from kfpytorch_common.causes import Cause
 
 _NAME: Final = "yunikorn"
@@ -61,21 +61,20 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     return SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
-        pod_labels={key: value for key, value in labels.items() if value},
+        pod_labels=omit_empty(labels),
         pod_annotations=build_annotations,
         other_words={**labels, "applicationId": gang.name, "queue": gang.queue},
     )
 
 
 def _build_task_group(gang: GangSpec, member: GangRole) -> Manifest:
-    places: dict[str, JsonValue] = {key: member.spec[key] for key in _PLACES if member.spec.get(key)}
     return {
         "name": member.name,
         "minMember": member.min_count,
         "minResource": pod_requests.format_amounts(_compute_request(member)),
         # Labels of the placeholder pods: only their messages contain the pending reason.
         "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
-        **places,
+        **pick_fields(member.spec, _PLACES),
     }
 
 
