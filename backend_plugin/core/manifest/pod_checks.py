@@ -39,9 +39,10 @@ def check_pod(
 
 def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> Iterator[Problem]:
     remedy = "rename one of them"
+    remedies = {trainer: f"{remedy}; {trainer} is the name of the training container"}
     for name in list_repeated([each["name"] for kind in KINDS for each in spec.get(kind, ())]):
-        more = f"; {trainer} is the name of the training container" if name == trainer else ""
-        yield build_problem(f"{path}.containers", name, "is the name of two containers", remedy + more)
+        message = "is the name of two containers"
+        yield build_problem(f"{path}.containers", name, message, remedies.get(name, remedy))
     for name in list_repeated([each.get("name", "") for each in spec.get("volumes", ())]):
         yield build_problem(f"{path}.volumes", name, "is the name of two volumes", remedy)
 

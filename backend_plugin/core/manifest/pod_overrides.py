@@ -30,10 +30,8 @@ def with_overrides(template: TaskTemplate, overrides: TaskNodeOverrides) -> Task
     is_rendered = _is_rendered(template)
     if overrides.pod_template.HasField("pod_spec"):
         _replace_pod(changed, overrides, is_rendered=is_rendered)
-    if changed.WhichOneof("target") == "container":
-        _change_container(changed, overrides)
-    elif changed.WhichOneof("target") == "k8s_pod" and not is_rendered:
-        _change_pod(changed, overrides)
+    if not is_rendered and (change := _CHANGES.get(changed.WhichOneof("target"))):
+        change(changed, overrides)
     return changed
 
 
@@ -103,3 +101,7 @@ def _read_amounts(entries: Iterable[Any]) -> dict[str, str]:
 def _select_nonzero(entries: Iterable[Any]) -> list[Any]:
     """Return the entries without those of amount zero, which Flyte treats as not specified."""
     return [each for each in entries if each.value.strip("+0.") or not each.value]
+
+
+_CHANGES: Final = {"container": _change_container, "k8s_pod": _change_pod}
+"""The functions that change a task template, by its target."""

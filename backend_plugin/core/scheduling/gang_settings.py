@@ -11,7 +11,7 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
 from backend_plugin.core.scheduling.adapter_composition import with_admission
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
-from backend_plugin.core.scheduling.registry import ADAPTERS, IN_TREE
+from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_SCHEDULER, IN_TREE
 from kfpytorch_common import labels
 
 NONE: Final = "none"
@@ -72,6 +72,11 @@ class GangSettings:
         for name in PARTS:
             for key, part in getattr(self, name).items():
                 yield f"{PATH}.{name.replace('_', '-')}.{key}", part
+
+    @property
+    def is_queued(self) -> bool:
+        """True if a queue admits the jobs."""
+        return self.scheduler == ADMISSION_SCHEDULER or bool(self.local_queue)
 
     @property
     def can_create_groups(self) -> bool:

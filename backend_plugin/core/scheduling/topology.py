@@ -7,7 +7,6 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import EXCLUSIVE, TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER
 
 _PATH: Final = "custom.kfpytorch.trainJob.topology.mode"
 
@@ -17,16 +16,14 @@ def check_topology(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
     topology = job.train_options.topology
     if topology is None:
         return
-    admits = chosen.scheduler == ADMISSION_SCHEDULER
-    queued = admits or bool(chosen.local_queue)
-    mode = topology.get_mode(queued=queued)
+    mode = topology.get_mode(queued=chosen.is_queued)
     if mode == EXCLUSIVE:
-        if chosen.adapter is not None and not admits:
+        if chosen.adapter is not None and not chosen.adapter.admits:
             message = (
                 f"cannot be used with {chosen.scheduler}: JobSet creates the other pods when the first one "
                 "has a node, and a gang gets nodes when all of its pods exist"
             )
             yield build_problem(_PATH, mode, message, 'leave topology out, or use Gang(scheduler="none")')
-    elif not queued:
+    elif not chosen.is_queued:
         remedy = f'write {EXCLUSIVE}, or use Gang(scheduler="kueue")'
         yield build_problem(_PATH, mode, "needs Kueue, and the job is in no queue of it", remedy)

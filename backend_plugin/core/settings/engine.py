@@ -54,14 +54,17 @@ class SettingsReader:
             elif value in self.empty:
                 continue
             elif isinstance(parser, NamedSections):
-                names = dict.fromkeys(value, parser.parsers) if isinstance(value, Mapping) else {}
-                # A section without values counts too.
-                values[key] = {**{each: {} for each in names}, **self.read_section(value, names, f"{name}.")}
+                values[key] = self._read_named_sections(value, parser.parsers, name)
             elif isinstance(parser, Mapping):
                 values[key] = self.read_section(value, parser, f"{name}.")
             else:
                 self.read_value(values, key, name, value, parser)
         return values
+
+    def _read_named_sections(self, section: Any, parsers: Parsers, name: str) -> dict[str, Any]:
+        sections = dict.fromkeys(section, parsers) if isinstance(section, Mapping) else {}
+        # A section without values counts too.
+        return {**{each: {} for each in sections}, **self.read_section(section, sections, f"{name}.")}
 
     def read_value(self, values: dict[str, Any], key: str, name: str, value: Any, parser: Parser) -> None:
         """Parse one value; it replaces an earlier value of the same key."""

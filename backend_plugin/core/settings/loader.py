@@ -5,6 +5,7 @@ A field in `model` has the parser of its type. To add a setting of another kind,
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 from backend_plugin.core.errors import InvalidSettings
@@ -153,7 +154,7 @@ def get_field(key: str) -> str:
     return key.replace("-", "_")
 
 
-def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingProxyType({})) -> Settings:
     """Return the settings of a ``plugins.k8s`` section.
 
     Raises:
@@ -168,14 +169,15 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
         problems.extend(gang_settings.check_settings(gang))
     if problems:
         raise InvalidSettings(*problems)
-    judging = {name: values[key] for key, name in _GRACES.items() if key in values}
-    judging |= convert_to_fields(plugin.pop("timeouts", {}))
-    if "exit-codes" in plugin:
-        judging["exit_codes"] = plugin.pop("exit-codes")
+    judging = {
+        **{name: values[key] for key, name in _GRACES.items() if key in values},
+        **convert_to_fields(plugin.pop("timeouts", {})),
+        "exit_codes": plugin.pop("exit-codes", {}),
+    }
     fields = convert_to_fields({key: value for key, value in values.items() if key in _FLYTES})
     # Flyte also uses an empty value if its environment does not have the variable.
     for name, source in fields.pop("default_env_vars_from_env", {}).items():
-        fields.setdefault("default_env_vars", {})[name] = (environment or {}).get(source, "")
+        fields.setdefault("default_env_vars", {})[name] = environment.get(source, "")
     return Settings(
         **fields,
         judging=JudgingSettings(**judging),

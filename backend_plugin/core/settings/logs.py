@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTemplate:
-    """The template of a log link; its keys are Flyte's in snake case."""
+class LogTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The template of a log link, with Flyte's keys."""
 
-    name: str
+    name: str = ""
     display_name: str = ""
     template_uris: tuple[str, ...] = ()
     dynamic_template_uris: tuple[str, ...] = ()
@@ -16,6 +18,8 @@ class LogTemplate:
     """``UNKNOWN``, ``CSV`` or ``JSON``."""
     show_while_pending: bool = False
     hide_once_finished: bool = False
+    scheme: Any = None
+    """Flyte ignores it, but existing files contain it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

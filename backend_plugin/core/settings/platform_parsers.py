@@ -38,18 +38,6 @@ class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
     values: list[str] = msgspec.field(default_factory=list)
 
 
-class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    name: str = ""
-    display_name: str = ""
-    template_uris: tuple[str, ...] = ()
-    dynamic_template_uris: tuple[str, ...] = ()
-    message_format: str = "UNKNOWN"
-    show_while_pending: bool = False
-    hide_once_finished: bool = False
-    scheme: Any = None
-    """Flyte ignores it, but existing files contain it."""
-
-
 def build_parser(kind: Any, remedy: str) -> Parser:
     """Return a parser that validates a value with a msgspec type and returns plain JSON values."""
 
@@ -169,26 +157,19 @@ def _parse_cause(value: Any) -> Cause:
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:
     """Return templates of log links."""
-    return tuple(LogTemplate(**each) for each in _parse_log_templates(value))
+    try:
+        templates = msgspec.convert(value, tuple[LogTemplate, ...])
+    except msgspec.ValidationError as refusal:
+        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
+        raise _build_error(refusal, tuple[LogTemplate, ...], remedy) from refusal
+    return tuple(msgspec.structs.replace(each, scheme=None) for each in templates)
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
     """Return templates of log links by the names that tasks use for them."""
-    pairs = merge_maps(value)
-    templates = _parse_log_templates(list(pairs.values()))
-    return {
-        text(key): LogTemplate(**{**each, "name": each["name"] or text(key)})
-        for key, each in zip(pairs, templates, strict=True)
-    }
-
-
-def _parse_log_templates(value: Any) -> list[dict[str, Any]]:
-    try:
-        templates = [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
-    except msgspec.ValidationError as refusal:
-        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
-        raise _build_error(refusal, list[_LogTemplate], remedy) from refusal
-    return [{key: item for key, item in each.items() if key != "scheme"} for each in templates]
+    pairs = {text(key): template for key, template in merge_maps(value).items()}
+    templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
+    return {key: msgspec.structs.replace(each, name=each.name or key) for key, each in templates}
 
 
 affinity: Final = build_pod_part_parser("Affinity")

@@ -84,14 +84,19 @@ def text_map(value: Any) -> dict[str, str]:
 
     A list of maps, which Flyte uses to keep the case of names, and ``name=text,name=text`` are equivalent.
     """
-    if isinstance(value, str) or (isinstance(value, Sequence) and value and isinstance(value[0], str)):
-        pairs = [each.partition("=") for each in names(value)]
-        if any(not (name and equals) for name, equals, _ in pairs):
-            raise InvalidSettingValue(
-                "is not a map", "write names with values, as a map, a list of maps or name=value,name=value"
-            )
-        return {name.strip(): item.strip() for name, _, item in pairs}
+    first = value[0] if isinstance(value, Sequence) and value else None
+    if value == "" or isinstance(first, str):
+        return _parse_pairs(names(value))
     return {text(key): text(item) for key, item in merge_maps(value).items()}
+
+
+def _parse_pairs(words: Sequence[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in words]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise InvalidSettingValue(
+            "is not a map", "write names with values, as a map, a list of maps or name=value,name=value"
+        )
+    return {name.strip(): item.strip() for name, _, item in pairs}
 
 
 def quantity(value: Any) -> Quantity:
@@ -124,7 +129,7 @@ def duration(value: Any) -> timedelta:
     """Return a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
     written = text(value)
     parts = _DURATION.findall(written)
-    if written != "0" and (not parts or "".join(number + unit for number, unit in parts) != written):
+    if written != "0" and (not parts or "".join(map("".join, parts)) != written):
         raise InvalidSettingValue("is not a duration", "write it as Go does, such as 90s, 3m or 1h30m")
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
@@ -134,7 +139,7 @@ def duration(value: Any) -> timedelta:
 
 def merge_maps(value: Any) -> Mapping[Any, Any]:
     """Return a map, or the union of a list of maps."""
-    parts = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    parts = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(part, Mapping) for part in parts):
         raise InvalidSettingValue("is not a map", "write names with values, as a map or a list of maps")
     return {key: item for part in parts for key, item in part.items()}

@@ -179,7 +179,7 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
         return
     for group in observed.pod_groups:
-        if group.api == _GROUP and not group.phase:
+        if (group.api, group.phase) == (_GROUP, ""):
             yield JobWarning(
                 text=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
                 " it the scheduler retries a pending gang only after minutes",

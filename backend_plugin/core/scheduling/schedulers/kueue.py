@@ -125,7 +125,7 @@ def _parse_message(message: str) -> SchedulerMessage | None:
             return SchedulerMessage(text=_format_exceeded_quota(exceeded[0]), never=True)
         shortages |= found
     if shortages:
-        return SchedulerMessage(shortages=tuple(shortage for _, shortage in sorted(shortages.items())))
+        return SchedulerMessage(shortages=tuple(dict(sorted(shortages.items())).values()))
     return _parse_queue_message(message)
 
 

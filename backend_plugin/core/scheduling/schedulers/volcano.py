@@ -107,22 +107,20 @@ def _detect_operator(capabilities: Capabilities, _: str) -> Detection | None:
 # ---- status parser
 
 
-_FULL: Final = re.compile(
-    r"(?:queue resource quota insufficient|resource in cluster is overused)\b:?(.{0,1000})"
-)
+_FULL_TEXTS: Final = {
+    "queue resource quota insufficient": "its queue has too few free resources",
+    "resource in cluster is overused": "the cluster is full",
+}
+_FULL: Final = re.compile(rf"({'|'.join(_FULL_TEXTS)})\b:?(.{{0,1000}})")
 _RESOURCE: Final = re.compile(r"(?:insufficient|overused) ([\w./-]{1,253})")
 _UNPLACED: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 tasks in gang unschedulable")
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
     if full := _FULL.search(message):
-        names = dict.fromkeys(each.rstrip(".,") for each in _RESOURCE.findall(full[1]))
-        where = (
-            "its queue has too few free resources" if full[0].startswith("queue") else "the cluster is full"
-        )
-        return SchedulerMessage(
-            text=where, shortages=tuple(ResourceShortage(resource=each) for each in names)
-        )
+        names = dict.fromkeys(each.rstrip(".,") for each in _RESOURCE.findall(full[2]))
+        shortages = tuple(ResourceShortage(resource=each) for each in names)
+        return SchedulerMessage(text=_FULL_TEXTS[full[1]], shortages=shortages)
     if unplaced := _UNPLACED.search(message):
         # Before the pods exist, the message counts zero tasks.
         none = "waits until its pods may be created"
