@@ -60,7 +60,6 @@ def _build_accelerator_tolerations(
 
 
 def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[tuple[str, str]]:
-    """Return the labels and values of nodes with this accelerator."""
     labels = [(settings.gpu_device_node_label, accelerator.device)] if accelerator.device else []
     if accelerator.WhichOneof("partition_size_value") == "partition_size":
         labels.append((settings.gpu_partition_size_node_label, accelerator.partition_size))

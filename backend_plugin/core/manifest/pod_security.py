@@ -199,7 +199,6 @@ def _list_service_accounts(platform_part: PodPart, run: Attempt, settings: Setti
 
 
 def _check_service_account(source: PodPart, allowed: Set[str]) -> Iterator[Problem]:
-    """Yield the service account that an author names, if it is not allowed."""
     for key in _ACCOUNT_KEYS:
         if (name := source.spec.get(key, "")) not in allowed:
             yield _problem(

@@ -54,6 +54,5 @@ def add_gang(
 def _with_annotations(draft: JobDraft, annotations: Manifest) -> JobDraft:
     metadata = draft.metadata
     return structs.replace(
-        draft,
-        metadata={**metadata, "annotations": {**get_mapping(metadata, "annotations"), **annotations}},
+        draft, metadata={**metadata, "annotations": {**get_mapping(metadata, "annotations"), **annotations}}
     )

@@ -32,10 +32,7 @@ ADMISSION_SCHEDULER: Final = next(name for name, each in list_schedulers().items
 """The scheduler whose queues admit jobs before another scheduler places their pods."""
 ADMISSION_ADAPTER: Final = list_schedulers()[ADMISSION_SCHEDULER]
 
-WORDS: Final[Sequence[StatusParser]] = (
-    *(each.words for each in list_schedulers().values()),
-    in_tree.WORDS,
-)
+WORDS: Final[Sequence[StatusParser]] = (*(each.words for each in list_schedulers().values()), in_tree.WORDS)
 """The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""
 
 IN_TREE: Final = "in-tree"

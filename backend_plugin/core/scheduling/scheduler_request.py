@@ -56,7 +56,6 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_queues(gang: GangSettings, request: SchedulerRequest) -> Iterator[Problem]:
-    """Yield a problem for each queue that does not exist."""
     queues = [(f"{request.path}.{QUEUE}", gang.scheduler, gang.queue)]
     if gang.local_queue:
         queues.insert(0, (f"{request.path}.{LOCAL_QUEUE}", ADMISSION_SCHEDULER, gang.local_queue))
@@ -78,7 +77,6 @@ def unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[st
 
 
 def _iter_admin_warnings(gang: GangSettings, cluster: Capabilities) -> Iterator[str]:
-    """Yield the warnings for an admin about this scheduler on this cluster."""
     if cluster.operator_scheduler and gang.pod_groups_by != OPERATOR:
         yield (
             f"The training-operator runs with --gang-scheduler-name={cluster.operator_scheduler}, and "

@@ -95,16 +95,13 @@ def _select_configured(request: SchedulerRequest, why: str) -> Selection:
     if adapter is None:
         return Selection(gang=gang, reasons=(f"No gang: {why}.",))
     return request.build_selection(
-        gang,
-        [f"{gang.title}: {why}."],
-        _check_cluster(gang, adapter, request.cluster, request.path),
+        gang, [f"{gang.title}: {why}."], _check_cluster(gang, adapter, request.cluster, request.path)
     )
 
 
 def _check_cluster(
     gang: GangSettings, adapter: SchedulerAdapter, cluster: Capabilities, path: str
 ) -> Iterator[Problem]:
-    """Yield a problem if the cluster cannot be used as the settings require."""
     message = "cannot be used on this cluster: "
     if denied := adapter.denied(cluster):
         remedy = f"write {AUTO} to detect the scheduler, or correct the cluster"

@@ -36,10 +36,7 @@ DIALECT: Final = Dialect(
     ),
     installation="kubectl apply --server-side -k "
     '"github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3"',
-    end_events={
-        "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
-        "PyTorchJobFailed": job_conditions.FAILED,
-    },
+    end_events={"PyTorchJobSucceeded": job_conditions.SUCCEEDED, "PyTorchJobFailed": job_conditions.FAILED},
     list_added_containers=resource.list_added_containers,
     operator_containers=frozenset({resource.INIT_CONTAINER}),
     check_container=port_checks.check_ports,

@@ -121,10 +121,7 @@ def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest
     annotations = job_metadata.get("annotations")
     if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, dict):
         return job_metadata
-    return {
-        **job_metadata,
-        "annotations": {**annotations, CLEAN_POD_POLICY: job.run_policy.clean_pod_policy},
-    }
+    return {**job_metadata, "annotations": {**annotations, CLEAN_POD_POLICY: job.run_policy.clean_pod_policy}}
 
 
 def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:

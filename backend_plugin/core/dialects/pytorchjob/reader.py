@@ -7,13 +7,7 @@ from backend_plugin.core.conditions import read_conditions
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata, read_replica_count
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.reading import (
-    get_int,
-    get_interned,
-    get_mapping,
-    get_text,
-    get_time,
-)
+from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_text, get_time
 from backend_plugin.core.values import Manifest
 
 ENDING_DEADLINE: Final = 1

@@ -83,7 +83,6 @@ def _is_required(file: ErrorFile, indexes: str) -> bool:
 
 
 def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the current pod of each initializer."""
     roles = ([pod for pod in pods if pod.role == role and not pod.place] for role in job.initializers)
     return [pod for each in roles for pod in _select_current(each)]
 
@@ -218,7 +217,6 @@ def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
 
 
 def _iter_times(find: Callable[[Pod], datetime | None], pods: Iterable[Pod]) -> Iterator[datetime]:
-    """Return the times that the pods show."""
     return filter(None, map(find, pods))
 
 

@@ -36,7 +36,6 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
 
 
 def _list_index_variables(job: TrainingJob, group: ReplicaGroup) -> Sequence[str]:
-    """Return the variables with the index of the node."""
     # torch's agent and mpirun number the ranks.
     if job.elastic is not None or job.framework == MPI:
         return ()

@@ -23,10 +23,7 @@ def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
     if mode in ("", EXCLUSIVE):
         return pod
     metadata = get_mapping(pod, "metadata")
-    annotations = {
-        **get_mapping(metadata, "annotations"),
-        f"kueue.x-k8s.io/podset-{mode}-topology": level,
-    }
+    annotations = {**get_mapping(metadata, "annotations"), f"kueue.x-k8s.io/podset-{mode}-topology": level}
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 

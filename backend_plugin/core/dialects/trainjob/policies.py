@@ -57,9 +57,5 @@ def _build_rule(rule: PodFailureRule) -> Manifest:
             {"type": name, "status": status} for name, status in sorted(rule.pod_conditions.items())
         ]
         return {"action": rule.action, "onPodConditions": conditions}
-    codes: Manifest = {
-        "containerName": CONTAINER,
-        "operator": rule.operator,
-        "values": [*rule.exit_codes],
-    }
+    codes: Manifest = {"containerName": CONTAINER, "operator": rule.operator, "values": [*rule.exit_codes]}
     return {"action": rule.action, "onExitCodes": codes}

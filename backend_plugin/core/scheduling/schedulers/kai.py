@@ -169,5 +169,5 @@ ADAPTERS: Final = {
             example="{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: "
             "{parentQueue: default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
         ),
-    ),
+    )
 }

@@ -348,5 +348,5 @@ ADAPTERS: Final = {
             queued=_is_queued,
             deactivation={"spec": {"active": False}},
         ),
-    ),
+    )
 }

@@ -239,5 +239,5 @@ ADAPTERS: Final = {
         gang_keys=(f"{_PREFIX}app-id",),
         sighting=DetectionRule(rank=DetectionRank.ADMISSION, sees=_detect_webhook),
         not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
-    ),
+    )
 }
