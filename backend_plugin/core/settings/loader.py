@@ -12,15 +12,7 @@ from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.scheduling import gang_settings
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.settings import platform_parsers, value_parsers
-from backend_plugin.core.settings.engine import (
-    NamedSections,
-    Parser,
-    Parsers,
-    SettingsReader,
-    convert_to_fields,
-    derive_parsers,
-)
+from backend_plugin.core.settings import engine, platform_parsers, value_parsers
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.core.settings.model import TRAINING_ENV, PluginSettings, Settings, TaskResources
@@ -41,7 +33,7 @@ _OF_OTHERS: Final = frozenset({
 })  # fmt: skip
 
 # The parsers of fields by their type.
-_BY_TYPE: Final[Mapping[Any, Parser]] = {
+_BY_TYPE: Final[Mapping[Any, engine.Parser]] = {
     bool: value_parsers.boolean,
     str: value_parsers.text,
     timedelta: value_parsers.duration,
@@ -58,7 +50,7 @@ _BY_TYPE: Final[Mapping[Any, Parser]] = {
     tuple[LogTemplate, ...]: platform_parsers.log_templates,
     Mapping[str, LogTemplate]: platform_parsers.log_templates_by_name,
 }
-_FLYTES: Final = derive_parsers(
+_FLYTES: Final = engine.derive_parsers(
     Settings,
     _BY_TYPE,
     {
@@ -85,23 +77,23 @@ _GRACES: Final[Mapping[str, str]] = {
 # Without Flyte's grace periods, and without the exit codes, which have a key of their own.
 _TIMEOUTS: Final = {
     key: parser
-    for key, parser in derive_parsers(JudgingSettings, _BY_TYPE).items()
+    for key, parser in engine.derive_parsers(JudgingSettings, _BY_TYPE).items()
     if key != "exit-codes" and key.replace("-", "_") not in _GRACES.values()
 }
-_OF_GANGS: Final = derive_parsers(GangSettings, _BY_TYPE)
-_GANG: Final[Parsers] = {
+_OF_GANGS: Final = engine.derive_parsers(GangSettings, _BY_TYPE)
+_GANG: Final[engine.Parsers] = {
     **_OF_GANGS,
-    "by-namespace": NamedSections(_OF_GANGS),
-    "by-project": NamedSections(_OF_GANGS),
-    "allowed-schedulers": NamedSections(
+    "by-namespace": engine.NamedSections(_OF_GANGS),
+    "by-project": engine.NamedSections(_OF_GANGS),
+    "allowed-schedulers": engine.NamedSections(
         {key: parser for key, parser in _OF_GANGS.items() if key != "scheduler"}
     ),
 }
-_OURS: Final[Parsers] = {
+_OURS: Final[engine.Parsers] = {
     "gang": _GANG,
-    "pod-security": derive_parsers(PodSecuritySettings, _BY_TYPE),
+    "pod-security": engine.derive_parsers(PodSecuritySettings, _BY_TYPE),
     "timeouts": _TIMEOUTS,
-    "logs": derive_parsers(LogLinkSettings, _BY_TYPE),
+    "logs": engine.derive_parsers(LogLinkSettings, _BY_TYPE),
     "exit-codes": platform_parsers.causes_by_exit_code,
     "dialect": platform_parsers.dialect,
     "dialect-by-domain": platform_parsers.dialects,
@@ -113,10 +105,10 @@ _OURS: Final[Parsers] = {
     "pod-template-namespace": value_parsers.text,
     "training-env": value_parsers.text_map,
     "ttl-after-finished": value_parsers.duration,
-    "task-resources": derive_parsers(TaskResources, _BY_TYPE),
+    "task-resources": engine.derive_parsers(TaskResources, _BY_TYPE),
 }
 
-_ALL: Final[Parsers] = {
+_ALL: Final[engine.Parsers] = {
     **_FLYTES,
     **dict.fromkeys(_GRACES, value_parsers.duration),
     **dict.fromkeys(_OF_OTHERS, lambda value: value),
@@ -129,18 +121,18 @@ def list_keys() -> tuple[str, ...]:
     return tuple(_iter_keys(_ALL, ""))
 
 
-def _iter_keys(parsers: Parsers, path: str) -> Iterator[str]:
+def _iter_keys(parsers: engine.Parsers, path: str) -> Iterator[str]:
     for key, parser in parsers.items():
         if isinstance(parser, Mapping):
             yield from _iter_keys(parser, f"{path}{key}.")
-        elif key not in _OF_OTHERS and not isinstance(parser, NamedSections):
+        elif key not in _OF_OTHERS and not isinstance(parser, engine.NamedSections):
             yield f"{path}{key}"
 
 
 def list_named_sections() -> tuple[str, ...]:
     """Return the keys of the sections under names that the admin chooses."""
     return tuple(
-        f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, NamedSections)
+        f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)
     )
 
 
@@ -161,7 +153,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
         InvalidSettings: If a value is invalid; it contains all problems of the section.
     """
     # A key without a value counts as not specified, as in Flyte.
-    reader = SettingsReader(empty=(None, {}, []))
+    reader = engine.SettingsReader(empty=(None, {}, []))
     problems, values = reader.problems, reader.read_section(section, _ALL)
     plugin = values.pop("kfpytorch", {})
     gang = gang_settings.read(_convert_gang(plugin.pop("gang", {})))
@@ -171,19 +163,21 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
         raise InvalidSettings(*problems)
     judging = {
         **{name: values[key] for key, name in _GRACES.items() if key in values},
-        **convert_to_fields(plugin.pop("timeouts", {})),
+        **engine.convert_to_fields(plugin.pop("timeouts", {})),
         "exit_codes": plugin.pop("exit-codes", {}),
     }
-    fields = convert_to_fields({key: value for key, value in values.items() if key in _FLYTES})
+    fields = engine.convert_to_fields({key: value for key, value in values.items() if key in _FLYTES})
     # Flyte also uses an empty value if its environment does not have the variable.
     for name, source in fields.pop("default_env_vars_from_env", {}).items():
         fields.setdefault("default_env_vars", {})[name] = environment.get(source, "")
     return Settings(
         **fields,
         judging=JudgingSettings(**judging),
-        logs=LogLinkSettings(**convert_to_fields(plugin.pop("logs", {}))),
+        logs=LogLinkSettings(**engine.convert_to_fields(plugin.pop("logs", {}))),
         kfpytorch=_build_plugin_settings(
-            convert_to_fields(plugin), fields.get("gpu_resource_name", Settings().gpu_resource_name), gang
+            engine.convert_to_fields(plugin),
+            fields.get("gpu_resource_name", Settings().gpu_resource_name),
+            gang,
         ),
     )
 
@@ -191,10 +185,10 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
 def _convert_gang(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section ``gang`` and the sections within it by field names instead of keys."""
     return {
-        key: {name: convert_to_fields(part) for name, part in value.items()}
+        key: {name: engine.convert_to_fields(part) for name, part in value.items()}
         if isinstance(value, Mapping)
         else value
-        for key, value in convert_to_fields(section).items()
+        for key, value in engine.convert_to_fields(section).items()
     }
 
 
@@ -206,7 +200,7 @@ def _build_plugin_settings(values: dict[str, Any], gpu: str, gang: GangSettings)
     return PluginSettings(
         task_resources=TaskResources(**resources),
         training_env={**TRAINING_ENV, **values.pop("training_env", {})},
-        pod_security=PodSecuritySettings(**convert_to_fields(values.pop("pod_security", {}))),
+        pod_security=PodSecuritySettings(**engine.convert_to_fields(values.pop("pod_security", {}))),
         gang=gang,
         **values,
     )

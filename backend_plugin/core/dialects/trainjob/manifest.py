@@ -19,20 +19,10 @@ from backend_plugin.core.dialects.trainjob import (
     options,
     placement,
     policies,
+    resource,
 )
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
-from backend_plugin.core.dialects.trainjob.resource import (
-    ANCESTOR,
-    CLUSTER_RUNTIME,
-    FRAMEWORK,
-    RESOURCE,
-    ROLE,
-    RUNTIME,
-    build_runtime_reference,
-    find_trainer,
-    with_installer,
-)
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -62,8 +52,8 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     }
     return require_storable(
         {
-            "apiVersion": RESOURCE.api_version,
-            "kind": RESOURCE.kind,
+            "apiVersion": resource.RESOURCE.api_version,
+            "kind": resource.RESOURCE.kind,
             "metadata": {**metadata, "annotations": annotations},
             "spec": {
                 "runtimeRef": _build_reference(job, name),
@@ -78,8 +68,10 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
 def _build_reference(job: TrainingJob, name: str) -> Manifest:
     options = job.train_options
     if not options.runtime:
-        return build_runtime_reference(RUNTIME.kind, name)
-    return build_runtime_reference(options.runtime_kind or CLUSTER_RUNTIME.kind, options.runtime)
+        return resource.build_runtime_reference(resource.RUNTIME.kind, name)
+    return resource.build_runtime_reference(
+        options.runtime_kind or resource.CLUSTER_RUNTIME.kind, options.runtime
+    )
 
 
 def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name: str) -> Manifest:
@@ -87,7 +79,7 @@ def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name
     if job.train_options.runtime:
         annotations = placement.build_job_annotations(job, draft)
         return named_runtime.build_spec(job, pod, name, annotations)
-    resources = find_trainer(get_mapping(pod, "spec")).get("resources")
+    resources = resource.find_trainer(get_mapping(pod, "spec")).get("resources")
     # Without a field of the trainer, Trainer derives its value from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
     return {"trainer": {**trainer, **omit_empty({"resourcesPerNode": resources})}}
@@ -95,10 +87,10 @@ def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     """Return a job with one node and a runtime that need not exist, for a dry run."""
-    reference = build_runtime_reference(RUNTIME.kind, metadata["name"])
+    reference = resource.build_runtime_reference(resource.RUNTIME.kind, metadata["name"])
     return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
+        "apiVersion": resource.RESOURCE.api_version,
+        "kind": resource.RESOURCE.kind,
         "metadata": metadata,
         "spec": {"runtimeRef": reference, "trainer": {"numNodes": 1}},
     }
@@ -115,12 +107,12 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     annotations = omit_empty({"annotations": placement.build_job_annotations(job, draft)})
     pod = placement.build_pod_template(job, draft)
     runtime: Manifest = {
-        "apiVersion": RUNTIME.api_version,
-        "kind": RUNTIME.kind,
+        "apiVersion": resource.RUNTIME.api_version,
+        "kind": resource.RUNTIME.kind,
         "metadata": {
             "name": name,
             "namespace": get_text(metadata, "namespace"),
-            "labels": {**labels, FRAMEWORK: job.framework},
+            "labels": {**labels, resource.FRAMEWORK: job.framework},
         },
         "spec": {
             "mlPolicy": {"numNodes": group.replicas, **mpi.build_policy(job, group)},
@@ -135,10 +127,10 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
                         *mpi.split_launcher(
                             job,
                             {
-                                "name": ROLE,
+                                "name": resource.ROLE,
                                 **initializers.build_dependencies(job),
                                 "template": {
-                                    "metadata": {"labels": {ANCESTOR: "trainer"}, **annotations},
+                                    "metadata": {"labels": {resource.ANCESTOR: "trainer"}, **annotations},
                                     "spec": _build_job_spec(job, group, pod, name),
                                 },
                             },
@@ -183,7 +175,7 @@ def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name:
     env = build_environment(job, group, name)
     containers = [
         _with_named_ports(with_environment(each, env))
-        for each in get_mappings(with_installer(spec, job.train_options.packages), "containers")
+        for each in get_mappings(resource.with_installer(spec, job.train_options.packages), "containers")
     ]
     before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
     more = omit_empty({"initContainers": before})

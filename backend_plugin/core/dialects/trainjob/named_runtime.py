@@ -7,15 +7,8 @@ from collections.abc import Container, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob import initializers
+from backend_plugin.core.dialects.trainjob import initializers, resource
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
-from backend_plugin.core.dialects.trainjob.resource import (
-    CONTAINER,
-    ROLE,
-    build_runtime_patch,
-    find_trainer,
-    with_installer,
-)
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
 from backend_plugin.core.protojson import build_problem
@@ -50,8 +43,8 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
             fields, which only the named runtime can set.
     """
     (group,) = job.groups
-    spec = with_installer(get_mapping(pod, "spec"), job.train_options.packages)
-    trainer = find_trainer(spec)
+    spec = resource.with_installer(get_mapping(pod, "spec"), job.train_options.packages)
+    trainer = resource.find_trainer(spec)
     found = (
         _iter_job_problems(job, group),
         _iter_pod_problems(spec, trainer),
@@ -62,12 +55,12 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     ours = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
     patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
     if container := pick_fields(trainer, _OF_CONTAINER):
-        patched["containers"] = [{"name": CONTAINER, **container}]
+        patched["containers"] = [{"name": resource.CONTAINER, **container}]
     template: Manifest = {"metadata": get_mapping(pod, "metadata"), "spec": patched}
     of_job: Manifest = {"metadata": {"annotations": annotations}} if annotations else {}
     jobs: list[JsonValue] = [
         *initializers.build_patches(job, spec),
-        {"name": ROLE, "template": {**of_job, "spec": {"template": template}}},
+        {"name": resource.ROLE, "template": {**of_job, "spec": {"template": template}}},
     ]
     return {
         "trainer": {
@@ -76,7 +69,7 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
             "env": with_environment(trainer, ours)["env"],
             **{_OF_TRAINER[key]: value for key, value in pick_fields(trainer, _OF_TRAINER).items()},
         },
-        "runtimePatches": [build_runtime_patch(jobs)],
+        "runtimePatches": [resource.build_runtime_patch(jobs)],
     }
 
 
@@ -112,7 +105,7 @@ def _iter_policy_problems(options: TrainJobOptions) -> Iterator[Problem]:
 
 def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:
     yield from _iter_unsupported(spec, _SUPPORTED, "pod.spec")
-    yield from _iter_unsupported(trainer, _WITHOUT_PROBLEM, f"pod.spec.containers[{CONTAINER}]")
+    yield from _iter_unsupported(trainer, _WITHOUT_PROBLEM, f"pod.spec.containers[{resource.CONTAINER}]")
     for container in get_mappings(spec, "containers"):
         if container is not trainer:
             yield _build_problem("pod.spec.containers", get_text(container, "name"))
@@ -135,7 +128,7 @@ def _iter_length_problems(trainer: Manifest) -> Iterator[Problem]:
         value = trainer.get(key)
         if isinstance(value, list) and len(value) > _MOST_ITEMS:
             yield Problem(
-                field=f"pod.spec.containers[{CONTAINER}].{key}",
+                field=f"pod.spec.containers[{resource.CONTAINER}].{key}",
                 value=f"{len(value)} items",
                 message=f"are more than {_MOST_ITEMS}, the limit of a TrainJob with a named runtime",
                 remedy=_REMEDY,

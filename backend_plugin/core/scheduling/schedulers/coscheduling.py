@@ -18,35 +18,16 @@ from backend_plugin.core.pending import (
     ResourceShortage,
     SchedulerMessage,
 )
-from backend_plugin.core.scheduling.adapter import (
-    MIN_MEMBER,
-    SCHEDULER_NAME,
-    TIMEOUT,
-    Companion,
-    Detection,
-    DetectionRank,
-    DetectionRule,
-    SchedulerAdapter,
-    SchedulerResource,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter, operator_gangs
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
-from backend_plugin.core.scheduling.operator_gangs import (
-    BACKEND,
-    FLAG,
-    OPERATOR,
-    deny_operator_groups,
-    deny_without_operator,
-    detect_without_operator,
-)
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
 _GROUP: Final = "scheduling.x-k8s.io"
 _LABEL: Final = f"{_GROUP}/pod-group"
-_GROUPS: Final = SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup")
+_GROUPS: Final = adapter.SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup")
 _KEYS: Final = (f"{_GROUP}/",)
 # The prefix of the labels that older releases read.
 _OLD: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -54,21 +35,21 @@ _GANG_KEYS: Final = (_OLD, f"{_OLD}/name", _LABEL)
 _SIZE_KEYS: Final = (f"{_OLD}/min-available",)
 # The scheduler name in its Helm chart.
 _NAME: Final = "scheduler-plugins-scheduler"
-_UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
+_UNDERSTANDS: Final = frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME})
 
 
-def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
+def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
     # Written in full: the minimum that the operator computes omits sidecars and is not deterministic.
     minimum: Manifest = {"minAvailable": gang.min_member, "minResources": gang.min_resources}
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         scheduling_policy={**minimum, **_build_timeout_field(gang)},
         priority_class_name=gang.priority_class_name,
         other_words={_LABEL: gang.name},
     )
 
 
-def _build_backend_fields(gang: GangSpec) -> SchedulingFields:
-    return SchedulingFields(
+def _build_backend_fields(gang: GangSpec) -> adapter.SchedulingFields:
+    return adapter.SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_labels={_LABEL: gang.name},
@@ -89,11 +70,11 @@ def _is_own_scheduler(name: str) -> bool:
     return name.lower() != "volcano"
 
 
-def _detect_operator(capabilities: Capabilities, _: str) -> Detection | None:
+def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     if not capabilities.operator_scheduler or not _is_own_scheduler(capabilities.operator_scheduler):
         return None
-    return Detection(
-        why=f"the training-operator runs with {FLAG}={capabilities.operator_scheduler}",
+    return adapter.Detection(
+        why=f"the training-operator runs with {operator_gangs.FLAG}={capabilities.operator_scheduler}",
         scheduler_name=capabilities.operator_scheduler,
     )
 
@@ -191,7 +172,7 @@ _WORDS: Final = StatusParser(
     api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
 )
 
-_BY_OPERATOR: Final = SchedulerAdapter(
+_BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="co-scheduling",
     groups=_GROUPS,
@@ -203,18 +184,22 @@ _BY_OPERATOR: Final = SchedulerAdapter(
     gang_keys=_GANG_KEYS,
     size_keys=_SIZE_KEYS,
     words=_WORDS,
-    sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
-    denied=deny_without_operator(_GROUP, _is_own_scheduler),
+    sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
+    denied=operator_gangs.deny_without_operator(_GROUP, _is_own_scheduler),
 )
 ADAPTERS: Final = {
-    OPERATOR: _BY_OPERATOR,
-    BACKEND: replace(
+    operator_gangs.OPERATOR: _BY_OPERATOR,
+    operator_gangs.BACKEND: replace(
         _BY_OPERATOR,
         marks=_build_backend_fields,
         by_operator=False,
         matches_flag=None,
-        companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec),
-        sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_GROUP)),
-        denied=deny_operator_groups(_GROUP),
+        companion=adapter.Companion(
+            api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec
+        ),
+        sighting=adapter.DetectionRule(
+            rank=adapter.DetectionRank.API, sees=operator_gangs.detect_without_operator(_GROUP)
+        ),
+        denied=operator_gangs.deny_operator_groups(_GROUP),
     ),
 }

@@ -11,17 +11,7 @@ from backend_plugin.core.conditions import QueueLimit
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.quantity import Quantity, subtract_quantity
-from backend_plugin.core.scheduling.adapter import (
-    MIN_MEMBER,
-    QUEUE,
-    SCHEDULER_NAME,
-    Detection,
-    DetectionRank,
-    DetectionRule,
-    SchedulerAdapter,
-    SchedulerResource,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import deny_without_api
@@ -33,9 +23,9 @@ _PREFIX: Final = "kai.scheduler/"
 _API: Final = "scheduling.run.ai"
 
 
-def _build_fields(gang: GangSpec) -> SchedulingFields:
+def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
     labels = {f"{_PREFIX}queue": gang.queue, "priorityClassName": gang.priority_class_name}
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         job_labels=omit_empty(labels),
         scheduling_policy={"minAvailable": gang.min_member},
         # KAI makes a subgroup of each replicated job, and that of an initializer stays empty.
@@ -44,11 +34,11 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     )
 
 
-def _detect_queue(capabilities: Capabilities, queue: str) -> Detection | None:
+def _detect_queue(capabilities: Capabilities, queue: str) -> adapter.Detection | None:
     known = capabilities.queues.get("kai")
     if not capabilities.has_api(_API) or not queue or (known is not None and queue not in known):
         return None
-    return Detection(why=f"the cluster has {_API}, and the queue is {queue}")
+    return adapter.Detection(why=f"the cluster has {_API}, and the queue is {queue}")
 
 
 # ---- status parser
@@ -142,14 +132,14 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
 
 
 ADAPTERS: Final = {
-    "": SchedulerAdapter(
+    "": adapter.SchedulerAdapter(
         marks=_build_fields,
         title="KAI",
         program="kai-scheduler",
         # The newest version of this API group contains queues only.
-        groups=SchedulerResource(group=_API, version="v2alpha2", plural="podgroups", kind="PodGroup"),
+        groups=adapter.SchedulerResource(group=_API, version="v2alpha2", plural="podgroups", kind="PodGroup"),
         scheduler_name="kai-scheduler",
-        understands=frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME}),
+        understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
         words=StatusParser(
             api=_API,
             message=_parse_message,
@@ -159,9 +149,9 @@ ADAPTERS: Final = {
         ),
         keys=(_PREFIX,),
         groups_all_jobs=True,
-        sighting=DetectionRule(rank=DetectionRank.QUEUE, sees=_detect_queue),
+        sighting=adapter.DetectionRule(rank=adapter.DetectionRank.QUEUE, sees=_detect_queue),
         denied=deny_without_api(_API),
-        queues=SchedulerResource(
+        queues=adapter.SchedulerResource(
             group=_API,
             plural="queues",
             kind="Queue",

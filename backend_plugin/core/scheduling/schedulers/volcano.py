@@ -11,36 +11,17 @@ from typing import Final
 
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
-from backend_plugin.core.scheduling.adapter import (
-    MIN_MEMBER,
-    QUEUE,
-    SCHEDULER_NAME,
-    Companion,
-    Detection,
-    DetectionRank,
-    DetectionRule,
-    SchedulerAdapter,
-    SchedulerResource,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter, operator_gangs
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
-from backend_plugin.core.scheduling.operator_gangs import (
-    BACKEND,
-    FLAG,
-    OPERATOR,
-    deny_operator_groups,
-    deny_without_operator,
-    detect_without_operator,
-)
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
 from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.causes import Cause
 
 _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
-_GROUPS: Final = SchedulerResource(group=_API, plural="podgroups", kind="PodGroup")
-_QUEUES: Final = SchedulerResource(
+_GROUPS: Final = adapter.SchedulerResource(group=_API, plural="podgroups", kind="PodGroup")
+_QUEUES: Final = adapter.SchedulerResource(
     group=_API,
     plural="queues",
     kind="Queue",
@@ -53,27 +34,27 @@ _QUEUE: Final = "scheduling.volcano.sh/queue-name"
 _SIZE: Final = f"{_API}/group-min-member"
 _ROLE: Final = "volcano.sh/task-spec"
 _KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
-_UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
+_UNDERSTANDS: Final = frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME})
 
 
-def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
+def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
     policy: Manifest = {
         "minAvailable": gang.min_member,
         "minResources": gang.min_resources,
         **omit_empty({"queue": gang.queue, "priorityClass": gang.common_priority}),
     }
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         scheduling_policy=policy,
         priority_class_name=gang.priority_class_name,
         other_words={_GROUP: gang.name, _QUEUE: gang.queue},
     )
 
 
-def _build_backend_fields(gang: GangSpec) -> SchedulingFields:
+def _build_backend_fields(gang: GangSpec) -> adapter.SchedulingFields:
     def build_annotations(member: GangRole) -> dict[str, str]:
         return {_GROUP: gang.name, _ROLE: member.name}
 
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_annotations=build_annotations,
@@ -95,10 +76,10 @@ def _is_own_scheduler(name: str) -> bool:
     return name.lower() == _NAME
 
 
-def _detect_operator(capabilities: Capabilities, _: str) -> Detection | None:
+def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     name = capabilities.operator_scheduler
     return (
-        Detection(why=f"the training-operator runs with {FLAG}={name}")
+        adapter.Detection(why=f"the training-operator runs with {operator_gangs.FLAG}={name}")
         if name and _is_own_scheduler(name)
         else None
     )
@@ -196,7 +177,7 @@ _WORDS: Final = StatusParser(
     api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
 )
 
-_BY_OPERATOR: Final = SchedulerAdapter(
+_BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="Volcano",
     program="vc-scheduler",
@@ -209,19 +190,23 @@ _BY_OPERATOR: Final = SchedulerAdapter(
     gang_keys=(_GROUP,),
     size_keys=(_SIZE,),
     words=_WORDS,
-    sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
-    denied=deny_without_operator(_API, _is_own_scheduler),
+    sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
+    denied=operator_gangs.deny_without_operator(_API, _is_own_scheduler),
     queues=_QUEUES,
 )
 ADAPTERS: Final = {
-    OPERATOR: _BY_OPERATOR,
-    BACKEND: replace(
+    operator_gangs.OPERATOR: _BY_OPERATOR,
+    operator_gangs.BACKEND: replace(
         _BY_OPERATOR,
         marks=_build_backend_fields,
         by_operator=False,
         matches_flag=None,
-        companion=Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec),
-        sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_API)),
-        denied=deny_operator_groups(_API),
+        companion=adapter.Companion(
+            api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec
+        ),
+        sighting=adapter.DetectionRule(
+            rank=adapter.DetectionRank.API, sees=operator_gangs.detect_without_operator(_API)
+        ),
+        denied=operator_gangs.deny_operator_groups(_API),
     ),
 }

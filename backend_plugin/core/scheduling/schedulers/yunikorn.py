@@ -10,29 +10,12 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core import pending
 from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Event, Observed
-from backend_plugin.core.pending import (
-    JobWarning,
-    PendingReason,
-    PendingStage,
-    ResourceShortage,
-    SchedulerMessage,
-)
 from backend_plugin.core.quantity import subtract_quantity
 from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.scheduling import pod_requests
-from backend_plugin.core.scheduling.adapter import (
-    MIN_MEMBER,
-    QUEUE,
-    SCHEDULER_NAME,
-    TIMEOUT,
-    Detection,
-    DetectionRank,
-    DetectionRule,
-    SchedulerAdapter,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter, pod_requests
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import Amounts
@@ -45,7 +28,7 @@ _PREFIX: Final = "yunikorn.apache.org/"
 _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 
-def _build_fields(gang: GangSpec) -> SchedulingFields:
+def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
     labels = {f"{_PREFIX}app-id": gang.name, f"{_PREFIX}queue": gang.queue}
     # Equal for every pod, because YuniKorn uses those of the first pod that it receives.
     groups = [_build_task_group(gang, member) for member in gang.members if member.min_count]
@@ -58,7 +41,7 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
         own = {f"{_PREFIX}task-group-name": member.name} if member.min_count else {}
         return {**own, **shared}
 
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_labels=omit_empty(labels),
@@ -105,10 +88,10 @@ def _format_parameters(gang: GangSpec) -> str:
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
 
-def _detect_webhook(capabilities: Capabilities, _: str) -> Detection | None:
+def _detect_webhook(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     if capabilities.admission_scheduler != _NAME:
         return None
-    return Detection(why=f"an admission webhook gives every pod the scheduler {_NAME}")
+    return adapter.Detection(why=f"an admission webhook gives every pod the scheduler {_NAME}")
 
 
 # ---- status parser
@@ -132,7 +115,7 @@ _UNITS: Final = {"vcore": ("cpu", "m")}
 _FULL: Final = "its queue has too few free resources"
 
 
-def _parse_message(message: str) -> SchedulerMessage | None:
+def _parse_message(message: str) -> pending.SchedulerMessage | None:
     if match := _NO_ROOM.search(message):
         return _build_queue_message(_FULL, match[2], match[3], match[1])
     if match := _OVER_QUOTA.search(message):
@@ -140,7 +123,7 @@ def _parse_message(message: str) -> SchedulerMessage | None:
             "its user has used the quota for one user of the queue", match[1], match[2]
         )
     if _WAITS.search(message):
-        return SchedulerMessage(
+        return pending.SchedulerMessage(
             text="neither its queue nor a node has enough free resources", vague=True, gang=False
         )
     if _SKIPPED.search(message):
@@ -150,9 +133,9 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 
 def _build_queue_message(
     text: str, requested: str = "", available: str = "", queue: str = ""
-) -> SchedulerMessage:
+) -> pending.SchedulerMessage:
     """Return the message for a full queue; YuniKorn searches for a node only if the queue has room."""
-    return SchedulerMessage(
+    return pending.SchedulerMessage(
         text=text, shortages=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
     )
 
@@ -163,7 +146,7 @@ def _parse_amounts(amounts: str) -> list[tuple[str, str]]:
     return [(name, number) for name, _, number in parts if name and _WHOLE.fullmatch(number)]
 
 
-def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, ...]:
+def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceShortage, ...]:
     """Return the resource shortages; `available` omits resources without a limit."""
     free = dict(_parse_amounts(available))
     shortages = []
@@ -173,12 +156,12 @@ def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, .
             needed, left = parse_amount(resource, amount + unit), parse_amount(resource, free[each] + unit)
             missing = subtract_quantity(needed, left) if needed is not None and left is not None else None
             shortages.append(
-                ResourceShortage(resource=resource, missing=missing, requested=needed, free=left)
+                pending.ResourceShortage(resource=resource, missing=missing, requested=needed, free=left)
             )
     return tuple(sorted(shortages, key=lambda shortage: shortage.resource))
 
 
-def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
+def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
     """Yield the pending reason of a rejected application: late members get no message and wait forever."""
     rejections = [
         match[1]
@@ -187,8 +170,8 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     ]
     why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if texts := [*why, *rejections]:
-        yield PendingReason(
-            stage=PendingStage.UNPLACED,
+        yield pending.PendingReason(
+            stage=pending.PendingStage.UNPLACED,
             cause=Cause.INVALID_CONFIG,
             reason="ApplicationRejected",
             text=f"its scheduler has rejected it: {texts[-1].strip()}",
@@ -212,23 +195,23 @@ _ALOUD: Final = {
 """The warnings by event reason or by message: YuniKorn reports these in an event of one pod and continues."""
 
 
-def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
+def _iter_warnings(observed: Observed) -> Iterable[pending.JobWarning]:
     first_events: dict[str, Event] = {}
     for event in observed.events:
         for word in (event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""):
             if word in _ALOUD:
                 first_events.setdefault(word, event)
     for word, event in first_events.items():
-        yield JobWarning(text=_ALOUD[word] + (f" ({event.message})" if event.message else ""))
+        yield pending.JobWarning(text=_ALOUD[word] + (f" ({event.message})" if event.message else ""))
 
 
 ADAPTERS: Final = {
-    "": SchedulerAdapter(
+    "": adapter.SchedulerAdapter(
         marks=_build_fields,
         title="YuniKorn",
         program=_NAME,
         scheduler_name=_NAME,
-        understands=frozenset({QUEUE, TIMEOUT, MIN_MEMBER, SCHEDULER_NAME}),
+        understands=frozenset({adapter.QUEUE, adapter.TIMEOUT, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
         words=StatusParser(
             message=_parse_message,
             events=_iter_event_reasons,
@@ -237,7 +220,7 @@ ADAPTERS: Final = {
         ),
         keys=(_PREFIX,),
         gang_keys=(f"{_PREFIX}app-id",),
-        sighting=DetectionRule(rank=DetectionRank.ADMISSION, sees=_detect_webhook),
+        sighting=adapter.DetectionRule(rank=adapter.DetectionRank.ADMISSION, sees=_detect_webhook),
         not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
     )
 }
