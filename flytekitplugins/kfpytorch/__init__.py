@@ -17,19 +17,6 @@ from flytekitplugins.kfpytorch.task import (
 from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
 
 __all__ = [
-    "CleanPodPolicy",
-    "Dataset",
-    "Elastic",
-    "Gang",
-    "Master",
-    "Model",
-    "PodFailurePolicyRule",
-    "PyTorch",
-    "RestartPolicy",
-    "RunPolicy",
-    "Storage",
-    "SuccessPolicy",
-    "Topology",
-    "TrainJob",
-    "Worker",
-]
+    "CleanPodPolicy", "Dataset", "Elastic", "Gang", "Master", "Model", "PodFailurePolicyRule", "PyTorch",
+    "RestartPolicy", "RunPolicy", "Storage", "SuccessPolicy", "Topology", "TrainJob", "Worker",
+]  # fmt: skip

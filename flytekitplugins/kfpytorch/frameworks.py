@@ -44,17 +44,21 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     framework = get_framework(config)
     if framework == TORCH:
         return
-    for each in fields(config):
-        value = getattr(config, each.name)
-        if each.name in _OF_TORCH & sound and value != _get_default(each):
-            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-            yield ConfigProblem(each.name, value, remedy)
+    yield from _check_torch_settings(config, framework, _OF_TORCH & sound)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
     if "nnodes" in sound:
         yield from _check_nodes(config, framework)
         yield from check_launcher(config.train_job, "nnodes", config.nnodes, config.min_max_nodes()[1])
+
+
+def _check_torch_settings(config: "Elastic", framework: str, names: Set[str]) -> Iterator[ConfigProblem]:
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if each.name in names and value != _get_default(each):
+            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+            yield ConfigProblem(each.name, value, remedy)
 
 
 def check_launcher(

@@ -107,7 +107,7 @@ def split_resources(resources: Any) -> tuple[Any, Any]:
 
 def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
     """Yield a problem for each request above its limit; values that are no quantities are left out."""
-    if requests is None or limits is None:
+    if None in (requests, limits):
         return
     for name in RESOURCE_FIELDS:
         request, limit = getattr(requests, name), getattr(limits, name)

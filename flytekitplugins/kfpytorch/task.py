@@ -23,17 +23,9 @@ from kfpytorch_common.loaded_modules import find_loaded
 
 # The names of upstream's module.
 __all__ = [
-    "TORCH_IMPORT_ERROR_MESSAGE",
-    "CleanPodPolicy",
-    "Elastic",
-    "Master",
-    "PyTorch",
-    "PyTorchFunctionTask",
-    "PytorchElasticFunctionTask",
-    "RestartPolicy",
-    "RunPolicy",
-    "Worker",
-]
+    "TORCH_IMPORT_ERROR_MESSAGE", "CleanPodPolicy", "Elastic", "Master", "PyTorch", "PyTorchFunctionTask",
+    "PytorchElasticFunctionTask", "RestartPolicy", "RunPolicy", "Worker",
+]  # fmt: skip
 
 # The version of the layout of `custom`; Flyte's backend interprets version 0 differently.
 _TASK_TYPE_VERSION: Final = 1

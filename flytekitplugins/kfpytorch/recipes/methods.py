@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     Model: TypeAlias = str | PreTrainedModel
     Samples: TypeAlias = Dataset | IterableDataset | Sequence[Mapping[str, Any]]
+    Tokenizer: TypeAlias = PreTrainedTokenizerBase
 
 Reward: TypeAlias = Callable[..., Sequence[float]]
 
@@ -35,11 +36,7 @@ _DISTILL: Final = _Method("Distillation", (("prompt",),))
 
 
 def sft(
-    model: "Model",
-    dataset: "Samples",
-    training: Training,
-    *,
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    model: "Model", dataset: "Samples", training: Training, *, tokenizer: "Tokenizer | None" = None
 ) -> Trained:
     """Train with examples of good answers (supervised fine-tuning).
 
@@ -56,11 +53,7 @@ def sft(
 
 
 def dpo(
-    model: "Model",
-    dataset: "Samples",
-    training: Training,
-    *,
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    model: "Model", dataset: "Samples", training: Training, *, tokenizer: "Tokenizer | None" = None
 ) -> Trained:
     """Train with pairs of a better and a worse answer (direct preference optimization).
 
@@ -70,11 +63,7 @@ def dpo(
 
 
 def kto(
-    model: "Model",
-    dataset: "Samples",
-    training: Training,
-    *,
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    model: "Model", dataset: "Samples", training: Training, *, tokenizer: "Tokenizer | None" = None
 ) -> Trained:
     """Train with answers that are marked as good or bad (Kahneman-Tversky optimization).
 
@@ -89,7 +78,7 @@ def grpo(
     training: Training,
     *,
     reward: Reward | list[Reward],
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    tokenizer: "Tokenizer | None" = None,
 ) -> Trained:
     """Train with a reward for answers that the model generates (group relative policy optimization).
 
@@ -105,7 +94,7 @@ def distill(
     training: Training,
     *,
     teacher: "Model",
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    tokenizer: "Tokenizer | None" = None,
 ) -> Trained:
     """Train a small model to predict the tokens of a larger one, on answers that the small one generates.
 
@@ -138,6 +127,10 @@ def _train(method: _Method, training: Training, dataset: "Samples", **arguments:
     trainer.train(resume_from_checkpoint=options.resume_from_checkpoint)
     trainer.save_model()
     trainer.accelerator.wait_for_everyone()
+    return _read_result(trainer, training)
+
+
+def _read_result(trainer: Any, training: Training) -> Trained:
     sizes = [(each.numel(), each.requires_grad) for each in trainer.model.parameters()]
     return Trained(
         output_dir=training.output_dir,
