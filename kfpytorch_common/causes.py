@@ -225,10 +225,10 @@ def _get_evidence(failure: Failure) -> str:
 
 
 # torch's messages about a process that a rank or torchrun had started: DataLoader, `spawn`, agent.
-_OWN_PROCESS: Final = (
-    re.compile(r"DataLoader worker \(pid \d{1,9}\) is killed by signal: (?P<described>[A-Z][a-z ]{1,40})"),
-    re.compile(r"process \d{1,9} terminated with signal (?P<named>SIG[A-Z0-9]{1,20})"),
+_DATA_LOADER_WORKER: Final = re.compile(
+    r"DataLoader worker \(pid \d{1,9}\) is killed by signal: (?P<described>[A-Z][a-z ]{1,40})"
 )
+_SPAWNED_PROCESS: Final = re.compile(r"process \d{1,9} terminated with signal (?P<named>SIG[A-Z0-9]{1,20})")
 _ROOT: Final = "Root Cause (first observed failure):"
 _ROOT_SIGNAL: Final = re.compile(r"exitcode {1,20}: -(?P<number>\d{1,2}) \(pid: ")
 _ROOT_LENGTH: Final = 1000
@@ -250,17 +250,14 @@ _LOST_PROCESS: Final = re.compile(
 def _find_inner_signal(failure: Failure) -> str:
     """Return the signal that ended a process which the failed one had started, or an empty string."""
     evidence = _get_evidence(failure)
-    if not evidence:
-        return ""
     text = failure.traceback if _LOST_PROCESS.search(evidence) else evidence
-    worker, process = (each.search(text) for each in _OWN_PROCESS)
-    if worker is not None:
+    if worker := _DATA_LOADER_WORKER.search(text):
         return _DESCRIBED.get(worker["described"], "")
-    if process is not None:
+    if process := _SPAWNED_PROCESS.search(text):
         return process["named"]
-    causes = (each[:_ROOT_LENGTH] for each in text.split(_ROOT)[1:])
-    number = next((found["number"] for each in causes if (found := _ROOT_SIGNAL.search(each))), None)
-    return "" if number is None else format_signal(int(number))
+    causes = (_ROOT_SIGNAL.search(each[:_ROOT_LENGTH]) for each in text.split(_ROOT)[1:])
+    first = next(filter(None, causes), None)
+    return format_signal(int(first["number"])) if first else ""
 
 
 def is_unexplained(failure: Failure) -> bool:
@@ -271,8 +268,8 @@ def is_unexplained(failure: Failure) -> bool:
 def classify(failure: Failure) -> Cause:
     """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
     evidence = _get_evidence(failure)
-    for words, cause in _BY_WORDS if evidence else ():
-        if words(evidence):
+    for has_words, cause in _BY_WORDS:
+        if has_words(evidence):
             return cause
     if "SIGKILL" in (failure.signal, _find_inner_signal(failure)):
         return Cause.OOM_HOST
@@ -352,9 +349,15 @@ def get_remedy(failure: Failure) -> str:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
-    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
+    return _find_usage_remedy(failure.exception, evidence) or _get_crash_remedy(failure)
+
+
+def _find_usage_remedy(exception: str, evidence: str) -> str:
+    """Return the remedy for a wrong use of torch.distributed, or an empty string."""
+    if exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
         return _SAME_COLLECTIVES
-    for message, remedy in _NCCL_REMEDIES.items():
-        if message in evidence:
-            return remedy
+    return next((remedy for message, remedy in _NCCL_REMEDIES.items() if message in evidence), "")
+
+
+def _get_crash_remedy(failure: Failure) -> str:
     return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

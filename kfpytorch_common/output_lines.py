@@ -73,7 +73,6 @@ def format_plain(lines: bytes) -> bytes:
 
 
 def _get_last_state(line: bytes) -> bytes:
-    """Return the last state of a line that was redrawn."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 

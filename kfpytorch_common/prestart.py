@@ -10,6 +10,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -56,13 +57,12 @@ def find_script(argv: Sequence[str]) -> Path | None:
     if not argv or Path(argv[0]).name != "pyflyte" or "run" not in argv:
         return None
     words = argv[argv.index("run") + 1 :]
-    for place, word in enumerate(words):
-        if word in {"-r", "--remote", "--help"}:
-            return None
-        if word.endswith(".py"):
-            # Without the name of a task, the command only lists the tasks of the script.
-            return Path(word) if words[place + 1 :] and "--help" not in words else None
-    return None
+    options = [*itertools.takewhile(lambda word: not word.endswith(".py"), words)]
+    place = len(options)
+    # Without the name of a task, the command only lists the tasks of the script.
+    if not words[place + 1 :] or "--help" in words or {"-r", "--remote"}.intersection(options):
+        return None
+    return Path(words[place])
 
 
 class ScriptImports(NamedTuple):
@@ -74,49 +74,63 @@ class ScriptImports(NamedTuple):
     """True if loading the script imports torch."""
 
 
+class _SourceFile(NamedTuple):
+    text: bytes
+    imports: list[tuple[str, bool]]
+    """Imported names. The flag is True if the import runs while the script loads.
+
+    It is False after a statement that may change the environment, because the import must see the change.
+    """
+    changes_environment: bool
+    """True if the file may change the environment while the script loads."""
+
+    def loads_torch(self) -> bool:
+        return any(at_once and name.partition(".")[0] == "torch" for name, at_once in self.imports)
+
+
 def read_script_imports(script: Path) -> ScriptImports:
     """Read a script, and the modules next to it that it imports."""
-    compiler = torch_at_top = changes_environment = False
+    files = [*itertools.islice(_iter_files(script), _MOST_FILES)]
+    # The texts do not show in which order a script and its modules change the environment.
+    changes_environment = any(file.changes_environment for file in files[1:])
+    return ScriptImports(
+        compiler=any(name in file.text for file in files for name in _DATA_PARALLEL),
+        torch_at_top=not changes_environment and any(file.loads_torch() for file in files),
+    )
+
+
+def _iter_files(script: Path) -> Iterator[_SourceFile]:
     waiting, seen = [(script, True)], {script}
     while waiting:
-        file, loaded_at_once = waiting.pop()
-        text = file.read_bytes()
-        compiler = compiler or any(name in text for name in _DATA_PARALLEL)
-        imports, changes = _parse_imports(text)
-        # The texts do not show in which order a script and its modules change the environment.
-        changes_environment = changes_environment or (changes and loaded_at_once and file != script)
-        for name, at_top in imports:
-            at_once = loaded_at_once and at_top
-            torch_at_top = torch_at_top or (at_once and name.partition(".")[0] == "torch")
+        file = _read_file(*waiting.pop())
+        yield file
+        for name, at_once in file.imports:
             beside = script.parent.joinpath(*name.split("."))
             for path in (beside.with_suffix(".py"), beside / "__init__.py"):
-                if path not in seen and len(seen) < _MOST_FILES and path.is_file():
+                if path not in seen and path.is_file():
                     seen.add(path)
                     waiting.append((path, at_once))
-    return ScriptImports(compiler, torch_at_top and not changes_environment)
 
 
-def _parse_imports(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
-    """Return the imports of a file and whether it changes the environment.
-
-    Each import has a flag: True if loading the file runs it. The flag is False after a statement that may
-    change the environment, because the import must see the change.
-    """
+def _read_file(path: Path, at_once: bool) -> _SourceFile:  # noqa: FBT001 - the item of a list.
+    text = path.read_bytes()
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return [], False  # Loading the file raises the error.
+        return _SourceFile(text, [], changes_environment=False)  # Loading the file raises the error.
     change = next((number for number, node in enumerate(tree.body) if _can_change_environment(node)), None)
-    return list(_iter_imports(tree, {id(node) for node in tree.body[:change]})), change is not None
+    at_top = {id(node) for node in tree.body[:change]} if at_once else set()
+    imports = [(name, id(node) in at_top) for node in ast.walk(tree) for name in _list_names(node)]
+    return _SourceFile(text, imports, changes_environment=at_once and change is not None)
 
 
-def _iter_imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((each.name, id(node) in at_top) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, id(node) in at_top
-            yield from ((f"{node.module}.{each.name}", id(node) in at_top) for each in node.names)
+def _list_names(node: ast.AST) -> list[str]:
+    """Return the absolute names that a statement imports; ``from a import b`` may import ``a.b``."""
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [f"{node.module}", *(f"{node.module}.{each.name}" for each in node.names)]
+    return []
 
 
 def _can_change_environment(node: ast.stmt) -> bool:

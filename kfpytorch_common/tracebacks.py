@@ -27,11 +27,8 @@ _RAISED: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<message>[
 def parse_chain(text: str) -> list[RaisedException]:
     """Return the exceptions of a formatted traceback, in the order in which they were raised."""
     parts = _JOINT.split(text)
-    handled = [joint is not None for joint in parts[1::2]]
-    found = [
-        _parse_exception(part, handled=while_)
-        for part, while_ in zip(parts[::2], [*handled, False], strict=True)
-    ]
+    handled = [*(joint is not None for joint in parts[1::2]), False]
+    found = (_parse_exception(part, handled=each) for part, each in zip(parts[::2], handled, strict=True))
     return [each for each in found if each is not None]
 
 
@@ -62,10 +59,9 @@ def _parse_exception(text: str, *, handled: bool) -> RaisedException | None:
             file=each["file"],
             line=int(each["line"]),
             function=each["function"],
-            code=(each["code"] or "").strip(),
+            code=each.groupdict("")["code"].strip(),
         )
         for each in _FRAME.finditer("".join(lines[:start]))
     )
-    return RaisedException(
-        exception=known["name"], message=(known["message"] or "").strip(), frames=frames, handled=handled
-    )
+    message = known.groupdict("")["message"].strip()
+    return RaisedException(exception=known["name"], message=message, frames=frames, handled=handled)

@@ -152,7 +152,6 @@ class _Server:
     def _build_handlers(
         self, client: _Client, message: messages.Message, fds: list[int]
     ) -> Mapping[str, Callable[[], object]]:
-        """Return the handler of each kind of request."""
         return {
             "start": lambda: self._start_child(client, message, fds),
             "kill": lambda: self._send_signal(os.killpg, client, message),
@@ -202,7 +201,6 @@ class _Server:
         return pid
 
     def _close_descriptors(self) -> None:
-        """Close the descriptors of the server in a child."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
         for fd in self._own_fds:
