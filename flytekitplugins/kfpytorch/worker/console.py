@@ -58,6 +58,11 @@ class OutputSlot:
         name = self.label if self.rank is None else f"r{self.rank}"
         return f"[{name}] ".encode()
 
+    @property
+    def log_name(self) -> str:
+        """The name of the log file until the rank is known."""
+        return f"{self.label.replace(' ', '-')}.log"
+
     def list_last_lines(self) -> list[str]:
         """Return the last lines of its output."""
         text = b"".join(self.tail)[-_KEPT:]
@@ -86,10 +91,13 @@ class Console:
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
-            slot.log = (self.directory / f"{label.replace(' ', '-')}.log").open("wb", buffering=0)
+            slot.log = (self.directory / slot.log_name).open("wb", buffering=0)
         self.slots.append(slot)
         if interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty():
             return slot, self._open_terminal(slot)
+        return slot, self._open_pipes(slot)
+
+    def _open_pipes(self, slot: OutputSlot) -> list[int]:
         ends = [os.open(os.devnull, os.O_RDONLY)]
         for is_error in (False, True):
             reader, writer = os.pipe()
@@ -97,7 +105,7 @@ class Console:
                 fcntl.fcntl(reader, _F_SETPIPE_SZ, _CHUNK)
             self._add_stream(OutputStream(slot, reader, is_error))
             ends.append(writer)
-        return slot, ends
+        return ends
 
     def _open_terminal(self, slot: OutputSlot) -> list[int]:
         """Create a terminal for the slot, as wide as the user's without the prefix."""
@@ -125,9 +133,7 @@ class Console:
         slot.shown = self._all_ranks or rank == 0
         if first and self.directory is not None:
             with contextlib.suppress(OSError):
-                (self.directory / f"{slot.label.replace(' ', '-')}.log").rename(
-                    self.directory / f"rank{rank}.log"
-                )
+                (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
         """Read the user's terminal until a line arrives for the process in the slot."""

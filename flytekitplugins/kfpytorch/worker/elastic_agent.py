@@ -53,6 +53,8 @@ _SETTLE: Final = 0.3
 _LONGEST_REASON: Final = 300
 _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
+# The settings that torch's `LaunchConfig` does not have.
+_OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
 # Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
 
@@ -63,25 +65,20 @@ class AgentSpec:
 
     index: int
     directory: str
-    """The directory for the outcome, with a subdirectory for each worker."""
-    settings: str
-    """The file with the `launch_settings.ElasticLaunchConfig`."""
+    """The directory with the settings and the outcome, and a subdirectory for each worker."""
     places: list[dict[str, Any]]
     """The fields of a `replica.WorkerContext` for each local rank."""
-    env: Mapping[str, str]
-    """The environment of the agent and its workers, without the variables of a rank."""
 
 
 def main(start: "ChildStart") -> int:
     """Run the agent of one node. This is the target of the fork server."""
     node = AgentSpec(**start.args)
     assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
-    launch: launch_settings.ElasticLaunchConfig = pickle.loads(Path(node.settings).read_bytes())  # noqa: S301 - from our caller.
+    directory = Path(node.directory)
+    settings = (directory / launch_settings.FILE_NAME).read_bytes()
+    launch: launch_settings.ElasticLaunchConfig = pickle.loads(settings)  # noqa: S301 - from our caller.
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         signal.signal(getattr(signal, name), _raise_signal)
-    os.environ.update(node.env)
-    directory = Path(node.directory)
-    directory.mkdir(exist_ok=True)
     client = Client(start.server)
     with loopback.keep_stores_on_loopback():
         outcome = catch(lambda: _run_agent(launch, node, client, start.fds))
@@ -104,21 +101,9 @@ def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> "LaunchC
 
     The class is looked up on each call, because tests and users patch it in its module.
     """
-    return launcher.LaunchConfig(
-        min_nodes=launch.min_nodes,
-        max_nodes=launch.max_nodes,
-        nproc_per_node=launch.nproc_per_node,
-        run_id=launch.run_id,
-        rdzv_backend=launch.rdzv_backend,
-        rdzv_endpoint=launch.rdzv_endpoint,
-        rdzv_configs=launch.rdzv_configs,
-        max_restarts=launch.max_restarts,
-        monitor_interval=launch.monitor_interval,
-        start_method=launch.start_method,
-        local_addr=launch.local_addr,
-        # Without a directory, torch creates a temporary one and does not remove it.
-        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
-    )
+    settings = {name: value for name, value in vars(launch).items() if name not in _OF_PLUGIN}
+    # Without a directory, torch creates a temporary one and does not remove it.
+    return launcher.LaunchConfig(**settings, logs_specs=DefaultLogsSpecs(log_dir=os.devnull))
 
 
 def _run_agent(
@@ -167,6 +152,10 @@ class _RunningWorker:
     ended_ns: int = 0
     stopped: bool = False
 
+    def build_failure(self) -> ProcessFailure:
+        file = str(self.directory / failure_file.TORCH_FILE_NAME)
+        return ProcessFailure(self.worker.local_rank, self.pid, self.code or 0, file)
+
 
 class _Workers:
     """The workers of the current generation on one node."""
@@ -199,12 +188,13 @@ class _Workers:
 
     def wait_for_exit(self, timeout: float) -> None:
         """Wait until a worker ends, at most `timeout` seconds."""
-        if any(each.code is not None for each in self.running.values()):
-            timeout = 0
+        has_exit = any(each.code is not None for each in self.running.values())
+        self._record_exits(0 if has_exit else timeout)
+
+    def _record_exits(self, timeout: float) -> None:
         for child, code in self._client.wait_for_exits(timeout):
             if child in self.running:
-                self.running[child].code = code
-                self.running[child].ended_ns = time.time_ns()
+                self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
 
     def list_failures(self) -> list[Failure]:
         """Return the terminations with an exit code other than 0."""
@@ -238,25 +228,25 @@ class _Workers:
         """Wait until all workers have ended, at most `patience` seconds."""
         deadline = time.monotonic() + patience
         while self.list_running() and (left := deadline - time.monotonic()) > 0:
-            for child, code in self._client.wait_for_exits(left):
-                self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
+            self._record_exits(left)
 
     def stop_all(self, signum: int, launch: launch_settings.ElasticLaunchConfig) -> None:
         """Stop all workers with `signum`, after `shutdown_timeout` with SIGKILL, and release them."""
-        patience = launch.shutdown_timeout
-        if failure_file.ASK_WHERE is not None and self.list_running():
+        self._request_stacks()
+        for number in (signum, signal.SIGKILL):
             for each in self.list_running():
-                self._client.signal_child(each.child, failure_file.ASK_WHERE)
-            self.wait_for_all(_WRITE_WHERE)
-        for each in self.list_running():
-            each.stopped = True
-            self._client.signal_group(each.child, signum)
-        self.wait_for_all(patience)
-        for each in self.list_running():
-            self._client.signal_group(each.child, signal.SIGKILL)
-        self.wait_for_all(patience)
+                each.stopped = True
+                self._client.signal_group(each.child, number)
+            self.wait_for_all(launch.shutdown_timeout)
         for each in self.running.values():
             self._client.release(each.child)
+
+    def _request_stacks(self) -> None:
+        running = self.list_running()
+        if running and failure_file.ASK_WHERE is not None:
+            for each in running:
+                self._client.signal_child(each.child, failure_file.ASK_WHERE)
+            self.wait_for_all(_WRITE_WHERE)
 
 
 class _Agent(SimpleElasticAgent):
@@ -295,7 +285,6 @@ class _Agent(SimpleElasticAgent):
         }
 
     def _build_env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
-        """Return the environment variables that torchrun sets for a worker."""
         spec = group.spec
         return {
             "RANK": str(worker.global_rank),
@@ -325,21 +314,13 @@ class _Agent(SimpleElasticAgent):
             self._workers.stop_all(signal.SIGTERM, self._launch)
             self.failures = self._workers.list_failures()
             self._report_restart()
-            return RunResult(
-                state=WorkerState.FAILED,
-                failures={
-                    each.worker.global_rank: self._build_process_failure(each)
-                    for each in running
-                    if each.code
-                },
-            )
+            failures = {each.worker.global_rank: each.build_failure() for each in running if each.code}
+            return RunResult(state=WorkerState.FAILED, failures=failures)
         if self._workers.list_running():
             return RunResult(state=WorkerState.HEALTHY)
         self.failures = []
-        return RunResult(
-            state=WorkerState.SUCCEEDED,
-            return_values={each.worker.global_rank: None for each in running},
-        )
+        values = {each.worker.global_rank: None for each in running}
+        return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
 
     def _report_restart(self) -> None:
         if self._remaining_restarts > 0:
@@ -351,11 +332,6 @@ class _Agent(SimpleElasticAgent):
             first = verdict.analyze_failures(self.failures, well).cause
             why = report.format_failure(first)[:_LONGEST_REASON]
             self._workers.send_event({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
-
-    @staticmethod
-    def _build_process_failure(ended: _RunningWorker) -> ProcessFailure:
-        file = str(ended.directory / failure_file.TORCH_FILE_NAME)
-        return ProcessFailure(ended.worker.local_rank, ended.pid, ended.code or 0, file)
 
     # torch 2.4 passes whether the stop precedes a restart.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002

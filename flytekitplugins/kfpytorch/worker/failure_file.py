@@ -67,14 +67,9 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
     if stop is not None:
         ended = _build_failure(stop, identity, recoverable=False)
     else:
+        now = time.time_ns()
         ended = Failure(
-            rank=identity.rank,
-            local_rank=identity.local_rank,
-            replica=identity.replica,
-            exit_code=0,
-            time_ns=time.time_ns(),
-            pid=os.getpid(),
-            message="the function returned",
+            **vars(identity), exit_code=0, time_ns=now, pid=os.getpid(), message="the function returned"
         )
     _write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
 
@@ -82,9 +77,7 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
 def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
     stack = exceptions.read_stack(error)
     failure = Failure(
-        rank=identity.rank,
-        local_rank=identity.local_rank,
-        replica=identity.replica,
+        **vars(identity),
         exit_code=exceptions.read_exit_code(error),
         time_ns=time.time_ns(),
         pid=os.getpid(),
@@ -122,6 +115,11 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
     except (OSError, ValueError):  # The process was killed before or while it wrote.
         return None
     return _decode_failure(fields)
+
+
+def has_ended(directory: Path) -> bool:
+    """True if the process with this directory has written its end."""
+    return any((directory / name).exists() for name in (FILE_NAME, ENDED_FILE_NAME))
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
@@ -184,16 +182,20 @@ def read_position(directory: Path, *, crashed: bool = False) -> StackPosition:
     except OSError:
         return StackPosition()
     if crashed:  # Earlier stacks do not belong to the crash.
-        text = text.rpartition(_CRASHED)[2] if _CRASHED in text else ""
-    stacks = _STACK.findall(text)
-    # After a crash, the thread that crashed; otherwise the main thread, which comes last.
-    stacks.sort(key=lambda stack: stack[0] == "Current thread")
-    lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
-    stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
-    if stack and stack[0].filename == "<string>":  # The command of the interpreter, which is not the user's.
-        stack = stack[1:]
+        _, found, after = text.rpartition(_CRASHED)
+        text = after if found else ""
+    stack = _parse_last_stack(text)
     waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
     return StackPosition(read_user_frames(stack), waits, exceptions.find_collective(stack))
+
+
+def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
+    """Return the stack of the thread that crashed, or of the main thread, which comes last."""
+    stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
+    lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
+    stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
+    is_command = bool(stack) and stack[0].filename == "<string>"  # That of the interpreter, not the user's.
+    return stack[1:] if is_command else stack
 
 
 def _read_number(name: str) -> int | None:

@@ -1,6 +1,8 @@
 """The fork server of this process, which is started once and used by every suitable launch."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 from flytekitplugins.kfpytorch.worker.replica import Payload
 from kfpytorch_common import prestart
@@ -9,7 +11,20 @@ from kfpytorch_common.forkserver import client
 _server: client.ForkServer | None = None
 
 
-def get_shared_server() -> client.ForkServer:
+@contextlib.contextmanager
+def use_server(inherited: Payload | None) -> Iterator[client.ForkServer]:
+    """Yield the shared server, or a fork of this process if the workers inherit their payload."""
+    if inherited is None:
+        yield _get_shared_server()
+        return
+    server = client.start_forked_server((), inherited)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _get_shared_server() -> client.ForkServer:
     """Return a fork server that has loaded torch and flytekit and no module of the user.
 
     It is the server that was started ahead of time or by an earlier launch. A new one replaces it if a
@@ -24,8 +39,3 @@ def get_shared_server() -> client.ForkServer:
     if _server is None:
         _server = client.start_fresh_server(prestart.PRELOAD)
     return _server
-
-
-def fork_current_process(payload: Payload) -> client.ForkServer:
-    """Return a server that is a fork of this process, for ``start_method="fork"``."""
-    return client.start_forked_server((), payload)

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -51,19 +52,16 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
             return _run_processes(task, inputs, ranks, replicas_by_default=by_default)
     if not runtime_info.is_local():
         return _run_in_pod(task, inputs)
-    with _report_start_errors(task):
-        local_packages.require_packages(task.task_config)
-        chosen = local_mode.read_local_mode(os.environ, replicas_by_default=local_mode.is_under_pyflyte_run())
-        with _set_environment(local_data.load_sources(task.task_config)):
-            if chosen.inline:
-                _report_world_of_one(task)
-                return _run_inline(task, inputs)
-            from flytekitplugins.kfpytorch.worker import local_run
+    by_default = local_mode.is_under_pyflyte_run()
+    with _report_start_errors(task), _prepare_local_run(task, replicas_by_default=by_default) as chosen:
+        if chosen.inline:
+            _report_world_of_one(task)
+            return _run_inline(task, inputs)
+        from flytekitplugins.kfpytorch.worker import local_run
 
-            _require_framework(task)
-            return local_run.run_replicas(
-                task, inputs, _fit_topology(task, (1 + (task.task_config.workers() or 0), 1), chosen)
-            )
+        _require_framework(task)
+        size = (1 + (task.task_config.workers() or 0), 1)
+        return local_run.run_replicas(task, inputs, _fit_topology(task, size, chosen))
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -84,14 +82,11 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
         if not runtime_info.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
             return local_run.run_cluster_node(task, inputs)
-        local_packages.require_packages(task.task_config)
-        chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
-        with _set_environment(local_data.load_sources(task.task_config)):
+        with _prepare_local_run(task, replicas_by_default=True) as chosen:
             if chosen.inline:
                 return _run_inline(task, inputs)
-            return local_run.run_nodes(
-                task, inputs, _fit_topology(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
-            )
+            size = (task.min_nodes, task.task_config.nproc_per_node)
+            return local_run.run_nodes(task, inputs, _fit_topology(task, size, chosen))
 
 
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
@@ -104,16 +99,21 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
             return mpi_run.run_in_pod(task, inputs)
         has_one = task.task_config.nproc_per_node == 1
         return _run_in_pod(task, inputs) if has_one else local_run.run_node_processes(task, inputs)
-    local_packages.require_packages(task.task_config)
-    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
-    with _set_environment(local_data.load_sources(task.task_config)):
+    with _prepare_local_run(task, replicas_by_default=replicas_by_default) as chosen:
         if chosen.inline:
             return _run_inline(task, inputs)
         _require_framework(task)
-        fitted = _fit_topology(task, (ranks, 1), chosen)
-        return (
-            mpi_run.run_here(task, inputs, fitted) if is_mpi else local_run.run_replicas(task, inputs, fitted)
-        )
+        start = mpi_run.run_here if is_mpi else local_run.run_replicas
+        return start(task, inputs, _fit_topology(task, (ranks, 1), chosen))
+
+
+@contextlib.contextmanager
+def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[local_mode.LocalMode]:
+    """Check the packages of a task, and load its data; yield the mode of the local run."""
+    local_packages.require_packages(task.task_config)
+    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
+    with _set_environment(local_data.load_sources(task.task_config)):
+        yield chosen
 
 
 class TorchNotInstalled(FrameworkNotInstalled):
@@ -152,7 +152,7 @@ def _fit_topology(
     words = _list_text_constants(getattr(task.task_function, "__code__", None))
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
-        return topology.fit(*size, here, chosen.ranks or here.without_gpus().compute_max_ranks())
+        return topology.fit(*size, here, chosen.ranks or replace(here, gpus=()).compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
 
 

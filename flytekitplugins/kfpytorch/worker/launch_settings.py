@@ -1,7 +1,10 @@
 """Settings of a run, which `launch` decides and `process_supervisor` and `elastic_agent` apply."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
+
+FILE_NAME: Final = "settings.pkl"
+"""The file with the `ElasticLaunchConfig` in the directory of an agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,6 @@ class ProcessSpec:
     env: dict[str, str]
     slots: tuple[int, ...]
     """The slots for the output of the process and of the workers that it starts."""
-    is_agent: bool = False
-    patience: float = field(default=5.0)
+    patience: float
     """Seconds between SIGTERM and SIGKILL."""
+    is_agent: bool = False

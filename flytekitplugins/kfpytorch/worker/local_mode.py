@@ -1,12 +1,12 @@
 """Options of local runs: FLYTE_KFPYTORCH_LOCAL, FLYTE_KFPYTORCH_VERBOSE and the `pyflyte run` command."""
 
-import difflib
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flytekitplugins.kfpytorch.problems import suggest_name
 from flytekitplugins.kfpytorch.worker.topology import OVERRIDE
 from kfpytorch_common import prestart
 
@@ -40,8 +40,7 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
         return LocalMode(inline=mode == "inline")
     if mode.isdecimal() and int(mode) > 0:
         return LocalMode(inline=False, ranks=int(mode))
-    near = difflib.get_close_matches(mode, ["inline", "replicas"], n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else ""
+    guess = suggest_name(mode, ["inline", "replicas"])
     raise InvalidLocalMode(
         f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
     )

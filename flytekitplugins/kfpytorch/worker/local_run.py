@@ -1,6 +1,7 @@
 """Lay out and run the processes of a job on this machine, and return the outcome to Flyte."""
 
 import contextlib
+import math
 import os
 import pickle
 import secrets
@@ -14,12 +15,12 @@ from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     fork_servers,
     jax_processes,
+    launch_settings,
     local_mode,
     machine,
     outcome,
     payloads,
     pod_processes,
-    result,
     run_files,
     runtime_info,
     topology,
@@ -59,10 +60,15 @@ class LocalRun:
     console: Console
     scratch: Path
     workspace: str
-    payload: str | None
+    payload: str
     on_this_machine: bool
     ends: dict[int, list[int]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def patience(self) -> float:
+        """Seconds between SIGTERM and SIGKILL."""
+        return PATIENCE_HERE if self.on_this_machine else PATIENCE_IN_POD
 
     def open_slot(self, label: str, *, interactive: bool = False) -> int:
         """Open the streams for one more process, and return the number of its slot."""
@@ -84,6 +90,16 @@ class LocalRun:
         )
         return asdict(place)
 
+    def build_replica(
+        self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
+    ) -> ProcessSpec:
+        """Return a process that runs the function itself, with the display name `replica`."""
+        slot = self.open_slot(name, interactive=interactive)
+        args = self.build_context(slot, replica)
+        return ProcessSpec(
+            name=name, target=_REPLICA, args=args, env=env, slots=(slot,), patience=self.patience
+        )
+
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run a task locally with one process per node; the processes find each other by their variables."""
@@ -96,16 +112,10 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
         processes = []
         for index in range(fitted.nodes):
             name = _format_replica_name(task, index)
-            slot = run.open_slot(name, interactive=index == 0)
             env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
             if get_framework(task.task_config) == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
-            place = run.build_context(slot, name)
-            processes.append(
-                ProcessSpec(
-                    name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=PATIENCE_HERE
-                )
-            )
+            processes.append(run.build_replica(name, name, env, interactive=index == 0))
         ended = supervise(run, client, processes, outcome.collect_replicas)
         return return_or_raise(run, ended, fitted.ranks)
 
@@ -122,15 +132,12 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
         endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         settings = _build_launch_config(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
         private = _without_network(settings, run.scratch)
-        processes = []
-        for index in range(fitted.nodes):
-            env = {
-                **build_env(fitted, index),
-                **operator_env.build_elastic_env(
-                    fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint
-                ),
-            }
-            processes.append(_build_agent(run, index, private, env))
+        size = (fitted.nodes, fitted.nproc_per_node)
+        elastic = operator_env.build_elastic_env(*size, config.max_restarts, endpoint)
+        processes = [
+            _build_agent(run, index, private, {**build_env(fitted, index), **elastic})
+            for index in range(fitted.nodes)
+        ]
         ended = supervise(run, client, processes, outcome.collect_nodes)
         return return_or_raise(run, ended, fitted.ranks)
 
@@ -152,21 +159,10 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
         fitted = topology.fit(count, 1, machine.detect_machine(os.environ), count)
         processes = []
         for index in range(count):
-            slot = run.open_slot(f"local {index}")
             env = {"OMP_NUM_THREADS": "1", **os.environ, "LOCAL_RANK": str(index)}
             env |= {"CUDA_VISIBLE_DEVICES": fitted.devices[index]} if fitted.devices else {}
             env |= jax_processes.build_env(first + index, total, os.environ)
-            args = run.build_context(slot, runtime_info.format_pod_name())
-            processes.append(
-                ProcessSpec(
-                    name=f"local {index}",
-                    target=_REPLICA,
-                    args=args,
-                    env=env,
-                    slots=(slot,),
-                    patience=PATIENCE_IN_POD,
-                )
-            )
+            processes.append(run.build_replica(f"local {index}", runtime_info.format_pod_name(), env))
         members = run_until_stopped(run, client, processes)
         ended = outcome.collect_replicas(members, first)
         ended.at_terminal, ended.complete = False, total == count
@@ -194,7 +190,7 @@ def supervise(
 ) -> outcome.RunOutcome:
     """Run the processes of a local run until they end, or until the timeout of the task."""
     limit = run.task.metadata.timeout
-    deadline = run.began + limit.total_seconds() if limit else None
+    deadline = run.began + limit.total_seconds() if limit else math.inf
     group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)
     ended = read(group.run(processes, run.ends))
     if group.timed_out:
@@ -237,7 +233,7 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         nproc_per_node=nproc_per_node,
         run_id=flytekit.current_context().execution_id.name or "local",
         rdzv_endpoint=endpoint,
-        rdzv_configs=config.rdzv_configs,
+        rdzv_configs=dict(config.rdzv_configs),
         max_restarts=config.max_restarts,
         monitor_interval=config.monitor_interval,
         start_method=config.start_method,
@@ -248,10 +244,9 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         # torch is loaded already, and its validation errors are raised in this process.
         from flytekitplugins.kfpytorch.worker import elastic_agent
 
-        original = dict(config.rdzv_configs)
-        elastic_agent.build_launch_config(settings)
-        _restore_dict(config.rdzv_configs, original)  # torch writes its defaults into the author's dict.
-    return ElasticLaunchConfig(**{**vars(settings), "rdzv_configs": dict(config.rdzv_configs)})
+        # torch writes its defaults into the dict.
+        elastic_agent.build_launch_config(replace(settings, rdzv_configs=dict(config.rdzv_configs)))
+    return settings
 
 
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
@@ -270,11 +265,6 @@ def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticL
     )
 
 
-def _restore_dict(changed: dict[str, Any], original: dict[str, Any]) -> None:
-    changed.clear()
-    changed.update(original)
-
-
 def _build_agent(
     run: LocalRun, index: int, settings: ElasticLaunchConfig, env: dict[str, str]
 ) -> ProcessSpec:
@@ -287,14 +277,12 @@ def _build_agent(
     ]
     directory = run.scratch / f"node{index}"
     directory.mkdir()
-    (directory / "settings.pkl").write_bytes(pickle.dumps(settings))
+    (directory / launch_settings.FILE_NAME).write_bytes(pickle.dumps(settings))
     replica = name if run.on_this_machine else runtime_info.format_pod_name()
     args = {
         "index": index,
         "directory": str(directory),
-        "settings": str(directory / "settings.pkl"),
         "places": [run.build_context(slot, replica) for slot in slots[1:]],
-        "env": {},
     }
     patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within shutdown_timeout.
     return ProcessSpec(
@@ -321,37 +309,33 @@ def open_run(
     """Create directories, logs and a fork server for a run; all except the logs are removed after it."""
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()
-    packed = None if inherits else payloads.encode_parcel(payload, task)
+    packed = b"" if inherits else payloads.encode_parcel(payload, task)
     with contextlib.ExitStack() as ending:
-        if packed is None:
-            server = fork_servers.fork_current_process(payload)
-            ending.callback(server.stop)
-        else:
-            server = fork_servers.get_shared_server()
+        server = ending.enter_context(fork_servers.use_server(payload if inherits else None))
         client = server.client.connect()
         ending.callback(client.close)
-        scratch = ending.enter_context(run_files.create_scratch(client, len(packed or b"")))
+        scratch = ending.enter_context(run_files.create_scratch(client, len(packed)))
         file = scratch / "payload.pkl"
-        file.write_bytes(packed or b"")
+        file.write_bytes(packed)
         workspace = ending.enter_context(run_files.create_workspace(client))
-        directory = None if in_pod else run_files.create_log_directory(task.name, Console.print_line)
-        console = Console(directory, all_ranks=in_pod or local_mode.is_verbose(os.environ))
-        ending.callback(console.close)
-        ending.enter_context(_report_stop(console))
-        for describe in (payloads.describe_changed_globals, payloads.describe_lost_calls) if packed else ():
-            if warning := describe(task):
-                console.print_line(warning)
-        yield LocalRun(task, console, scratch, workspace, str(file) if packed else None, not in_pod), client
+        console = ending.enter_context(_open_console(task, in_pod=in_pod))
+        for warning in [] if inherits else payloads.list_warnings(task):
+            console.print_line(warning)
+        yield LocalRun(task, console, scratch, workspace, str(file), not in_pod), client
 
 
 @contextlib.contextmanager
-def _report_stop(console: Console) -> Iterator[None]:
+def _open_console(task: Any, *, in_pod: bool) -> Iterator[Console]:
+    directory = None if in_pod else run_files.create_log_directory(task.name, Console.print_line)
+    console = Console(directory, all_ranks=in_pod or local_mode.is_verbose(os.environ))
     try:
-        yield
+        yield console
     except SigtermReceived:
-        if console.directory is not None:
-            console.print_line(f"stopped, logs of all ranks in {console.directory}")
+        if directory is not None:
+            console.print_line(f"stopped, logs of all ranks in {directory}")
         raise
+    finally:
+        console.close()
 
 
 def return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any:
@@ -363,7 +347,7 @@ def return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any
         raise outcome.build_exception(run.task, run.console, ended, ranks, seconds)
     if run.console.directory is not None:
         run.console.print_line(f"done in {seconds:.1f} s, logs of all ranks in {run.console.directory}")
-    return outcome.return_result(result.load(ended.rank_zero) if ended.rank_zero else None)
+    return outcome.return_result(ended.rank_zero)
 
 
 def _format_count(count: int, noun: str) -> str:

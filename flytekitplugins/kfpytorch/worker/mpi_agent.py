@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -110,20 +111,25 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
     if not node.hostfile and sys.platform == "linux":
         # Open MPI 5 does not read this variable, and it does not accept this interface.
         env["OMPI_MCA_oob_tcp_if_include"] = "lo"
-    lines: list[str] = []
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace") as process:
-        assert process.stderr is not None  # noqa: S101 - it is a pipe.
         try:
-            for line in process.stderr:
-                sys.stderr.write(line)
-                if line.strip(" -\n"):
-                    lines = [*lines, line.rstrip()][-_MOST_LINES:]
+            lines = _forward_lines(process.stderr or ())
             code = process.wait()
         except _Stopped:
             process.terminate()
             process.wait()
             raise
     return _find_launcher_failures(node, code, lines) if code else []
+
+
+def _forward_lines(stream: Iterable[str]) -> Sequence[str]:
+    """Copy lines to standard error, and return the last ones, without separator lines."""
+    last: deque[str] = deque(maxlen=_MOST_LINES)
+    for line in stream:
+        sys.stderr.write(line)
+        if line.strip(" -\n"):
+            last.append(line.rstrip())
+    return last
 
 
 def _build_host_options(node: MpiNode) -> Sequence[str]:
@@ -189,15 +195,10 @@ def _run_node(node: MpiNode) -> list[Failure]:
     directory = Path(node.directory)
     with subprocess.Popen([_find_sshd(), "-D", "-e", "-f", str(_write_sshd_config(directory))]) as process:
         try:
-            while process.poll() is None and not _have_ended(node):
-                time.sleep(_TICK)
-            # The end of this node would end the ranks of the others, which may still run after a success.
-            deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
-            while process.poll() is None and _is_served(node) and time.monotonic() < deadline:
-                time.sleep(_TICK)
+            _wait_for_ranks(node, process)
         finally:
             process.terminate()
-    if not any(Path(place["directory"], mpi_rank.PROCESS_FILE).exists() for place in node.places):
+    if not _list_processes(node):
         return [_build_failure("SshdEnded", f"sshd ended with exit code {process.returncode}")]
     failures = _find_rank_failures(node)
     if failures and all(each.stopped for each in failures):
@@ -205,13 +206,25 @@ def _run_node(node: MpiNode) -> list[Failure]:
     return failures
 
 
+def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
+    """Wait until the ranks of the node have ended, and after a success until mpirun has ended."""
+    _wait_while(sshd, lambda: not _have_ended(node), math.inf)
+    # The end of this node would end the ranks of the others, which may still run after a success.
+    deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
+    _wait_while(sshd, lambda: _is_served(node), deadline)
+
+
+def _wait_while(sshd: subprocess.Popen[bytes], condition: Callable[[], bool], deadline: float) -> None:
+    while sshd.poll() is None and condition() and time.monotonic() < deadline:
+        time.sleep(_TICK)
+
+
 def _find_sshd() -> str:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     found = shutil.which("sshd", path=path)
     if found is None:
-        raise FileNotFoundError(
-            "the image has no sshd, which mpirun needs; install openssh-server in the image"
-        )
+        message = "the image has no sshd, which mpirun needs; install openssh-server in the image"
+        raise FileNotFoundError(message)
     return found
 
 
@@ -229,11 +242,9 @@ def _write_sshd_config(directory: Path) -> Path:
         f"Port {PORT}",
         f"HostKey {key}",
         f"AuthorizedKeysFile {MPI_SSH_DIRECTORY}/authorized_keys",
-        *(
-            "PasswordAuthentication no",
-            "KbdInteractiveAuthentication no",
-            "PermitRootLogin prohibit-password",
-        ),
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
         *("StrictModes no", "UsePAM no", "PidFile none", "LogLevel ERROR"),
         f"SetEnv {variables}",
     )
@@ -243,17 +254,19 @@ def _write_sshd_config(directory: Path) -> Path:
 
 def _have_ended(node: MpiNode) -> bool:
     """True if all ranks of the node have ended, or one has failed."""
-    states = [_read_process(place) for place in node.places]
+    started = _list_processes(node)
     if any(Path(place["directory"], failure_file.FILE_NAME).exists() for place in node.places):
         return True
-    started = [state for state in states if state is not None]
-    return len(started) == len(states) and not any(_is_running(state["pid"]) for state in started)
+    return len(started) == len(node.places) and not any(_is_running(each["pid"]) for each in started)
 
 
 def _is_served(node: MpiNode) -> bool:
     """True if the daemon of mpirun, which is the parent of the ranks, still runs."""
-    states = [_read_process(place) for place in node.places]
-    return any(_is_running(state["parent"]) for state in states if state is not None)
+    return any(_is_running(each["parent"]) for each in _list_processes(node))
+
+
+def _list_processes(node: MpiNode) -> list[Mapping[str, int]]:
+    return [*filter(None, map(_read_process, node.places))]
 
 
 def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
@@ -290,14 +303,10 @@ def _find_rank_failures(node: MpiNode) -> list[Failure]:
     failures = _list_ends(node, failure_file.FILE_NAME)
     for place in node.places:
         directory, state = Path(place["directory"]), _read_process(place)
-        names = (failure_file.FILE_NAME, failure_file.ENDED_FILE_NAME)
-        if state is not None and not any((directory / name).exists() for name in names):
+        if state is not None and not failure_file.has_ended(directory):
+            known = {"rank": state["rank"], "exit_code": -signal.SIGTERM, "stopped": True}
             position = vars(failure_file.read_position(directory))
-            failures.append(
-                _build_failure(
-                    "", "", rank=state["rank"], exit_code=-signal.SIGTERM, stopped=True, **position
-                )
-            )
+            failures.append(_build_failure("", "", **known, **position))
     return failures
 
 

@@ -87,7 +87,12 @@ def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str,
         "hostfile": hostfile,
         "is_launcher": run.on_this_machine or bool(hostfile),
     }
-    patience = local_run.PATIENCE_HERE if run.on_this_machine else local_run.PATIENCE_IN_POD
     return ProcessSpec(
-        name="mpirun", target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience
+        name="mpirun",
+        target=_AGENT,
+        args=args,
+        env=env,
+        slots=tuple(slots),
+        patience=run.patience,
+        is_agent=True,
     )

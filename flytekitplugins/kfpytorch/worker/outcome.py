@@ -13,7 +13,7 @@ from flytekit.core.context_manager import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
 
-from flytekitplugins.kfpytorch.worker import failure_file, local_mode, report, result, verdict
+from flytekitplugins.kfpytorch.worker import failure_file, local_mode, rank_groups, report, result, verdict
 from kfpytorch_common.causes import Failure
 
 if TYPE_CHECKING:
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
 
 
-class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
-    """A rank failed. The text is the failure report: the rank, the cause, and the line of the user's code."""
+class _FailureText:
+    """The texts of an exception that shows a failure report."""
 
-    def __init__(self, text: str, timestamp: float) -> None:
-        super().__init__(RuntimeError(text), timestamp=timestamp)
-        self.report = text
+    report: str
 
     def __str__(self) -> str:
         """Return only the report; flytekit's own text is in the traceback."""
@@ -39,20 +37,20 @@ class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
         return self.report.splitlines()
 
 
-class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
+class ReplicaFailed(_FailureText, FlyteUserRuntimeException):  # type: ignore[misc]
+    """A rank failed. The text is the failure report: the rank, the cause, and the line of the user's code."""
+
+    def __init__(self, text: str, timestamp: float) -> None:
+        FlyteUserRuntimeException.__init__(self, RuntimeError(text), timestamp=timestamp)
+        self.report = text
+
+
+class RecoverableReplicaFailed(_FailureText, FlyteRecoverableException):  # type: ignore[misc]
     """A rank raised a `FlyteRecoverableException`; a retry of the task may succeed."""
 
     def __init__(self, text: str, timestamp: float) -> None:
-        super().__init__(text, timestamp=timestamp)
+        FlyteRecoverableException.__init__(self, text, timestamp=timestamp)
         self.report = text
-
-    def __str__(self) -> str:
-        """Return only the report."""
-        return self.report
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows."""
-        return self.report.splitlines()
 
 
 class RunNotStarted(RuntimeError):
@@ -130,7 +128,7 @@ def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Fai
         exit_code=1,
         time_ns=time.time_ns(),
         exception="TaskTimeout",
-        message="\n".join([text, *report.list_positions(stopped)]),
+        message="\n".join([text, *rank_groups.list_positions(stopped)]),
     )
 
 
@@ -207,14 +205,15 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
     return f"{own} (all ranks beside it)" if own.exists() else str(console.directory)
 
 
-def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
+def return_result(directory: Path | None) -> Any:
     """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
 
     Raises:
-        IgnoreOutputs: Rank 0 ran elsewhere.
+        IgnoreOutputs: Rank 0 ran elsewhere, so no directory has its result.
     """
-    if outcome is None:
+    if directory is None:
         raise IgnoreOutputs
+    outcome: result.ElasticWorkerResult = result.load(directory)
     import flytekit
     from flytekit.deck.deck import TimeLineDeck
 

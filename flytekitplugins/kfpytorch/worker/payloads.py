@@ -80,7 +80,12 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
     return pickling.dumps(parcel)
 
 
-def describe_changed_globals(task: Any) -> str | None:
+def list_warnings(task: Any) -> list[str]:
+    """Return the warnings about effects of the caller's module that ranks do not have."""
+    return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
+
+
+def _describe_changed_globals(task: Any) -> str | None:
     """Return a warning about global values of the module that ranks do not see, or None.
 
     Ranks import the module, so they do not see a value that the caller has assigned since.
@@ -92,7 +97,7 @@ def describe_changed_globals(task: Any) -> str | None:
     changed = {
         name: (before, now[name])
         for name, before in task.globals_at_definition.items()
-        if name in now and repr(now[name]) != repr(before)
+        if repr(now.get(name, before)) != repr(before)
     }
     if not changed:
         return None
@@ -103,20 +108,15 @@ def describe_changed_globals(task: Any) -> str | None:
     )
 
 
-def describe_lost_calls(task: Any) -> str | None:
+def _describe_lost_calls(task: Any) -> str | None:
     """Return a warning about calls of a script that ranks do not run, such as `torch.manual_seed`, or None.
 
     Ranks do not import a script that has no guard, because it would run the task again.
     """
     file = loaded_modules.list_source_files().get("__main__")
-    if (
-        getattr(task.task_function, "__module__", None) != "__main__"
-        or file is None
-        or _has_guard(Path(file))
-    ):
-        return None
-    calls = _list_module_calls(Path(file))
-    if not calls:
+    is_main = getattr(task.task_function, "__module__", None) == "__main__"
+    calls = [] if file is None or not is_main or _has_guard(Path(file)) else _list_module_calls(Path(file))
+    if file is None or not calls:
         return None
     guard = 'if __name__ == "__main__":'
     return (
@@ -136,8 +136,8 @@ def find_reference(task: Any) -> loading.ImportReference | None:
         module, file = sys.modules.get(name), loaded_modules.list_source_files().get(name)
         if module is None or file is None:
             continue
-        attributes = [key for key, value in list(vars(module).items()) if value is task]
-        return loading.ImportReference(name, file, attributes[0] if attributes else None, codes)
+        attribute = next((key for key, value in list(vars(module).items()) if value is task), None)
+        return loading.ImportReference(name, file, attribute, codes)
     return None
 
 
@@ -154,7 +154,6 @@ def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference
 
 
 def _has_guard(file: Path) -> bool:
-    """True if the file has a statement `if __name__ == "__main__"`."""
     tests = [ast.unparse(each.test) for each in _parse(file) if isinstance(each, ast.If)]
     return any("__name__" in test and "__main__" in test for test in tests)
 
@@ -181,6 +180,14 @@ def _list_module_calls(file: Path) -> list[str]:
 
 def _describe_unpicklable(payload: Payload) -> str:
     """Describe the first input, variable or global that cannot be pickled."""
+    for where, value in _list_values(payload).items():
+        if not _is_picklable(value):
+            return f"{where} is a {type(value).__name__}: "
+    return ""
+
+
+def _list_values(payload: Payload) -> dict[str, Any]:
+    """Return the inputs of a function and the values that it uses, by their description."""
     function = payload.function
     code = getattr(function, "__code__", None)
     values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
@@ -189,10 +196,7 @@ def _describe_unpicklable(payload: Payload) -> str:
         values |= {f"the variable {name!r} around it": _get_cell_content(cell) for name, cell in cells}
         names = getattr(function, "__globals__", {})
         values |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
-    for where, value in values.items():
-        if not _is_picklable(value):
-            return f"{where} is a {type(value).__name__}: "
-    return ""
+    return values
 
 
 def _get_cell_content(cell: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flytekitplugins.kfpytorch.worker import failure_file, report
+from flytekitplugins.kfpytorch.worker import failure_file, rank_groups
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.positions import SOCKET_NAME
 
@@ -20,10 +20,6 @@ class _Rank:
     directory: Path
     known: int = 0
     """The size of the rank's stack file before the current request."""
-
-    def has_ended(self) -> bool:
-        names = (failure_file.FILE_NAME, failure_file.ENDED_FILE_NAME)
-        return any((self.directory / name).exists() for name in names)
 
     def read_new_stack(self) -> str:
         """Return the stack that the rank has written since the request."""
@@ -76,16 +72,19 @@ class RankPositions:
         """True if every running rank has written its whole stack."""
         # faulthandler ends with the module that the interpreter runs, or after 100 frames.
         ends = ("in <module>\n", "  ...\n")
-        return all(rank.has_ended() or rank.read_new_stack().endswith(ends) for rank in self._ranks.values())
+        return all(
+            failure_file.has_ended(rank.directory) or rank.read_new_stack().endswith(ends)
+            for rank in self._ranks.values()
+        )
 
     def describe(self) -> list[str]:
         """Return a line for each line of code at which ranks are: ``rank 1 at hang.py:10 in train``."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
-        ended = [rank for rank in ranks if rank.has_ended()]
+        ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
         silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]
         found = [_read_position(rank) for rank in ranks if rank not in ended and rank not in silent]
         return [
-            *report.list_positions(found),
+            *rank_groups.list_positions(found),
             *(f"rank {rank.number} has ended" for rank in ended),
             *(f"rank {rank.number} does not answer" for rank in silent),
         ]

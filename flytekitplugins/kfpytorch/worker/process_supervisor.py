@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,14 +57,15 @@ class ProcessSupervisor:
     client: Client
     console: Console
     members: list[SupervisedProcess] = field(default_factory=list)
-    deadline: float | None = None
+    deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
     """True if the processes were stopped because of `deadline`."""
     directory: Path | None = None
     """The directory of the run, for the socket that reports the positions of its ranks."""
     _events: bytes = b""
-    _signals: DeferredSignals | None = None
+    _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
+    """The functions to call when a descriptor is readable, for those that are not of the console."""
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
 
     def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
@@ -77,12 +80,18 @@ class ProcessSupervisor:
         os.set_blocking(reader, False)
         with (
             _handle_signal(signal.SIGTERM, _raise_sigterm),
-            self._handle_interrupt(reader),
-            _handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(reader), replaces=False),
+            self._handle_interrupt(),
+            _handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(), replaces=False),
             defer_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
             contextlib.closing(RankPositions(self.directory)) as self._positions,
         ):
-            self._signals = signals
+            self._handlers = {
+                self.client.fileno(): self._collect_exits,
+                reader: partial(self._read_events, reader),
+                signals.fileno(): signals.clear,
+            }
+            if (listener := self._positions.fileno()) is not None:
+                self._handlers[listener] = self._positions.accept_client
             try:
                 try:
                     for process in processes:
@@ -92,7 +101,7 @@ class ProcessSupervisor:
                     for fd in {fd for each in ends.values() for fd in each}:
                         os.close(fd)
                     os.close(writer)
-                self._watch_processes(reader, signals)
+                self._watch_processes(signals)
             finally:
                 self._stop_and_drain(reader)
             signals.deliver()
@@ -106,42 +115,23 @@ class ProcessSupervisor:
         child, pid = self.client.start(job, fds)
         self.members.append(SupervisedProcess(process, child, pid))
 
-    def _watch_processes(self, events: int, signals: DeferredSignals) -> None:
-        deadline: float | None = None
-        while any(member.code is None for member in self.members):
+    def _watch_processes(self, signals: DeferredSignals) -> None:
+        deadline, has_failed = self.deadline, False
+        while self._list_running():
             signals.deliver()
-            self._poll_events(events, self._compute_timeout(deadline))
+            self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
             if self._positions.has_clients():
-                self._positions.reply(self._describe_run(events))
-            if deadline is None and any(member.code for member in self.members):
-                deadline = time.monotonic() + _SETTLE
-            if deadline is not None and time.monotonic() >= deadline:
-                return
-            if deadline is None and self.deadline is not None and time.monotonic() >= self.deadline:
-                self.timed_out = any(member.code is None for member in self.members)
+                self._positions.reply(self._describe_run())
+            if not has_failed and any(member.code for member in self.members):
+                deadline, has_failed = time.monotonic() + _SETTLE, True
+            if time.monotonic() >= deadline:
+                self.timed_out = not has_failed and bool(self._list_running())
                 return
 
-    def _compute_timeout(self, deadline: float | None) -> float:
-        """Return the seconds until the next deadline, at most a tick."""
-        ends = [end for end in (deadline, self.deadline) if end is not None]
-        return min([_TICK, *(max(0.0, end - time.monotonic()) for end in ends)])
-
-    def _poll_events(self, events: int, timeout: float) -> None:
-        fds = [self.client.fileno(), events, *self.console.list_readable()]
-        if self._signals is not None:
-            fds.append(self._signals.fileno())
-        asked = self._positions.fileno()
-        if asked is not None:
-            fds.append(asked)
-        for fd in _poll_readable(fds, timeout):
-            if fd == self.client.fileno():
-                self._collect_exits()
-            elif fd == events:
-                self._read_events(events)
-            elif self._signals is not None and fd == self._signals.fileno():
-                self._signals.clear()
-            elif fd == asked:
-                self._positions.accept_client()
+    def _poll_events(self, timeout: float) -> None:
+        for fd in _poll_readable([*self._handlers, *self.console.list_readable()], timeout):
+            if fd in self._handlers:
+                self._handlers[fd]()
             else:
                 self.console.read_available(fd)
         self.console.show_redrawn(time.monotonic())
@@ -172,35 +162,34 @@ class ProcessSupervisor:
         else:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
-    def _handle_interrupt(self, events: int) -> contextlib.AbstractContextManager[None]:
+    def _handle_interrupt(self) -> contextlib.AbstractContextManager[None]:
         """Print the positions of the ranks on SIGINT before the previous handler ends the run."""
         ends = signal.getsignal(signal.SIGINT)
         if not callable(ends):
             return contextlib.nullcontext()
 
         def interrupt(signum: int, frame: Any) -> None:
-            self._print_interrupted(events)
+            self._print_interrupted()
             ends(signum, frame)
 
         return _handle_signal(signal.SIGINT, interrupt)
 
-    def _print_interrupted(self, events: int) -> None:
+    def _print_interrupted(self) -> None:
         """Print the directory of the logs and the positions of the ranks before they are stopped."""
         if self.console.directory is not None:
             self.console.print_line(f"interrupted, logs of all ranks in {self.console.directory}")
         with contextlib.suppress(ForkServerGone):
-            self._print_positions(events)
+            self._print_positions()
 
-    def _print_positions(self, events: int) -> None:
-        for line in self._request_positions(events):
+    def _print_positions(self) -> None:
+        for line in self._request_positions():
             self.console.print_line(line)
 
-    def _describe_run(self, events: int) -> list[str]:
-        """Return the lines for `kfpytorch stacks`."""
+    def _describe_run(self) -> list[str]:
         logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
-        return [f"process {os.getpid()}{logs}", *self._request_positions(events)]
+        return [f"process {os.getpid()}{logs}", *self._request_positions()]
 
-    def _request_positions(self, events: int) -> list[str]:
+    def _request_positions(self) -> list[str]:
         """Make all ranks write their stacks, and return a line for each position."""
         if failure_file.ASK_WHERE is None:
             return ["this system has no signal that makes ranks report their positions"]
@@ -209,13 +198,13 @@ class ProcessSupervisor:
             self.client.signal_child(member.child, failure_file.ASK_WHERE)
         deadline = time.monotonic() + _LONGEST_ANSWER
         while not self._positions.are_complete() and time.monotonic() < deadline:
-            self._poll_events(events, _LOOK)
+            self._poll_events(_LOOK)
         return self._positions.describe()
 
     def _stop_and_drain(self, events: int) -> None:
         """Stop the processes that still run, then read their remaining output."""
         try:
-            self._stop_processes(events)
+            self._stop_processes()
         except ForkServerGone:  # The error was raised already where it was noticed.
             self._read_remaining()
         with contextlib.suppress(BlockingIOError):
@@ -230,27 +219,27 @@ class ProcessSupervisor:
             for fd in _poll_readable(fds, _SETTLE):
                 self.console.read_available(fd)
 
-    def _stop_processes(self, events: int) -> None:
+    def _stop_processes(self) -> None:
         """Stop all processes with SIGTERM, then with SIGKILL."""
-        self._request_stacks(events)
+        self._request_stacks()
         for member in self._list_running():
             member.stopped = True
             self.client.signal_group(member.child, signal.SIGTERM)
         deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
         while self._list_running() and time.monotonic() < deadline:
-            self._poll_events(events, 0.1)
+            self._poll_events(0.1)
         for member in self.members:
             self.client.release(member.child)
         # The server handles releases in order. When it replies to this, all processes are gone.
         self.client.wait_until_handled()
 
-    def _request_stacks(self, events: int) -> None:
+    def _request_stacks(self) -> None:
         """Make replicas write their stacks before they are stopped; agents do this for their workers."""
         replicas = [member for member in self._list_running() if not member.process.is_agent]
         if replicas and failure_file.ASK_WHERE is not None:
             for member in replicas:
                 self.client.signal_child(member.child, failure_file.ASK_WHERE)
-            self._poll_events(events, _WRITE_WHERE)
+            self._poll_events(_WRITE_WHERE)
 
     def _list_running(self) -> list[SupervisedProcess]:
         return [member for member in self.members if member.code is None]

@@ -50,8 +50,8 @@ class WorkerContext:
     """The directory for its failure or result."""
     workspace: str
     """The directory for files that flytekit creates; the caller removes it."""
-    payload: str | None
-    """The file with the payload; None if the payload was inherited."""
+    payload: str
+    """The file with the payload, which is not read if the payload was inherited."""
     on_this_machine: bool
     """True in a local run, where gloo may replace nccl."""
     uses_torch: bool = True
@@ -85,22 +85,22 @@ def run_worker(place: WorkerContext, inherited: Payload | None, events: int) -> 
 
     done = catch(run_and_save, BaseException)
     if isinstance(done, Caught):
-        error = exceptions.unwrap(done.error)
-        is_exit = exceptions.is_instance(error, SystemExit)
-        if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
-            failure_file.write_exit(directory, who, error)
-            return 0
-        code = _record_failure(error, who, directory)
-        if not place.uses_torch:
+        code = _record_error(exceptions.unwrap(done.error), who, directory)
+        if code and not place.uses_torch:
             jax_processes.exit_without_peers(code)
         return code
     failure_file.write_exit(directory, who)
     return 0
 
 
-def _record_failure(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
+def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
+    """Record the exception that ends this process, and return the exit code."""
     from flytekit.exceptions.user import FlyteRecoverableException
 
+    is_exit = exceptions.is_instance(error, SystemExit)
+    if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
+        failure_file.write_exit(directory, who, error)
+        return 0
     recoverable = exceptions.is_instance(error, FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
@@ -114,7 +114,6 @@ def _run_function(place: WorkerContext, inherited: Payload | None) -> result.Ela
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
         with _set_working_directory(place.workspace):
             return compute_result(inherited.function, inherited.inputs)
-    assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
     with _enter_execution(parcel, place.workspace):
         return compute_result(*loading.load_function(parcel))

@@ -1,6 +1,7 @@
 """Transfer the result of rank 0: the value, its decks and its metadata."""
 
 import contextlib
+import ctypes
 import mmap
 import os
 import pickle
@@ -61,39 +62,28 @@ class _Pickler(pickling.Pickler):
         self._storages: dict[tuple[int, int], tuple[str, int]] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind.__module__ == "torch.storage" and kind.__name__ == "TypedStorage":
+        kind = (type(obj).__module__, type(obj).__name__)
+        if kind == ("torch.storage", "TypedStorage"):
             memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _load_storage, (*self._store_shared(memory), obj.dtype)
-        if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and _is_plain(obj):
-            return _load_array, (
-                _store_buffer(self._directory, obj.reshape(-1).view("u1").data),
-                obj.dtype,
-                obj.shape,
-            )
+        if kind == ("numpy", "ndarray") and _is_plain(obj):
+            path = _store_buffer(self._directory, obj.reshape(-1).view("u1").data)
+            return _load_array, (path, obj.dtype, obj.shape)
         return super().reducer_override(obj)
 
     def _store_shared(self, memory: Any) -> tuple[str, int]:
         """Return file and size for a storage; views of one storage share the file."""
         key = (memory.data_ptr(), memory.nbytes())
         if key not in self._storages:
-            view = (_get_byte_type() * memory.nbytes()).from_address(memory.data_ptr())
-            self._storages[key] = (
-                _store_buffer(self._directory, memoryview(view).cast("B")),
-                memory.nbytes(),
-            )
+            view = (ctypes.c_ubyte * memory.nbytes()).from_address(memory.data_ptr())
+            path = _store_buffer(self._directory, memoryview(view).cast("B"))
+            self._storages[key] = (path, memory.nbytes())
         return self._storages[key]
 
 
 def _is_plain(array: Any) -> bool:
     return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
-
-
-def _get_byte_type() -> Any:
-    import ctypes
-
-    return ctypes.c_ubyte
 
 
 def _store_buffer(directory: Path, data: memoryview) -> str:

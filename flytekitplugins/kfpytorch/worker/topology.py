@@ -1,7 +1,7 @@
 """Compute the number of processes for a job on one machine, from the request and the machine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 # The approximate memory of a rank in training, on top of what it shares with the fork server.
@@ -22,10 +22,6 @@ class Machine:
     """Available memory in bytes."""
     gpus: tuple[str, ...] = ()
     """The GPUs, as named in ``CUDA_VISIBLE_DEVICES``."""
-
-    def without_gpus(self) -> "Machine":
-        """Return the same machine without GPUs, for ranks that do not need one each."""
-        return replace(self, gpus=())
 
     def compute_max_ranks(self) -> int:
         """Return the maximum number of ranks: one per GPU, or else by memory and processors."""
@@ -73,13 +69,14 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
         return asked
     if most is not None:
         return max(1, most // nodes)
-    if asked == "gpu" and not machine.gpus:
+    gpus = len(machine.gpus)
+    count = {"gpu": gpus, "cpu": machine.processors, "auto": gpus or machine.processors}[asked]
+    if not count:
         raise NoGpu(
             "nproc_per_node='gpu' needs a GPU, and this machine has none; write nproc_per_node='auto', or "
             f"set {OVERRIDE}={2 * nodes} for {2 * nodes} ranks without GPUs"
         )
-    is_for_gpus = asked == "gpu" or (asked == "auto" and machine.gpus)
-    return max(1, (len(machine.gpus) if is_for_gpus else machine.processors) // nodes)
+    return max(1, count // nodes)
 
 
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:

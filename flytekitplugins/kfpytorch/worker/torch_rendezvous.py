@@ -114,7 +114,6 @@ def _get_host(launch: ElasticLaunchConfig) -> str:
 
 
 def _get_host_label(launch: ElasticLaunchConfig) -> str:
-    """Return the host of the endpoint without its domain."""
     return _get_host(launch).partition(".")[0]
 
 

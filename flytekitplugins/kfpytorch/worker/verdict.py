@@ -52,18 +52,16 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 def _unwrap(failure: Failure) -> Failure:
     """Replace an exception by the consequence of a failed peer from which the user's code raised it."""
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
-    return (
-        failure
-        if consequence is None
-        else replace(
-            failure,
-            exception=consequence.exception,
-            message=consequence.message,
-            frames=consequence.frames,
-            collective=consequence.collective,
-            from_torch=True,
-            chain=(),
-        )
+    if consequence is None:
+        return failure
+    return replace(
+        failure,
+        exception=consequence.exception,
+        message=consequence.message,
+        frames=consequence.frames,
+        collective=consequence.collective,
+        from_torch=True,
+        chain=(),
     )
 
 
@@ -84,11 +82,24 @@ def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
 
 def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
     if cause.exception == "SystemExit" and cause.exit_code == 0:
-        return [cause] if any(is_waiting(other) for other in others) else []
-    if not is_consequence(cause):
+        return [cause] if any(map(is_waiting, others)) else []
+    if not is_consequence(cause) or _has_waited_for_stopped(cause, others):
         return []
-    if is_timeout(cause) and any(other.stopped and not other.waiting for other in others):
-        return []  # It waited for the stopped rank as well.
-    noticed = min(each.time_ns for each in (cause, *others) if is_consequence(each))
-    early = [each for each in well if each.time_ns <= noticed + (0 if each.message else _NOTICED)]
-    return sorted(early, key=lambda each: each.rank if each.rank is not None else -1)
+    return _list_ended_before([cause, *others], well)
+
+
+def _list_ended_before(failures: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
+    """Return the ranks that may have ended before the first consequence of a peer's end."""
+    noticed = min(each.time_ns for each in failures if is_consequence(each))
+    early = [each for each in well if each.time_ns - (0 if each.message else _NOTICED) <= noticed]
+    return sorted(early, key=lambda each: each.rank or 0)
+
+
+def list_stopped_elsewhere(failures: Sequence[Failure]) -> list[Failure]:
+    """Return the ranks that were stopped while they did not wait for their peers."""
+    return [each for each in failures if each.stopped and not each.waiting]
+
+
+def _has_waited_for_stopped(cause: Failure, others: Sequence[Failure]) -> bool:
+    """True if the collective of a rank timed out because of a rank that ran until it was stopped."""
+    return is_timeout(cause) and bool(list_stopped_elsewhere(others))

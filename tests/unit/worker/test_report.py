@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flytekitplugins.kfpytorch.worker.rank_groups import list_positions
 from flytekitplugins.kfpytorch.worker.report import (
     MOST_LINES,
     FailureReport,
     format_failure,
-    list_positions,
     render,
     render_start_error,
 )

@@ -1,0 +1,99 @@
+"""Describe ranks and the lines of code at which they are, and group ranks with the same description."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from flytekitplugins.kfpytorch.worker import verdict
+from flytekitplugins.kfpytorch.worker.user_frames import format_frame
+from kfpytorch_common.causes import Failure
+
+MOST_GROUPS = 4
+ALSO = "also on {}"
+"""The description of ranks that raised the same error as the shown one."""
+_MOST_RANKS = 8
+# A peer of these calls another one.
+_POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+
+
+def format_position(failure: Failure, otherwise: str = "") -> str:
+    """Return ``at train.py:9 in train``, or else another text."""
+    return f"at {format_frame(failure.frames[-1])}" if failure.frames else otherwise
+
+
+def format_place(failure: Failure) -> str:
+    """Return ``in all_reduce at train.py:9 in train``, or the part of it that is known."""
+    collective = f"in {failure.collective}" if failure.collective else ""
+    return " ".join(filter(None, [collective, format_position(failure)]))
+
+
+def format_waiting(failure: Failure) -> str:
+    """Return ``waited in all_reduce at train.py:9 in train``, or the part of it that is known."""
+    return f"waited {format_place(failure)}".rstrip()
+
+
+def list_ranks(failures: Iterable[Failure]) -> list[int]:
+    """Return the known ranks in ascending order."""
+    return sorted(each.rank for each in failures if each.rank is not None)
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Return ``rank 3``, or ``ranks 0, 2-7``."""
+    runs = [*_list_runs(ranks)]
+    listed = ", ".join(runs[:_MOST_RANKS]) + (" …" if len(runs) > _MOST_RANKS else "")
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
+
+
+def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
+    """Yield ``2-7`` for three or more consecutive ranks, and every other rank by itself."""
+    for _, run in itertools.groupby(enumerate(sorted(ranks)), lambda item: item[1] - item[0]):
+        members = [rank for _, rank in run]
+        if len(members) > 2:
+            yield f"{members[0]}-{members[-1]}"
+        else:
+            yield from map(str, members)
+
+
+def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
+    """Return the known ranks by their description, in the order of `failures`."""
+    groups: dict[str, list[int]] = {}
+    for failure in failures:
+        if failure.rank is not None:
+            groups.setdefault(describe(failure), []).append(failure.rank)
+    return groups
+
+
+def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
+    """Return ``ranks 0, 1 waited in all_reduce`` for each description."""
+    return [
+        ALSO.format(format_ranks(ranks)) if text == ALSO else f"{format_ranks(ranks)} {text}"
+        for text, ranks in group_ranks(failures, describe).items()
+    ]
+
+
+def list_positions(stopped: Sequence[Failure]) -> list[str]:
+    """Return a line for each line of code at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
+
+    A last line names the ranks that are in different collectives.
+    """
+    return [*list_groups(stopped, _format_stop), *_compare_collectives(stopped)]
+
+
+def _format_stop(stopped: Failure) -> str:
+    place = format_position(stopped, "at an unknown place")
+    return f"{place}, waiting in {stopped.collective}" if stopped.collective else place
+
+
+def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
+    """Return a line if ranks waited in different collectives until they were stopped, or no line."""
+    if analysis.early or not verdict.is_waiting(analysis.cause):
+        return []
+    waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]
+    return [f"  {line}" for line in _compare_collectives(waiting)]
+
+
+def _compare_collectives(ranks: Sequence[Failure]) -> list[str]:
+    inside = [each for each in ranks if each.frames and each.collective not in {"", *_POINT_TO_POINT}]
+    if len({each.collective for each in inside}) < 2:
+        return []
+    listed = list_groups(inside, format_place)
+    return ["ranks are in different collectives: " + ", ".join(listed[:MOST_GROUPS])]
