@@ -87,17 +87,23 @@ class RecordedObjects:
 
 
 @contextlib.asynccontextmanager
-async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, RecordedObjects]]:
-    """Open the cluster with this state, follow it, and close it at the end."""
+async def following(state: Path, recorded: RecordedObjects, **options: Any) -> AsyncIterator[EmbeddedCluster]:
+    """Open the cluster with this state, record its objects, and close it at the end."""
     cluster = await EmbeddedCluster.open(state, EmbeddedOptions(**{"lost_after": 0.1, **options}))
-    recorded = RecordedObjects()
-    following = asyncio.create_task(cluster.watch(recorded))
+    watching = asyncio.create_task(cluster.watch(recorded))
     await asyncio.sleep(0)
     try:
-        yield cluster, recorded
+        yield cluster
     finally:
-        following.cancel()
+        watching.cancel()
         await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, RecordedObjects]]:
+    recorded = RecordedObjects()
+    async with following(state, recorded, **options) as cluster:
+        yield cluster, recorded
 
 
 def job(name: str = "j", *, run_policy: Manifest | None = None, **roles: Manifest) -> Manifest:
@@ -140,3 +146,10 @@ def named(name: str = "j") -> ObjectName:
 async def lines(cluster: EmbeddedCluster, pod: str) -> list[str]:
     """Return the log lines of the training container of a pod."""
     return [line.text async for line in cluster.read_log(named(pod), LogRequest(container="pytorch"))]
+
+
+async def read_first_line(cluster: EmbeddedCluster, pod: str) -> str:
+    """Wait for the first log line of the training container of a pod."""
+    while not (found := await lines(cluster, pod)):
+        await asyncio.sleep(0.02)
+    return found[0]

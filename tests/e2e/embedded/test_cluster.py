@@ -7,54 +7,41 @@ import pytest
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.shell.cluster import AlreadyExists, ObjectName
-from e2e.embedded.emulated import cpus, job, lines, named, opened, role
+from e2e.embedded.emulated import cpus, job, lines, named, read_first_line, role
 
 # Runs until its file appears, so that a test controls the end.
 WAIT = "while ! [ -e {} ]; do sleep 0.02; done"
 
 
-@pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
+async def test_job_with_master_and_workers_succeeds(state, cluster, recorded):
+    # Workers start when the name of their master resolves.
+    master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
+    created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
+    await recorded.phase("Succeeded", "j-worker-0", "j-worker-1")
+    (state / "go").touch()
+    await recorded.state("Succeeded")
+    assert created["metadata"]["uid"] == recorded.job().uid
+    assert (await cluster.get(named()))["metadata"]["uid"] == recorded.job().uid
+    assert recorded.states() == {"Created": True, "Running": False, "Succeeded": True}
+    logs = [await lines(cluster, pod) for pod in ("j-master-0", "j-worker-0", "j-worker-1")]
+    assert logs == [["I am 0 of 3"], ["I am 1"], ["I am 2"]]
+    nodes = {each.message.rpartition(" ")[2] for each in recorded.events("Scheduled")}
+    assert nodes == {"node-1", "node-2"}
 
 
-async def test_job_with_master_and_workers_succeeds(state):
-    async with opened(state) as (cluster, recorded):
-        # Workers start when the name of their master resolves.
-        master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
-        created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
-        await recorded.phase("Succeeded", "j-worker-0", "j-worker-1")
-        (state / "go").touch()
-        await recorded.state("Succeeded")
-        assert created["metadata"]["uid"] == recorded.job().uid
-        assert (await cluster.get(named()))["metadata"]["uid"] == recorded.job().uid
-        states, log_lines, nodes = (
-            recorded.states(),
-            [await lines(cluster, pod) for pod in ("j-master-0", "j-worker-0", "j-worker-1")],
-            sorted({each.message.rpartition(" ")[2] for each in recorded.events("Scheduled")}),
-        )
-    assert states == {"Created": True, "Running": False, "Succeeded": True}
-    assert log_lines == [["I am 0 of 3"], ["I am 1"], ["I am 2"]]
-    assert nodes == ["node-1", "node-2"]
-
-
-async def test_listed_pods_of_a_job_equal_the_watched_pods(state):
-    async with opened(state) as (cluster, recorded):
-        master = role(f"{WAIT.format(state / 'go')}; exit 3")
-        await cluster.create(job(Master=master, Worker=role("sleep 60")))
-        await cluster.create(job("other", Master=role("sleep 60")))
-        await recorded.phase("Running", "j-worker-0", "other-master-0")
-        (state / "go").touch()
-        await recorded.state("Failed")
-        found = {pod.name: pod for pod in await cluster.list_pods(ObjectName(namespace="a", name="j"))}
-        latest = {each.name: each for each in recorded.changes if isinstance(each, Pod)}
-        assert found == {name: latest[name] for name in ("j-master-0", "j-worker-0")}
-        assert found["j-master-0"].primary.ended.exit_code == 3
-        result = [
-            await cluster.list_pods(ObjectName(namespace="a", name="x")),
-            await cluster.list_pods(ObjectName(namespace="x", name="j")),
-        ]
-    assert result == [[], []]
+async def test_listed_pods_of_a_job_equal_the_watched_pods(state, cluster, recorded):
+    master = role(f"{WAIT.format(state / 'go')}; exit 3")
+    await cluster.create(job(Master=master, Worker=role("sleep 60")))
+    await cluster.create(job("other", Master=role("sleep 60")))
+    await recorded.phase("Running", "j-worker-0", "other-master-0")
+    (state / "go").touch()
+    await recorded.state("Failed")
+    found = {pod.name: pod for pod in await cluster.list_pods(named())}
+    latest = {each.name: each for each in recorded.changes if isinstance(each, Pod)}
+    assert found == {name: latest[name] for name in ("j-master-0", "j-worker-0")}
+    assert found["j-master-0"].primary.ended.exit_code == 3
+    for unknown in (named("x"), ObjectName(namespace="x", name="j")):
+        assert await cluster.list_pods(unknown) == []
 
 
 FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
@@ -67,73 +54,68 @@ RESTARTED = {
 
 @pytest.mark.parametrize(("policy", "code", "end", "pods_and_restarts"), RESTARTED.values(), ids=RESTARTED)
 async def test_failed_worker_restarts_according_to_its_restart_policy(
-    state, policy, code, end, pods_and_restarts
+    tmp_path, cluster, recorded, *, policy, code, end, pods_and_restarts
 ):
-    async with opened(state) as (cluster, recorded):
-        command = FAILS_ONCE.format(state / "once", code)
-        await cluster.create(job(Worker=role(command, restart_policy=policy)))
-        await recorded.state(end)
-        pods = {each.uid for each in recorded.changes if isinstance(each, Pod)}
-        result = len(pods), recorded.pod("j-worker-0").primary.restarts
-    assert result == pods_and_restarts
+    command = FAILS_ONCE.format(tmp_path / "once", code)
+    await cluster.create(job(Worker=role(command, restart_policy=policy)))
+    await recorded.state(end)
+    pods = {each.uid for each in recorded.changes if isinstance(each, Pod)}
+    assert (len(pods), recorded.pod("j-worker-0").primary.restarts) == pods_and_restarts
 
 
 @pytest.mark.parametrize(
     ("policy", "left"), [("None", {"j-master-0", "j-worker-0"}), ("Running", {"j-master-0"})]
 )
-async def test_clean_pod_policy_selects_the_pods_of_a_finished_job(tmp_path, state, policy, left):
-    async with opened(state) as (cluster, recorded):
-        run_policy = {"cleanPodPolicy": policy}
-        worker = role("trap 'exit 0' TERM; sleep 60 & wait")
-        master = role(WAIT.format(tmp_path / "go"))
-        await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
-        await recorded.phase("Running", "j-master-0", "j-worker-0")
-        (tmp_path / "go").touch()
-        await recorded.state("Succeeded")
-        await recorded.wait_until(lambda: set(recorded.phases) == left)
-        if policy == "None":
-            assert recorded.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
+async def test_clean_pod_policy_selects_the_pods_of_a_finished_job(tmp_path, policy, left, cluster, recorded):
+    run_policy = {"cleanPodPolicy": policy}
+    worker = role("trap 'exit 0' TERM; sleep 60 & wait")
+    master = role(WAIT.format(tmp_path / "go"))
+    await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
+    await recorded.phase("Running", "j-master-0", "j-worker-0")
+    (tmp_path / "go").touch()
+    await recorded.state("Succeeded")
+    await recorded.wait_until(lambda: set(recorded.phases) == left)
+    if policy == "None":
+        assert recorded.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
 
 
-async def test_finished_job_and_its_pods_are_deleted_after_the_ttl(state):
-    async with opened(state) as (cluster, recorded):
-        await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
-        await recorded.state("Succeeded")
-        await recorded.wait_until(lambda: recorded.job() is None and not recorded.pods)
-        assert await cluster.get(named()) is None
+async def test_finished_job_and_its_pods_are_deleted_after_the_ttl(cluster, recorded):
+    await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
+    await recorded.state("Succeeded")
+    await recorded.wait_until(lambda: recorded.job() is None and not recorded.pods)
+    assert await cluster.get(named()) is None
 
 
-async def test_job_is_suspended_and_resumed(state):
-    async with opened(state) as (cluster, recorded):
-        await cluster.create(job(Worker=role("exec sleep 60", 2)))
-        await recorded.state("Running")
-        before = {each.uid for each in recorded.pods.values()}
-        await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
-        await recorded.state("Suspended")
-        await recorded.wait_until(lambda: not recorded.pods)
-        await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
-        await recorded.phase("Running", "j-worker-0", "j-worker-1")
-        await recorded.state("Running")
-        assert not before & {each.uid for each in recorded.pods.values()}
-        assert (await cluster.get(named()))["metadata"]["generation"] == 3
+async def test_job_is_suspended_and_resumed(cluster, recorded):
+    await cluster.create(job(Worker=role("exec sleep 60", 2)))
+    await recorded.state("Running")
+    before = {each.uid for each in recorded.pods.values()}
+    await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
+    await recorded.state("Suspended")
+    await recorded.wait_until(lambda: not recorded.pods)
+    await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
+    await recorded.phase("Running", "j-worker-0", "j-worker-1")
+    await recorded.state("Running")
+    assert not before & {each.uid for each in recorded.pods.values()}
+    assert (await cluster.get(named()))["metadata"]["generation"] == 3
 
 
-async def test_pod_waits_with_a_reason_until_capacity_is_free(tmp_path, state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
-        await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
-        await recorded.phase("Running", "j-worker-0", "j-worker-1")
-        await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
-        waits = await recorded.wait_until(lambda: (pod := recorded.pod("late-worker-0")) and pod.scheduled)
-        assert (waits.true, waits.reason, waits.message) == (
-            False,
-            "Unschedulable",
-            "0/2 nodes are available: 2 Insufficient cpu. "
-            "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
-        )
-        assert recorded.pod("late-worker-0").phase == "Pending"
-        assert [each.message for each in recorded.events("FailedScheduling")] == [waits.message]
-        await cluster.delete(named())
-        await recorded.state("Succeeded", "late")
+@pytest.mark.parametrize("options", [{"capacity": {"cpu": "1"}}])
+async def test_pod_waits_with_a_reason_until_capacity_is_free(cluster, recorded):
+    await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
+    await recorded.phase("Running", "j-worker-0", "j-worker-1")
+    await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
+    waits = await recorded.wait_until(lambda: (pod := recorded.pod("late-worker-0")) and pod.scheduled)
+    assert (waits.true, waits.reason, waits.message) == (
+        False,
+        "Unschedulable",
+        "0/2 nodes are available: 2 Insufficient cpu. "
+        "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+    )
+    assert recorded.pod("late-worker-0").phase == "Pending"
+    assert [each.message for each in recorded.events("FailedScheduling")] == [waits.message]
+    await cluster.delete(named())
+    await recorded.state("Succeeded", "late")
 
 
 REFUSED = {
@@ -143,111 +125,88 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("spec", "code", "reason"), REFUSED.values(), ids=REFUSED)
-def test_invalid_job_spec_is_rejected_on_create_and_patch(state, spec, code, reason):
-    async def run():
-        async with opened(state) as (cluster, recorded):
-            with pytest.raises(RequestRejected) as refusal:
-                await cluster.create({**job(), "spec": spec})
-            assert (refusal.value.code, refusal.value.reason) == (code, reason)
-            await cluster.create(job(Worker=role("sleep 60")))
-            with pytest.raises(RequestRejected) as refusal:
-                await cluster.patch(named(), {"spec": spec})
-            assert refusal.value.code == code
-            return len(cluster.nodes.list_nodes()), list(recorded.records)
-
-    asyncio.run(run())
+async def test_invalid_job_spec_is_rejected_on_create_and_patch(cluster, spec, code, reason):
+    with pytest.raises(RequestRejected) as refusal:
+        await cluster.create({**job(), "spec": spec})
+    assert (refusal.value.code, refusal.value.reason) == (code, reason)
+    await cluster.create(job(Worker=role("sleep 60")))
+    with pytest.raises(RequestRejected) as refusal:
+        await cluster.patch(named(), {"spec": spec})
+    assert refusal.value.code == code
 
 
-async def test_job_name_is_unique_while_the_first_job_terminates(state):
-    async with opened(state) as (cluster, recorded):
-        begun = state / "begun"
-        slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
-        first = await cluster.create(job(Worker=slow))
-        with pytest.raises(AlreadyExists):
-            await cluster.create(job(Worker=slow))
-        await recorded.wait_until(begun.exists)
-        await cluster.delete(named())
-        await cluster.create(job(Worker=role("exit 0")))
-        assert await cluster.get(named()) != first
-        # The pod waits until the name is free, as in a real cluster.
-        await recorded.wait_until(lambda: recorded.events("FailedCreatePod"))
-        assert recorded.events("FailedCreatePod")[0].message == (
-            'Error creating: pods "j-worker-0" already exists'
-        )
-        await recorded.state("Succeeded")
-
-
-async def test_object_names_with_another_uid_have_no_effect(state):
-    async with opened(state) as (cluster, recorded):
-        await cluster.create(job(Worker=role("exec sleep 60")))
-        await recorded.phase("Running", "j-worker-0")
-        other = named()
-        other = type(other)(namespace="a", name="j", uid="another")
-        pod = type(other)(namespace="a", name="j-worker-0", uid="another")
-        await cluster.delete(other)
-        await cluster.patch(other, {"spec": {"runPolicy": {"suspend": True}}})
-        await cluster.delete_pod(pod)
-        assert await cluster.get(other) is None
-        assert await lines(cluster, "nobody") == []
-        assert recorded.phases == {"j-worker-0": "Running"}
-        assert recorded.states() == {"Created": True, "Running": True}
-
-
-async def test_jobs_have_different_master_ports(state):
-    async with opened(state) as (cluster, recorded):
-        says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
-        for name in ("j", "k"):
-            await cluster.create(job(name, Master=says, Worker=says))
-        pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
-        await recorded.phase("Running", *pods)
-        addresses = {}
-        for pod in pods:
-            while not (found := await lines(cluster, pod)):
-                await asyncio.sleep(0.02)
-            addresses[pod] = found[0]
-    assert (
-        addresses["j-master-0"]
-        == addresses["j-worker-0"]
-        != addresses["k-master-0"]
-        == addresses["k-worker-0"]
+async def test_job_name_is_unique_while_the_first_job_terminates(state, cluster, recorded):
+    begun = state / "begun"
+    slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
+    first = await cluster.create(job(Worker=slow))
+    with pytest.raises(AlreadyExists):
+        await cluster.create(job(Worker=slow))
+    await recorded.wait_until(begun.exists)
+    await cluster.delete(named())
+    await cluster.create(job(Worker=role("exit 0")))
+    assert await cluster.get(named()) != first
+    # The pod waits until the name is free, as in a real cluster.
+    await recorded.wait_until(lambda: recorded.events("FailedCreatePod"))
+    assert recorded.events("FailedCreatePod")[0].message == (
+        'Error creating: pods "j-worker-0" already exists'
     )
-    assert {each.partition(" ")[0] for each in addresses.values()} == {"127.0.0.1"}
+    await recorded.state("Succeeded")
 
 
-async def test_each_pod_has_its_own_gpus(state):
-    async with opened(state, capacity={"nvidia.com/gpu": "2"}) as (cluster, recorded):
-        gpu = {"limits": {"nvidia.com/gpu": "1"}}
-        await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
-        await recorded.state("Succeeded")
-        devices = [await lines(cluster, f"j-worker-{index}") for index in range(3)]
+async def test_object_names_with_another_uid_have_no_effect(cluster, recorded):
+    await cluster.create(job(Worker=role("exec sleep 60")))
+    await recorded.phase("Running", "j-worker-0")
+    other = ObjectName(namespace="a", name="j", uid="another")
+    await cluster.delete(other)
+    await cluster.patch(other, {"spec": {"runPolicy": {"suspend": True}}})
+    await cluster.delete_pod(ObjectName(namespace="a", name="j-worker-0", uid="another"))
+    assert await cluster.get(other) is None
+    assert await lines(cluster, "nobody") == []
+    assert recorded.phases == {"j-worker-0": "Running"}
+    assert recorded.states() == {"Created": True, "Running": True}
+
+
+async def test_jobs_have_different_master_ports(cluster, recorded):
+    says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
+    for name in ("j", "k"):
+        await cluster.create(job(name, Master=says, Worker=says))
+    pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
+    await recorded.phase("Running", *pods)
+    first, second, third, fourth = [await read_first_line(cluster, pod) for pod in pods]
+    assert first == second != third == fourth
+    assert {each.partition(" ")[0] for each in (first, third)} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("options", [{"capacity": {"nvidia.com/gpu": "2"}}])
+async def test_each_pod_has_its_own_gpus(cluster, recorded):
+    gpu = {"limits": {"nvidia.com/gpu": "1"}}
+    await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
+    await recorded.state("Succeeded")
+    devices = [await lines(cluster, f"j-worker-{index}") for index in range(3)]
     assert sorted(devices) == [["0"], ["1"], ["2"]]
 
 
-async def test_deleted_job_leaves_no_process(state, tmp_path):
-    async with opened(state) as (cluster, recorded):
-        alive = tmp_path / "alive"
-        # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
-        command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
-        await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
-        await recorded.wait_until(alive.exists)
-        await cluster.delete(named())
-        await recorded.wait_until(lambda: recorded.job() is None and not recorded.pods)
-        alive.unlink(missing_ok=True)
-        await asyncio.sleep(0.2)
-        assert not alive.exists()
-        assert await cluster.get(named()) is None
+async def test_deleted_job_leaves_no_process(tmp_path, cluster, recorded):
+    alive = tmp_path / "alive"
+    # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
+    command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
+    await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
+    await recorded.wait_until(alive.exists)
+    await cluster.delete(named())
+    await recorded.wait_until(lambda: recorded.job() is None and not recorded.pods)
+    alive.unlink(missing_ok=True)
+    await asyncio.sleep(0.2)
+    assert not alive.exists()
+    assert await cluster.get(named()) is None
 
 
-async def test_deleted_pod_receives_sigterm_and_its_grace_period(state):
-    async with opened(state) as (cluster, recorded):
-        polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
-        await cluster.create(job(Worker=polite))
-        await recorded.phase("Running", "j-worker-0")
-        first = recorded.pod("j-worker-0").uid
-        await cluster.delete_pod(named("j-worker-0"))
-        await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
-        assert [each.message for each in recorded.events("Killing")] == ["Stopping container pytorch"]
-        ends = [
-            each for each in recorded.changes if isinstance(each, Pod) and each.deleted and each.uid == first
-        ]
-        assert ends[-1].primary.ended.exit_code == 143
+async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, recorded):
+    polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
+    await cluster.create(job(Worker=polite))
+    await recorded.phase("Running", "j-worker-0")
+    first = recorded.pod("j-worker-0").uid
+    await cluster.delete_pod(named("j-worker-0"))
+    await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
+    assert [each.message for each in recorded.events("Killing")] == ["Stopping container pytorch"]
+    ends = [each for each in recorded.changes if isinstance(each, Pod) and each.deleted and each.uid == first]
+    assert ends[-1].primary.ended.exit_code == 143

@@ -9,23 +9,17 @@ from backend_plugin.embedded import job_reconciler
 from e2e.embedded.emulated import job, named, opened, role
 
 
-@pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
-
-
-async def test_failed_pod_start_is_retried_although_the_store_rejects_writes(state):
-    async with opened(state) as (cluster, recorded):
-        (state / "pods").rmdir()
-        (state / "pods").touch()
-        await cluster.create(job(Master=role("exit 0")))
-        await recorded.wait_until(lambda: recorded.events("FailedCreatePodSandBox"))
-        cluster._store._execute("PRAGMA query_only = 1")
-        await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
-        cluster._store._execute("PRAGMA query_only = 0")
-        (state / "pods").unlink()
-        (state / "pods").mkdir()
-        await recorded.phase("Succeeded", "j-master-0")
+async def test_failed_pod_start_is_retried_although_the_store_rejects_writes(state, cluster, recorded):
+    (state / "pods").rmdir()
+    (state / "pods").touch()
+    await cluster.create(job(Master=role("exit 0")))
+    await recorded.wait_until(lambda: recorded.events("FailedCreatePodSandBox"))
+    cluster._store._execute("PRAGMA query_only = 1")
+    await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
+    cluster._store._execute("PRAGMA query_only = 0")
+    (state / "pods").unlink()
+    (state / "pods").mkdir()
+    await recorded.phase("Succeeded", "j-master-0")
 
 
 class Room:
@@ -46,31 +40,25 @@ class Room:
 
 
 @pytest.mark.parametrize("server", ["goes on", "is another one"])
-def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tmp_path, server):
-    worker = role(
-        f"[ -e {tmp_path}/ran ] && exit 0; touch {tmp_path}/ran; exit 130", restart_policy="ExitCode"
-    )
+async def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tmp_path, server):
+    command = f"[ -e {tmp_path}/ran ] && exit 0; touch {tmp_path}/ran; exit 130"
 
-    async def restarts(cluster, recorded):
+    async def count_restarts(cluster, recorded):
         await recorded.state("Succeeded")
         return (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]["restarts"]
 
-    async def run():
-        async with opened(state) as (cluster, recorded):
-            room = Room(cluster)
-            room.is_there = False
-            await cluster.create(job(Worker=worker))
-            await recorded.wait_until(lambda: room.refused > 1)
-            # The failed pod must stay visible, or its restart would not count.
-            assert recorded.phases == {"j-worker-0": "Failed"}
-            if server == "goes on":
-                room.is_there = True
-                assert await restarts(cluster, recorded) == 1
-                return
-        async with opened(state) as (cluster, recorded):
-            assert await restarts(cluster, recorded) == 1
-
-    asyncio.run(run())
+    async with opened(state) as (cluster, recorded):
+        room = Room(cluster)
+        room.is_there = False
+        await cluster.create(job(Worker=role(command, restart_policy="ExitCode")))
+        await recorded.wait_until(lambda: room.refused > 1)
+        # The failed pod must stay visible, or its restart would not count.
+        assert recorded.phases == {"j-worker-0": "Failed"}
+        if server == "goes on":
+            room.is_there = True
+            assert await count_restarts(cluster, recorded) == 1
+    async with opened(state) as (cluster, recorded):
+        assert await count_restarts(cluster, recorded) == 1
 
 
 async def test_each_recreated_pod_is_counted_across_a_server_restart(state):

@@ -8,14 +8,15 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import job_reconciler, scheduler
 from backend_plugin.embedded.operators.pytorchjob.webhook import MOST_REPLICAS
-from e2e.embedded.emulated import cpus, job, named, opened, role
-
-MANY = 4 * max(job_reconciler.AT_ONCE, scheduler.AT_ONCE)
+from e2e.embedded.emulated import cpus, job, named, role
 
 
 @pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
+def options():
+    return {"capacity": {"cpu": "1"}}
+
+
+MANY = 4 * max(job_reconciler.AT_ONCE, scheduler.AT_ONCE)
 
 
 def many(replicas=MANY):
@@ -27,45 +28,41 @@ def changes(recorded):
     return sum(isinstance(each, Pod) for each in recorded.changes)
 
 
-async def test_pods_are_created_and_scheduled_in_batches(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
-        await cluster.create(many())
-        most = before = 0
-        while len(recorded.events("FailedScheduling")) < MANY:
-            await asyncio.sleep(0)
-            now = changes(recorded)
-            most, before = max(most, now - before), now
-        assert len(recorded.pods) == MANY
-        # One iteration of the event loop may create some pods and schedule others.
-        assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
+async def test_pods_are_created_and_scheduled_in_batches(cluster, recorded):
+    await cluster.create(many())
+    most = before = 0
+    while len(recorded.events("FailedScheduling")) < MANY:
+        await asyncio.sleep(0)
+        now = changes(recorded)
+        most, before = max(most, now - before), now
+    assert len(recorded.pods) == MANY
+    # One iteration of the event loop may create some pods and schedule others.
+    assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
 
 
-async def test_pods_of_a_deleted_job_are_deleted_in_batches(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
-        await cluster.create(many())
-        await recorded.wait_until(lambda: len(recorded.events("FailedScheduling")) == MANY)
-        await cluster.delete(named())
-        most, before = 0, MANY
-        while recorded.pods:
-            await asyncio.sleep(0)
-            most, before = max(most, before - len(recorded.pods)), len(recorded.pods)
-        assert most <= job_reconciler.AT_ONCE
+async def test_pods_of_a_deleted_job_are_deleted_in_batches(cluster, recorded):
+    await cluster.create(many())
+    await recorded.wait_until(lambda: len(recorded.events("FailedScheduling")) == MANY)
+    await cluster.delete(named())
+    most, before = 0, MANY
+    while recorded.pods:
+        await asyncio.sleep(0)
+        most, before = max(most, before - len(recorded.pods)), len(recorded.pods)
+    assert most <= job_reconciler.AT_ONCE
 
 
-async def test_job_deleted_during_pod_creation_leaves_no_pod(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
-        await cluster.create(many())
-        await recorded.wait_until(lambda: recorded.pods)
-        assert len(recorded.pods) < MANY
-        await cluster.delete(named())
-        await recorded.wait_until(lambda: not recorded.pods)
-        await cluster.create(many(1))
-        await recorded.phase("Pending", "j-worker-0")
-        assert len(recorded.pods) == 1
+async def test_job_deleted_during_pod_creation_leaves_no_pod(cluster, recorded):
+    await cluster.create(many())
+    await recorded.wait_until(lambda: recorded.pods)
+    assert len(recorded.pods) < MANY
+    await cluster.delete(named())
+    await recorded.wait_until(lambda: not recorded.pods)
+    await cluster.create(many(1))
+    await recorded.phase("Pending", "j-worker-0")
+    assert len(recorded.pods) == 1
 
 
-async def test_job_above_the_replica_limit_is_rejected(state):
-    async with opened(state) as (cluster, _):
-        with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
-            await cluster.create(many(MOST_REPLICAS + 1))
-        assert await cluster.get(named()) is None
+async def test_job_above_the_replica_limit_is_rejected(cluster):
+    with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
+        await cluster.create(many(MOST_REPLICAS + 1))
+    assert await cluster.get(named()) is None

@@ -5,61 +5,57 @@ import pytest
 from backend_plugin.core.errors import RequestRejected
 from e2e.embedded.emulated import OURS, cpus, job, lines, named, opened, role
 
-FORTY = {"cpu": "1"}
-
 
 @pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
+def options():
+    return {"capacity": {"cpu": "1"}}
 
 
 def worker(policy, replicas=1, command="exec sleep 60"):
     return role(command, replicas, policy, resources=cpus("1"))
 
 
-async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(state, tmp_path):
-    async with opened(state, capacity=FORTY) as (cluster, recorded):
-        alive = tmp_path / "alive"
-        command = f"while :; do touch {alive}; sleep 0.02; done"
-        await cluster.create(job(Worker=worker("ExitCode", command=command)))
-        await recorded.phase("Running", "j-worker-0")
-        first = recorded.pod("j-worker-0")
-        cluster.nodes.fail_node(first.node)
-        again = await recorded.wait_until(
-            lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
-        )
-        (lost,) = {
-            (each.phase, each.reason, each.message, each.disrupted.reason)
-            for each in recorded.changes
-            if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
-        }
-        assert lost == (
-            "Failed",
-            "NodeLost",
-            f"Node {first.node} which was running pod j-worker-0 is unresponsive",
-            "DeletionByTaintManager",
-        )
-        assert again.node != first.node
-        assert [each.message for each in recorded.events("TaintManagerEviction")] == [
-            "Marking for deletion Pod a/j-worker-0"
-        ]
+async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(tmp_path, cluster, recorded):
+    alive = tmp_path / "alive"
+    command = f"while :; do touch {alive}; sleep 0.02; done"
+    await cluster.create(job(Worker=worker("ExitCode", command=command)))
+    await recorded.phase("Running", "j-worker-0")
+    first = recorded.pod("j-worker-0")
+    cluster.nodes.fail_node(first.node)
+    again = await recorded.wait_until(
+        lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+    )
+    (lost,) = {
+        (each.phase, each.reason, each.message, each.disrupted.reason)
+        for each in recorded.changes
+        if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
+    }
+    assert lost == (
+        "Failed",
+        "NodeLost",
+        f"Node {first.node} which was running pod j-worker-0 is unresponsive",
+        "DeletionByTaintManager",
+    )
+    assert again.node != first.node
+    assert [each.message for each in recorded.events("TaintManagerEviction")] == [
+        "Marking for deletion Pod a/j-worker-0"
+    ]
 
 
-async def test_job_without_restarts_fails_when_its_node_is_lost(state):
-    async with opened(state, capacity=FORTY) as (cluster, recorded):
-        await cluster.create(job(Worker=worker("Never", 2)))
-        await recorded.phase("Running", "j-worker-0", "j-worker-1")
-        lost = recorded.pod("j-worker-1")
-        cluster.nodes.fail_node(lost.node)
-        await recorded.state("Failed")
-        assert recorded.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
-        assert recorded.pod("j-worker-1").reason == "NodeLost"
-        await cluster.delete(named())
-        await recorded.wait_until(lambda: not recorded.pods)
+async def test_job_without_restarts_fails_when_its_node_is_lost(cluster, recorded):
+    await cluster.create(job(Worker=worker("Never", 2)))
+    await recorded.phase("Running", "j-worker-0", "j-worker-1")
+    lost = recorded.pod("j-worker-1")
+    cluster.nodes.fail_node(lost.node)
+    await recorded.state("Failed")
+    assert recorded.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
+    assert recorded.pod("j-worker-1").reason == "NodeLost"
+    await cluster.delete(named())
+    await recorded.wait_until(lambda: not recorded.pods)
 
 
 async def test_lost_node_is_unschedulable_until_it_is_restored(state):
-    async with opened(state, nodes=1, capacity=FORTY) as (cluster, recorded):
+    async with opened(state, nodes=1, capacity={"cpu": "1"}) as (cluster, recorded):
         cluster.nodes.fail_node("node-1")
         await cluster.create(job(Worker=worker("Never", command="exit 0")))
         waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
@@ -70,31 +66,28 @@ async def test_lost_node_is_unschedulable_until_it_is_restored(state):
         await recorded.state("Succeeded")
 
 
-async def test_node_drain_evicts_pods_with_their_grace_period(state):
-    async with opened(state, capacity=FORTY) as (cluster, recorded):
-        command = "trap 'exit 143' TERM; sleep 60 & wait"
-        await cluster.create(job(Worker=worker("ExitCode", command=command)))
-        await recorded.phase("Running", "j-worker-0")
-        first = recorded.pod("j-worker-0")
-        cluster.nodes.drain_node(first.node)
-        again = await recorded.wait_until(
-            lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+async def test_node_drain_evicts_pods_with_their_grace_period(cluster, recorded):
+    command = "trap 'exit 143' TERM; sleep 60 & wait"
+    await cluster.create(job(Worker=worker("ExitCode", command=command)))
+    await recorded.phase("Running", "j-worker-0")
+    first = recorded.pod("j-worker-0")
+    cluster.nodes.drain_node(first.node)
+    again = await recorded.wait_until(
+        lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+    )
+    assert again.node != first.node
+    ended = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid][-1]
+    assert ended.disrupted.reason == "EvictionByEvictionAPI"
+    assert ended.primary.ended.exit_code == 143
+    cluster.nodes.drain_node(again.node)
+    waits = await recorded.wait_until(
+        lambda: (
+            (pod := recorded.pod("j-worker-0")) and pod.uid not in (first.uid, again.uid) and pod.scheduled
         )
-        assert again.node != first.node
-        ended = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid][-1]
-        assert ended.disrupted.reason == "EvictionByEvictionAPI"
-        assert ended.primary.ended.exit_code == 143
-        cluster.nodes.drain_node(again.node)
-        waits = await recorded.wait_until(
-            lambda: (
-                (pod := recorded.pod("j-worker-0"))
-                and pod.uid not in (first.uid, again.uid)
-                and pod.scheduled
-            )
-        )
-        assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
-        cluster.nodes.restore_node(first.node)
-        await recorded.phase("Running", "j-worker-0")
+    )
+    assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
+    cluster.nodes.restore_node(first.node)
+    await recorded.phase("Running", "j-worker-0")
 
 
 async def test_node_states_survive_a_server_restart(state):
@@ -113,11 +106,10 @@ async def test_node_states_survive_a_server_restart(state):
         assert recorded.pod("j-worker-0").node == "node-3"
 
 
-async def test_pod_with_a_node_name_runs_on_that_node(state):
-    async with opened(state) as (cluster, recorded):
-        await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
-        await recorded.state("Succeeded")
-        assert recorded.pod("j-worker-0").node == "node-2"
+async def test_pod_with_a_node_name_runs_on_that_node(cluster, recorded):
+    await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
+    await recorded.state("Succeeded")
+    assert recorded.pod("j-worker-0").node == "node-2"
 
 
 async def test_gpu_annotation_of_an_author_is_ignored(state):
@@ -133,16 +125,14 @@ async def test_gpu_annotation_of_an_author_is_ignored(state):
         assert await lines(cluster, "j-worker-0") == ["[]"]
 
 
-async def test_pod_with_an_unknown_node_name_stays_pending(state):
-    async with opened(state) as (cluster, recorded):
-        await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
-        assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
+async def test_pod_with_an_unknown_node_name_stays_pending(cluster, recorded):
+    await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
+    waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
+    assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 
 @pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])
-async def test_command_for_an_unknown_node_is_rejected(state, command):
-    async with opened(state) as (cluster, _):
-        with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
-            getattr(cluster.nodes, command)("node-9")
-        assert refusal.value.code == 404
+async def test_command_for_an_unknown_node_is_rejected(command, cluster):
+    with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
+        getattr(cluster.nodes, command)("node-9")
+    assert refusal.value.code == 404

@@ -1,6 +1,5 @@
 """The state of a reopened cluster, after a shutdown and after its server was killed."""
 
-import asyncio
 import contextlib
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from backend_plugin.embedded.state_lock import StateUnusable
-from e2e.embedded.emulated import job, lines, named, opened, role
+from e2e.embedded.emulated import job, lines, named, opened, read_first_line, role
 
 COUNTED = "echo once >> {0}/runs; " + "while ! [ -e {0}/go ]; do sleep 0.02; done; echo done"
 # In a manifest `$$` is an escaped `$`, so this is the pid of the shell.
@@ -20,7 +19,7 @@ SERVER = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from e2e.embedded.emulated import job, opened, role
+from e2e.embedded.emulated import read_first_line, job, opened, role
 
 async def serve(state, durable, command, policy):
     async with opened(Path(state), durable=durable == "durable") as (cluster, seen):
@@ -32,11 +31,6 @@ async def serve(state, durable, command, policy):
 
 asyncio.run(serve(*sys.argv[1:]))
 """
-
-
-@pytest.fixture
-def state(tmp_path):
-    return tmp_path / "state"
 
 
 @contextlib.contextmanager
@@ -104,88 +98,60 @@ async def test_processes_of_a_non_durable_job_end_with_its_server(tmp_path, stat
     assert runs(tmp_path) == times
 
 
-def test_pending_deletion_is_finished_by_the_next_server(tmp_path, state):
+async def test_pending_deletion_is_finished_by_the_next_server(tmp_path, state):
     stubborn = f"trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/begun; while :; do sleep 0.02; done"
-
-    async def delete():
-        async with opened(state, durable=True) as (cluster, recorded):
-            await cluster.create(job(Worker=role(stubborn, terminationGracePeriodSeconds=2)))
-            await recorded.wait_until((tmp_path / "begun").exists)
-            await cluster.delete(named())
-            await recorded.wait_until((tmp_path / "told").exists)
-            assert set(recorded.phases) == {"j-worker-0"}
-
-    async def start_job():
-        async with opened(state, durable=True) as (cluster, recorded):
-            await recorded.wait_until(lambda: not recorded.pods)
-            assert await cluster.get(named()) is None
-
-    asyncio.run(delete())
-    asyncio.run(start_job())
+    async with opened(state, durable=True) as (cluster, recorded):
+        await cluster.create(job(Worker=role(stubborn, terminationGracePeriodSeconds=2)))
+        await recorded.wait_until((tmp_path / "begun").exists)
+        await cluster.delete(named())
+        await recorded.wait_until((tmp_path / "told").exists)
+        assert set(recorded.phases) == {"j-worker-0"}
+    async with opened(state, durable=True) as (cluster, recorded):
+        await recorded.wait_until(lambda: not recorded.pods)
+        assert await cluster.get(named()) is None
     assert list((state / "pods").iterdir()) == []
 
 
-def test_reopened_cluster_continues_with_the_same_pods(state):
+async def test_reopened_cluster_continues_with_the_same_pods(state):
     """Close the cluster before a pod starts. Pods stay pending without nodes."""
-
-    async def start_job():
-        async with opened(state, nodes=0) as (cluster, recorded):
-            await cluster.create(job(Worker=role("exit 0", 2)))
-            await recorded.phase("Pending", "j-worker-0", "j-worker-1")
-            waits = await recorded.wait_until(lambda: recorded.pod("j-worker-0").scheduled)
-            assert waits.message == "no nodes available to schedule pods"
-            return {name: pod.uid for name, pod in recorded.pods.items()}
-
-    async def finish():
-        async with opened(state) as (_, recorded):
-            await recorded.state("Succeeded")
-            return {name: pod.uid for name, pod in recorded.pods.items()}
-
-    assert asyncio.run(start_job()) == asyncio.run(finish())
+    async with opened(state, nodes=0) as (cluster, recorded):
+        await cluster.create(job(Worker=role("exit 0", 2)))
+        await recorded.phase("Pending", "j-worker-0", "j-worker-1")
+        waits = await recorded.wait_until(lambda: recorded.pod("j-worker-0").scheduled)
+        assert waits.message == "no nodes available to schedule pods"
+        before = {name: pod.uid for name, pod in recorded.pods.items()}
+    async with opened(state) as (_, recorded):
+        await recorded.state("Succeeded")
+        assert {name: pod.uid for name, pod in recorded.pods.items()} == before
 
 
-def test_job_keeps_its_master_port_across_a_server_restart(state, tmp_path):
+async def test_job_keeps_its_master_port_across_a_server_restart(state):
     says = role("echo $MASTER_PORT; exec sleep 60", restart_policy="ExitCode")
-
-    async def start_job():
-        async with opened(state, durable=True) as (cluster, recorded):
-            await cluster.create(job(Master=says, Worker=says))
-            await recorded.phase("Running", "j-master-0", "j-worker-0")
-            return await find_status(cluster, "j-master-0")
-
-    async def another():
-        async with opened(state, durable=True) as (cluster, recorded):
-            first = recorded.pod("j-worker-0").uid
-            await cluster.delete_pod(named("j-worker-0"))
-            await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
-            await recorded.phase("Running", "j-worker-0")
-            await cluster.create(job("k", Master=says))
-            await recorded.phase("Running", "k-master-0")
-            both = await find_status(cluster, "j-worker-0"), await find_status(cluster, "k-master-0")
-            for name in ("j", "k"):
-                await cluster.delete(named(name))
-            await recorded.wait_until(lambda: not recorded.pods)
-            return both
-
-    async def find_status(cluster, pod):
-        while not (found := await lines(cluster, pod)):
-            await asyncio.sleep(0.02)
-        return found[0]
-
-    port = asyncio.run(start_job())
-    again, other = asyncio.run(another())
-    assert again == port != other
+    async with opened(state, durable=True) as (cluster, recorded):
+        await cluster.create(job(Master=says, Worker=says))
+        await recorded.phase("Running", "j-master-0", "j-worker-0")
+        port = await read_first_line(cluster, "j-master-0")
+    async with opened(state, durable=True) as (cluster, recorded):
+        first = recorded.pod("j-worker-0").uid
+        await cluster.delete_pod(named("j-worker-0"))
+        await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
+        await recorded.phase("Running", "j-worker-0")
+        await cluster.create(job("k", Master=says))
+        await recorded.phase("Running", "k-master-0")
+        assert await read_first_line(cluster, "j-worker-0") == port
+        assert await read_first_line(cluster, "k-master-0") != port
+        for name in ("j", "k"):
+            await cluster.delete(named(name))
+        await recorded.wait_until(lambda: not recorded.pods)
 
 
-def test_second_server_with_the_same_state_is_rejected(tmp_path, state):
-    with serving(state, "", "exec sleep 60", "Never") as server:
-
-        async def second():
-            async with opened(state):
-                raise AssertionError("it was opened a second time")
-
-        with pytest.raises(StateUnusable, match=f"is in use by process {server.pid}; stop that server"):
-            asyncio.run(second())
+async def test_second_server_with_the_same_state_is_rejected(state):
+    message = "is in use by process {}; stop that server"
+    with (
+        serving(state, "", "exec sleep 60", "Never") as server,
+        pytest.raises(StateUnusable, match=message.format(server.pid)),
+    ):
+        await opened(state).__aenter__()
 
 
 async def test_closed_server_leaves_no_process(tmp_path, state):

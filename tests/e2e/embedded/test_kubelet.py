@@ -7,13 +7,14 @@ import sys
 import pytest
 
 from backend_plugin.embedded.shim import layout
+from backend_plugin.shell.cluster import LogRequest
 from e2e.embedded.running_pods import get_terminated, node, pod, python, replica, shell, uid, waits
 
 DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
 
 
-async def test_containers_start_in_kubernetes_order(tmp_path):
+async def test_containers_start_in_kubernetes_order(kubelet):
     def says(name, then="", **fields):
         return shell(f"echo {name} >> /data/order; {then}", name, volumeMounts=AT, **fields)
 
@@ -27,18 +28,16 @@ async def test_containers_start_in_kubernetes_order(tmp_path):
         ],
         volumes=[DATA],
     )
-
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(of)
-        order = (kubelet.root / uid(of) / "volumes/data/order").read_text().split()
-        assert (status["phase"], order[0], order[-3:]) == (
-            "Succeeded",
-            "first",
-            ["app", "end", "stopped"],
-        )
-        assert sorted(order[1:3]) == ["last", "sidecar"]
-        phases = [each["phase"] for each in kubelet.reported.statuses[uid(of)]]
-        assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
+    status = await kubelet.ran(of)
+    order = (kubelet.root / uid(of) / "volumes/data/order").read_text().split()
+    assert (status["phase"], order[0], order[-3:]) == (
+        "Succeeded",
+        "first",
+        ["app", "end", "stopped"],
+    )
+    assert sorted(order[1:3]) == ["last", "sidecar"]
+    phases = [each["phase"] for each in kubelet.reported.statuses[uid(of)]]
+    assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
 
 
 async def test_container_has_its_environment_code_and_working_directory(tmp_path):
@@ -64,21 +63,13 @@ async def test_container_has_its_environment_code_and_working_directory(tmp_path
         ("kill -SEGV $$", "Failed", 139, "Error"),
     ],
 )
-async def test_phase_and_reason_follow_the_exit_code(tmp_path, script, phase, code, reason):
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(pod(shell(script)))
-        assert (
-            status["phase"],
-            get_terminated(status)["exitCode"],
-            get_terminated(status)["reason"],
-        ) == (
-            phase,
-            code,
-            reason,
-        )
+async def test_phase_and_reason_follow_the_exit_code(kubelet, script, phase, code, reason):
+    status = await kubelet.ran(pod(shell(script)))
+    terminated = get_terminated(status)
+    assert (status["phase"], terminated["exitCode"], terminated["reason"]) == (phase, code, reason)
 
 
-async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path):
+async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path, kubelet):
     script = tmp_path / "script"
     script.write_text("no program")
     cases = {
@@ -86,17 +77,15 @@ async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path):
         "/no/such": 'exec: "/no/such": stat /no/such: no such file or directory: unknown',
         str(script): f'exec: "{script}": permission denied: unknown',
     }
-
-    async with node(tmp_path) as kubelet:
-        for command, words in cases.items():
-            status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
-            terminated = get_terminated(status)
-            assert (terminated["exitCode"], terminated["reason"]) == (128, "StartError")
-            assert terminated["startedAt"] == "1970-01-01T00:00:00Z"
-            assert terminated["message"].endswith(words)
-        script.chmod(stat.S_IRWXU)
-        status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
-        assert get_terminated(status)["message"].endswith("exec format error: unknown")
+    for command, words in cases.items():
+        status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
+        terminated = get_terminated(status)
+        assert (terminated["exitCode"], terminated["reason"]) == (128, "StartError")
+        assert terminated["startedAt"] == "1970-01-01T00:00:00Z"
+        assert terminated["message"].endswith(words)
+    script.chmod(stat.S_IRWXU)
+    status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
+    assert get_terminated(status)["message"].endswith("exec format error: unknown")
 
 
 async def test_container_that_cannot_be_created_waits_beside_running_ones(tmp_path):
@@ -113,7 +102,7 @@ async def test_container_that_cannot_be_created_waits_beside_running_ones(tmp_pa
         assert (await kubelet.terminated(of, 0))["phase"] == "Failed"
 
 
-async def test_container_is_restarted_in_place_with_backoff(tmp_path):
+async def test_container_is_restarted_in_place_with_backoff(kubelet):
     script = (
         "test -e mine && echo again; touch mine; read n < /data/n; echo run $n; echo $((n + 1)) > /data/n"
     )
@@ -123,58 +112,51 @@ async def test_container_is_restarted_in_place_with_backoff(tmp_path):
         volumes=[DATA],
         policy="OnFailure",
     )
-
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(of)
-        (container,) = status["containerStatuses"]
-        assert (container["restartCount"], container["lastState"]["terminated"]["exitCode"]) == (3, 1)
-        assert [each["phase"] for each in kubelet.reported.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
-        waited = {waits(each) for each in kubelet.reported.statuses[uid(of)]} - {("PodInitializing", "")}
-        name = f"{of['metadata']['name']}_a({uid(of)})"
-        assert waited - {("", "")} == {
-            ("CrashLoopBackOff", f"back-off {delay} restarting failed container=main pod={name}")
-            for delay in ("0.05s", "0.1s")
-        }
-        assert await kubelet.lines(of) == ["run 3"]
-        assert await kubelet.lines(of, previous=True) == ["run 2"]
-        logs = kubelet.root / uid(of) / "logs" / "main"
-        assert sorted(path.name for path in logs.iterdir()) == ["2.0.log", "3.0.log"]
-        assert await kubelet.lines(of, "init") == []
+    status = await kubelet.ran(of)
+    (container,) = status["containerStatuses"]
+    assert (container["restartCount"], container["lastState"]["terminated"]["exitCode"]) == (3, 1)
+    assert [each["phase"] for each in kubelet.reported.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
+    waited = {waits(each) for each in kubelet.reported.statuses[uid(of)]} - {("PodInitializing", "")}
+    name = f"{of['metadata']['name']}_a({uid(of)})"
+    assert waited - {("", "")} == {
+        ("CrashLoopBackOff", f"back-off {delay} restarting failed container=main pod={name}")
+        for delay in ("0.05s", "0.1s")
+    }
+    assert await kubelet.lines(of) == ["run 3"]
+    assert await kubelet.lines(of, previous=True) == ["run 2"]
+    logs = kubelet.root / uid(of) / "logs" / "main"
+    assert sorted(path.name for path in logs.iterdir()) == ["2.0.log", "3.0.log"]
+    assert await kubelet.lines(of, "init") == []
 
 
-async def test_followed_log_continues_across_restarts_until_the_end(tmp_path):
+async def test_followed_log_continues_across_restarts_until_the_end(kubelet):
     script = (
         "echo begin; while ! test -e /data/go; do sleep 0.01; done; rm /data/go; echo end; test -e /data/last"
     )
     of = pod(shell(script, volumeMounts=AT), volumes=[DATA], policy="OnFailure")
-
-    async with node(tmp_path) as kubelet:
-        assert await kubelet.lines(of, follow=True) == []  # The pod does not exist yet.
-        await kubelet.run(of)
-        follower = asyncio.create_task(kubelet.lines(of, follow=True))
-        data = kubelet.root / uid(of) / "volumes/data"
-        await kubelet.phase(of, "Running")
-        (data / "go").touch()
-        await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
-        assert not follower.done()
-        (data / "last").touch()
-        (data / "go").touch()
-        assert await follower == ["begin", "end"] * 2
-        assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
+    assert await kubelet.lines(of, follow=True) == []  # The pod does not exist yet.
+    await kubelet.run(of)
+    follower = asyncio.create_task(kubelet.lines(of, follow=True))
+    data = kubelet.root / uid(of) / "volumes/data"
+    await kubelet.phase(of, "Running")
+    (data / "go").touch()
+    await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    assert not follower.done()
+    (data / "last").touch()
+    (data / "go").touch()
+    assert await follower == ["begin", "end"] * 2
+    assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
 
 
-async def test_followed_log_is_returned_line_by_line(tmp_path):
-    of = pod(shell("for n in 1 2 3; do echo $n; while ! test -e /data/$n; do sleep 0.01; done; done", volumeMounts=AT), volumes=[DATA])  # fmt: skip  # noqa: E501
-
-    from backend_plugin.shell.cluster import LogRequest
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        texts = []
-        async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
-            texts.append(line.text)
-            (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
-        assert texts == ["1", "2", "3"]
+async def test_followed_log_is_returned_line_by_line(kubelet):
+    script = "for n in 1 2 3; do echo $n; while ! test -e /data/$n; do sleep 0.01; done; done"
+    of = pod(shell(script, volumeMounts=AT), volumes=[DATA])
+    await kubelet.run(of)
+    texts = []
+    async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
+        texts.append(line.text)
+        (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
+    assert texts == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -187,29 +169,26 @@ async def test_followed_log_is_returned_line_by_line(tmp_path):
         ("echo out; exit 1", {}, ""),
     ],
 )
-async def test_termination_message_follows_its_path_and_policy(tmp_path, script, fields, message):
-    async with node(tmp_path) as kubelet:
-        written = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
-        assert sorted(written.split()) == ["err", "out"] if message is None else written == message
+async def test_termination_message_follows_its_path_and_policy(script, fields, message, kubelet):
+    written = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
+    assert sorted(written.split()) == ["err", "out"] if message is None else written == message
 
 
-async def test_worker_waits_until_its_master_is_running(tmp_path):
+async def test_worker_waits_until_its_master_is_running(kubelet):
     gate = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup"]}
     worker = replica("worker", shell("true"), initContainers=[gate])
     stranger = replica("master", shell("sleep 60"), job="other")
     master = replica("master", shell("sleep 60"), initContainers=[shell("sleep 0.1", "init")])
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(stranger, worker)
-        await kubelet.phase(stranger, "Running")
-        status = await kubelet.when(
-            worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
-        )
-        assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
-        status = await kubelet.ran(master, worker)
-        assert status["phase"] == "Succeeded"
-        assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-        assert kubelet.reported.statuses[uid(master)][-1]["phase"] == "Running"
+    await kubelet.run(stranger, worker)
+    await kubelet.phase(stranger, "Running")
+    status = await kubelet.when(
+        worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
+    )
+    assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
+    status = await kubelet.ran(master, worker)
+    assert status["phase"] == "Succeeded"
+    assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert kubelet.reported.statuses[uid(master)][-1]["phase"] == "Running"
 
 
 async def test_worker_fails_when_its_master_does_not_start_in_time(tmp_path):
@@ -221,23 +200,19 @@ async def test_worker_fails_when_its_master_does_not_start_in_time(tmp_path):
         assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
 
 
-async def test_pod_fails_after_its_active_deadline(tmp_path):
+async def test_pod_fails_after_its_active_deadline(kubelet):
     of = pod(shell("trap 'exit 0' TERM; while :; do sleep 0.01; done"), activeDeadlineSeconds=1)
-
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(of)
-        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-        assert status["message"] == "Pod was active on the node longer than the specified deadline"
-        assert get_terminated(status)["exitCode"] == 0
+    status = await kubelet.ran(of)
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    assert status["message"] == "Pod was active on the node longer than the specified deadline"
+    assert get_terminated(status)["exitCode"] == 0
 
 
-async def test_unicode_arguments_are_unchanged_in_the_log(tmp_path):
+async def test_unicode_arguments_are_unchanged_in_the_log(kubelet):
     text = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
     of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", text, "end"]})
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.ran(of)
-        assert await kubelet.lines(of) == [text, "end"]
+    await kubelet.ran(of)
+    assert await kubelet.lines(of) == [text, "end"]
 
 
 async def test_image_uses_its_configured_python_environment(tmp_path):

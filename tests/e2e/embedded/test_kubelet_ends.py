@@ -3,10 +3,12 @@
 import asyncio
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
-from backend_plugin.embedded.kubelet_options import LogLimits
+from backend_plugin.embedded.kubelet_options import LogLimits, RestartBackoff
+from backend_plugin.shell.cluster import LogRequest
 from e2e.embedded.running_pods import get_terminated, is_alive, marked, node, pod, python, shell, uid
 
 DATA = {"name": "data", "emptyDir": {}}
@@ -34,82 +36,65 @@ def with_daemon(script, **fields):
     return shell(f"{DAEMONIZE}; {script}", env=env, volumeMounts=AT, **fields)
 
 
+async def started(kubelet, of):
+    """Run a pod and wait for its first output."""
+    await kubelet.run(of)
+    await anext(kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)))
+
+
 def daemons(kubelet, of):
     """Return the pids of the daemons, in order of their start."""
     found = [each for each in (kubelet.root / uid(of) / "volumes/data").iterdir() if each.name.isdigit()]
     return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
 
-async def test_daemon_process_ends_with_its_container(tmp_path):
+async def test_daemon_process_ends_with_its_container(kubelet):
     of = pod(with_daemon("echo started"), volumes=[DATA])
-
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(of)
-        (daemon,) = daemons(kubelet, of)
-        assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
+    status = await kubelet.ran(of)
+    (daemon,) = daemons(kubelet, of)
+    assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
 
 
-async def test_daemon_of_an_ended_container_is_killed_while_others_run(tmp_path):
+async def test_daemon_of_an_ended_container_is_killed_while_others_run(kubelet):
     sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
     of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
-        first, *_ = daemons(kubelet, of)
-        assert not is_alive(first)
-        assert "running" in kubelet.reported.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
+    await kubelet.run(of)
+    await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    first, *_ = daemons(kubelet, of)
+    assert not is_alive(first)
+    assert "running" in kubelet.reported.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
 
 
-async def test_terminated_pod_exits_within_its_grace_period(tmp_path):
+async def test_terminated_pod_exits_within_its_grace_period(kubelet):
     of = pod(
         with_daemon("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"), volumes=[DATA]
     )
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await anext(kubelet.kubelet.read_log(uid(of), follows()))
-        status = await kubelet.terminated(of, 60)
-        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)
-        assert await kubelet.lines(of) == ["ready", "bye"]
-        assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
+    await started(kubelet, of)
+    status = await kubelet.terminated(of, 60)
+    assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)
+    assert await kubelet.lines(of) == ["ready", "bye"]
+    assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
 
 
-async def test_container_that_ignores_sigterm_is_killed(tmp_path):
-    deaf = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
-    of = pod(deaf)
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await anext(kubelet.kubelet.read_log(uid(of), follows()))
-        status = await kubelet.terminated(of, 0.1)
-        assert (get_terminated(status)["exitCode"], get_terminated(status)["reason"]) == (137, "Error")
-
-
-async def test_second_termination_can_shorten_the_grace_period(tmp_path):
+@pytest.mark.parametrize("first", [None, 3_600], ids=["one grace period", "a shortened one"])
+async def test_container_that_ignores_sigterm_is_killed(kubelet, first):
     of = pod(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await anext(kubelet.kubelet.read_log(uid(of), follows()))
-        await kubelet.kubelet.terminate_pod(uid(of), 3_600)
-        status = await kubelet.terminated(of, 0)
-        assert get_terminated(status)["exitCode"] == 137
+    await started(kubelet, of)
+    if first is not None:
+        await kubelet.kubelet.terminate_pod(uid(of), first)
+    terminated = get_terminated(await kubelet.terminated(of, 0.1))
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "Error")
 
 
-async def test_ended_and_unknown_pods_terminate_immediately(tmp_path):
+async def test_ended_and_unknown_pods_terminate_immediately(kubelet):
     of, never = pod(shell("true")), pod(shell("true"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.ran(of)
-        assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
-        await kubelet.kubelet.terminate_pod(uid(never), 30)
-        await kubelet.reported.wait_until(lambda: uid(never) in kubelet.reported.ended)
+    await kubelet.ran(of)
+    assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
+    await kubelet.kubelet.terminate_pod(uid(never), 30)
+    await kubelet.reported.wait_until(lambda: uid(never) in kubelet.reported.ended)
 
 
 async def test_pod_in_restart_backoff_can_be_terminated(tmp_path):
-    from backend_plugin.embedded.kubelet_options import RestartBackoff
-
     of = pod(shell("exit 5"), policy="Always")
 
     async with node(tmp_path, back_off=RestartBackoff(first=600)) as kubelet:
@@ -125,21 +110,17 @@ LIMITED = {"limits": {"memory": "100Mi"}}
 
 
 @pytest.mark.parametrize("script", ["python -c '%s'", "python -c '%s' & wait"])
-async def test_container_above_its_memory_limit_is_killed_with_its_children(tmp_path, script):
+async def test_container_above_its_memory_limit_is_killed_with_its_children(script, kubelet):
     of = pod(shell(script % GROW, resources=LIMITED), shell("sleep 60", "other"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        status = await kubelet.when(
-            of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
-        )
-        terminated = get_terminated(status)
-        assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
-        assert "running" in status["containerStatuses"][1]["state"]
+    await kubelet.run(of)
+    status = await kubelet.when(of, lambda status: "terminated" in status["containerStatuses"][0]["state"])
+    terminated = get_terminated(status)
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
+    assert "running" in status["containerStatuses"][1]["state"]
 
 
 @pytest.mark.linux  # Other systems only sample the processes.
-async def test_shared_memory_of_processes_counts_once(tmp_path):
+async def test_shared_memory_of_processes_counts_once(kubelet):
     share = """
 import os, time
 held = bytearray(60 << 20)
@@ -150,72 +131,51 @@ for _ in range(4):
 time.sleep(0.8)
 """
     of = pod(python(share, resources=LIMITED))
-
-    async with node(tmp_path) as kubelet:
-        status = await kubelet.ran(of)
-        assert status["phase"] == "Succeeded"
+    status = await kubelet.ran(of)
+    assert status["phase"] == "Succeeded"
 
 
-async def test_lost_node_reports_no_status_and_leaves_no_process(tmp_path):
+async def test_lost_node_reports_no_status_and_leaves_no_process(kubelet):
     of = pod(with_daemon("while :; do sleep 0.01; done"), volumes=[DATA])
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await kubelet.phase(of, "Running")
-        following = asyncio.create_task(kubelet.lines(of, follow=True))
-        statuses = list(kubelet.reported.statuses[uid(of)])
-        kubelet.kubelet.kill_pods([uid(of)])
-        assert await following == []
-        assert marked(kubelet.root) == []
-        assert kubelet.reported.statuses[uid(of)] == statuses
+    await kubelet.run(of)
+    await kubelet.phase(of, "Running")
+    following = asyncio.create_task(kubelet.lines(of, follow=True))
+    statuses = list(kubelet.reported.statuses[uid(of)])
+    kubelet.kubelet.kill_pods([uid(of)])
+    assert await following == []
+    assert marked(kubelet.root) == []
+    assert kubelet.reported.statuses[uid(of)] == statuses
 
 
-async def test_removed_pod_leaves_no_file(tmp_path):
+async def test_removed_pod_leaves_no_file(kubelet):
     protects = "mkdir d; touch d/f; chmod 500 d; echo x > $TMPDIR/x; readlink -f $TMPDIR"
     done, alive = pod(shell(protects)), pod(shell("sleep 60"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.ran(done)
-        await kubelet.run(alive)
-        await kubelet.phase(alive, "Running")
-        (temporary,) = await kubelet.lines(done)
-        for each in (done, alive):
-            await kubelet.kubelet.remove_pod(uid(each))
-            await kubelet.kubelet.remove_pod(uid(each))
-            assert await kubelet.lines(each, follow=True) == []
-        assert list(kubelet.root.iterdir()) == []
-        assert not exists(temporary)
-
-
-def follows():
-    from backend_plugin.shell.cluster import LogRequest
-
-    return LogRequest(container="main", follow=True)
-
-
-def exists(path):
-    from pathlib import Path
-
-    return Path(path).exists()
+    await kubelet.ran(done)
+    await kubelet.run(alive)
+    await kubelet.phase(alive, "Running")
+    (temporary,) = await kubelet.lines(done)
+    for each in (done, alive):
+        await kubelet.kubelet.remove_pod(uid(each))
+        await kubelet.kubelet.remove_pod(uid(each))
+        assert await kubelet.lines(each, follow=True) == []
+    assert list(kubelet.root.iterdir()) == []
+    assert not Path(temporary).exists()
 
 
 @pytest.mark.parametrize("how", ["terminated", "lost", "ended by itself"])
-async def test_pod_with_a_removed_directory_can_still_end(tmp_path, how):
+async def test_pod_with_a_removed_directory_can_still_end(tmp_path, how, kubelet):
     of = pod(shell(f"echo ready; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await anext(kubelet.kubelet.read_log(uid(of), follows()))
-        shutil.rmtree(kubelet.root / uid(of))
-        if how == "terminated":
-            assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
-        elif how == "lost":
-            kubelet.kubelet.kill_pods([uid(of)])
-            await kubelet.kubelet.remove_pod(uid(of))
-        else:
-            (tmp_path / "go").touch()
-            status = await kubelet.phase(of, "Failed")
-            assert status["reason"] == "NodeLost"
+    await started(kubelet, of)
+    shutil.rmtree(kubelet.root / uid(of))
+    if how == "terminated":
+        assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
+    elif how == "lost":
+        kubelet.kubelet.kill_pods([uid(of)])
+        await kubelet.kubelet.remove_pod(uid(of))
+    else:
+        (tmp_path / "go").touch()
+        status = await kubelet.phase(of, "Failed")
+        assert status["reason"] == "NodeLost"
 
 
 async def test_program_that_removes_its_log_still_succeeds(tmp_path):

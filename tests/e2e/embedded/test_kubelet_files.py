@@ -7,7 +7,7 @@ import pytest
 
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_status import PodState
-from e2e.embedded.running_pods import get_terminated, node, pod, shell, uid
+from e2e.embedded.running_pods import RunningNode, get_terminated, node, pod, shell, uid
 
 PUT = {
     "a pipe": "mkfifo {0}",
@@ -20,23 +20,19 @@ FILES = ("../../state.json", "../../state.json.new", "/dev/termination-log", "..
 
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
-async def test_pod_that_replaces_shim_files_still_ends(tmp_path: Path, put: str) -> None:
+async def test_pod_that_replaces_shim_files_still_ends(kubelet: RunningNode, put: str) -> None:
     script = "; ".join(f"rm -f {file}; {put.format(file)}" for file in FILES)
-
-    async with node(tmp_path) as here:
-        one = pod(shell(f"{script}; exit 3"))
-        status = await here.ran(one)
-        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 3)
-        assert await asyncio.wait_for(here.lines(one), 10) == []
+    one = pod(shell(f"{script}; exit 3"))
+    status = await kubelet.ran(one)
+    assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 3)
+    assert await asyncio.wait_for(kubelet.lines(one), 10) == []
 
 
-async def test_container_restarts_although_it_replaced_its_termination_log(tmp_path: Path) -> None:
+async def test_container_restarts_although_it_replaced_its_termination_log(kubelet: RunningNode) -> None:
     script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
-
-    async with node(tmp_path) as here:
-        one = pod(shell(script), policy="OnFailure")
-        await here.run(one)
-        await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+    one = pod(shell(script), policy="OnFailure")
+    await kubelet.run(one)
+    await kubelet.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
 
 
 async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path: Path) -> None:
@@ -45,30 +41,29 @@ async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path: 
     (mine / "file").write_text("mine")
     script = f'd=$(basename "$PWD"); cd ..; mv $d moved; ln -s {mine} $d; exit 1'
 
-    async with node(tmp_path) as here:
+    async with node(tmp_path) as kubelet:
         one = pod(shell(script), policy="OnFailure")
-        await here.run(one)
-        await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+        await kubelet.run(one)
+        await kubelet.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
         assert (mine / "file").read_text() == "mine"
-        await here.kubelet.remove_pod(uid(one))
-        assert not (here.root / uid(one)).exists()
+        await kubelet.kubelet.remove_pod(uid(one))
+        assert not (kubelet.root / uid(one)).exists()
     assert (mine / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
 @pytest.mark.parametrize("file", ["state.json", "shim.log"])
-async def test_server_does_not_block_on_replaced_files(tmp_path: Path, put: str, file: str) -> None:
-    async with node(tmp_path) as here:
-        change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
-        one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
-        await here.run(one)
-        await here.phase(one, "Running")
-        directory = PodDirectory.from_uid(here.root, uid(one))
-        (directory.path / "go").touch()
-        while not (directory.path / "done").exists():
-            await asyncio.sleep(0.01)
-        found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
-        assert found is not None
-        assert (found == PodState(since=0, containers={})) is (file == "state.json")
-        assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
-        await here.terminated(one, 0)
+async def test_server_does_not_block_on_replaced_files(kubelet: RunningNode, put: str, file: str) -> None:
+    change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
+    one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
+    await kubelet.run(one)
+    await kubelet.phase(one, "Running")
+    directory = PodDirectory.from_uid(kubelet.root, uid(one))
+    (directory.path / "go").touch()
+    while not (directory.path / "done").exists():
+        await asyncio.sleep(0.01)
+    found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
+    assert found is not None
+    assert (found == PodState(since=0, containers={})) is (file == "state.json")
+    assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
+    await kubelet.terminated(one, 0)

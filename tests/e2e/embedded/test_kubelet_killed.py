@@ -152,19 +152,17 @@ def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
     )
 
 
-async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path):
+async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path, kubelet):
     of = pod(shell("trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"))
     with server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.kubelet.adopt_pods([of])
-        following = asyncio.create_task(kubelet.lines(of, follow=True))
-        await kubelet.phase(of, "Running")
-        status = await kubelet.terminated(of, 60)
-        assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
-        await kubelet.kubelet.remove_pod(uid(of))
-        assert list((tmp_path / "pods").iterdir()) == []
+    await kubelet.kubelet.adopt_pods([of])
+    following = asyncio.create_task(kubelet.lines(of, follow=True))
+    await kubelet.phase(of, "Running")
+    status = await kubelet.terminated(of, 60)
+    assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
+    await kubelet.kubelet.remove_pod(uid(of))
+    assert list((tmp_path / "pods").iterdir()) == []
 
 
 def test_unlisted_pods_are_killed_and_removed_at_start(tmp_path):
@@ -177,19 +175,17 @@ def test_unlisted_pods_are_killed_and_removed_at_start(tmp_path):
         assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
 
 
-async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_path):
+async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_path, kubelet):
     marker = tmp_path / "said"
     of = pod(shell(f"echo said; touch {marker}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
         while not marker.exists():  # The process starts before it writes.
             time.sleep(0.01)
         first.kill()
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
-        assert await kubelet.lines(of, follow=True) == ["said"]
-        assert marked(kubelet.root) == []
-        assert kubelet.reported.statuses == {}
+    await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
+    assert await kubelet.lines(of, follow=True) == ["said"]
+    assert marked(kubelet.root) == []
+    assert kubelet.reported.statuses == {}
 
 
 def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
@@ -206,25 +202,23 @@ def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
         assert [is_alive(each) for each in alive] == [False, False]
 
 
-async def test_pod_of_a_killed_shim_is_lost_with_all_processes(tmp_path):
+async def test_pod_of_a_killed_shim_is_lost_with_all_processes(kubelet):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else None; print(os.getppid()); time.sleep(600)"), policy="Always")  # fmt: skip  # noqa: E501
+    await kubelet.run(of)
+    while len(await kubelet.lines(of)) < 2:
+        await asyncio.sleep(0.01)
+    main = min(marked(kubelet.root))
+    os.kill(shim_of(main), signal.SIGKILL)
+    status = await kubelet.phase(of, "Failed")
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (status["reason"], terminated["exitCode"], terminated["reason"]) == (
+        "NodeLost",
+        137,
+        "ContainerStatusUnknown",
+    )
+    assert marked(kubelet.root) == []
 
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        while len(await kubelet.lines(of)) < 2:
-            await asyncio.sleep(0.01)
-        main = min(marked(kubelet.root))
-        os.kill(shim_of(main), signal.SIGKILL)
-        status = await kubelet.phase(of, "Failed")
-        terminated = status["containerStatuses"][0]["state"]["terminated"]
-        assert (status["reason"], terminated["exitCode"], terminated["reason"]) == (
-            "NodeLost",
-            137,
-            "ContainerStatusUnknown",
-        )
-        assert marked(kubelet.root) == []
-
-        await kubelet.kubelet.remove_pod(uid(of))
+    await kubelet.kubelet.remove_pod(uid(of))
 
 
 def test_pod_is_lost_when_shim_and_server_are_killed(tmp_path):

@@ -15,6 +15,7 @@ from backend_plugin.embedded.shim import layout
 from e2e.embedded.running_pods import marked, node, pod, python, replica, shell, shim_of, uid
 
 PATIENCE = {"shim_patience": 0.3}
+impatient = pytest.mark.parametrize("options", [PATIENCE], ids=["impatient"])
 
 
 @contextlib.contextmanager
@@ -35,47 +36,41 @@ async def stopped(kubelet, of):
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
 
 
-async def test_pod_of_a_stopped_shim_ends_after_its_grace_period(tmp_path):
+@impatient
+async def test_pod_of_a_stopped_shim_ends_after_its_grace_period(kubelet):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else 0; time.sleep(600)"))
-
-    async with node(tmp_path, **PATIENCE) as kubelet:
-        await kubelet.run(of)
-        await kubelet.phase(of, "Running")
-        os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-        status = await kubelet.terminated(of, 0.1)
-        assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
-        assert marked(kubelet.root) == []
+    await stopped(kubelet, of)
+    status = await kubelet.terminated(of, 0.1)
+    assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+    assert marked(kubelet.root) == []
 
 
-async def test_shim_stopped_during_pod_termination_is_killed(tmp_path):
+@impatient
+async def test_shim_stopped_during_pod_termination_is_killed(kubelet):
     of = pod(shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"))
-
-    async with node(tmp_path, **PATIENCE) as kubelet:
-        await kubelet.run(of)
-        await kubelet.phase(of, "Running")
-        while await kubelet.lines(of) != ["ready"]:
-            await asyncio.sleep(0.01)
-        await kubelet.kubelet.terminate_pod(uid(of), 0.5)
-        while await kubelet.lines(of) != ["ready", "told"]:
-            await asyncio.sleep(0.01)
-        os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-        await kubelet.reported.wait_until(lambda: uid(of) in kubelet.reported.ended)
-        assert marked(kubelet.root) == []
+    await kubelet.run(of)
+    await kubelet.phase(of, "Running")
+    while await kubelet.lines(of) != ["ready"]:
+        await asyncio.sleep(0.01)
+    await kubelet.kubelet.terminate_pod(uid(of), 0.5)
+    while await kubelet.lines(of) != ["ready", "told"]:
+        await asyncio.sleep(0.01)
+    os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+    await kubelet.reported.wait_until(lambda: uid(of) in kubelet.reported.ended)
+    assert marked(kubelet.root) == []
 
 
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
-async def test_stopped_shim_does_not_block_pod_removal_or_close(tmp_path, how):
+@impatient
+async def test_stopped_shim_does_not_block_pod_removal_or_close(kubelet, how):
     of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
-
-    async with node(tmp_path, **PATIENCE) as kubelet:
-        await stopped(kubelet, of)
-        await kubelet.run(other)
-        if how == "lost":
-            kubelet.kubelet.kill_pods([uid(of), uid(other)])
-        if how == "forgotten":
-            await kubelet.kubelet.remove_pod(uid(of))
-            assert not (kubelet.root / uid(of)).exists()
-    assert marked(tmp_path / "pods") == []
+    await stopped(kubelet, of)
+    await kubelet.run(other)
+    if how == "lost":
+        kubelet.kubelet.kill_pods([uid(of), uid(other)])
+    if how == "forgotten":
+        await kubelet.kubelet.remove_pod(uid(of))
+        assert not (kubelet.root / uid(of)).exists()
 
 
 async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
@@ -99,36 +94,32 @@ async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["terminate", "lose"])
-async def test_pod_ends_although_open_files_are_exhausted(tmp_path, how):
+async def test_pod_ends_although_open_files_are_exhausted(how, kubelet):
     of = pod(shell("sleep 600"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await kubelet.phase(of, "Running")
-        with no_more_files():
-            if how == "terminate":
-                await kubelet.kubelet.terminate_pod(uid(of), 0)
-            else:
-                kubelet.kubelet.kill_pods([uid(of)])
-        while marked(kubelet.root):
-            await asyncio.sleep(0.01)
+    await kubelet.run(of)
+    await kubelet.phase(of, "Running")
+    with no_more_files():
+        if how == "terminate":
+            await kubelet.kubelet.terminate_pod(uid(of), 0)
+        else:
+            kubelet.kubelet.kill_pods([uid(of)])
+    while marked(kubelet.root):
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.linux  # The search for the shim requires /proc.
-async def test_worker_starts_although_its_control_pipe_was_full(tmp_path):
+async def test_worker_starts_although_its_control_pipe_was_full(kubelet):
     master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
     worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(worker)
-        await kubelet.phase(worker, "Pending")
-        shim = holder(kubelet.root / uid(worker) / layout.LOCK)
-        os.kill(shim, signal.SIGSTOP)
-        fill(kubelet.root / uid(worker) / layout.CONTROL)
-        await kubelet.run(master)
-        await kubelet.phase(master, "Running")
-        os.kill(shim, signal.SIGCONT)
-        await kubelet.phase(worker, "Running")
+    await kubelet.run(worker)
+    await kubelet.phase(worker, "Pending")
+    shim = holder(kubelet.root / uid(worker) / layout.LOCK)
+    os.kill(shim, signal.SIGSTOP)
+    fill(kubelet.root / uid(worker) / layout.CONTROL)
+    await kubelet.run(master)
+    await kubelet.phase(master, "Running")
+    os.kill(shim, signal.SIGCONT)
+    await kubelet.phase(worker, "Running")
 
 
 def fill(pipe: Path) -> None:
@@ -150,14 +141,12 @@ def holder(lock: Path) -> int:
     raise AssertionError(lock)
 
 
-async def test_pod_status_is_read_after_open_files_are_available(tmp_path):
+async def test_pod_status_is_read_after_open_files_are_available(tmp_path, kubelet):
     of = pod(shell(f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"))
-
-    async with node(tmp_path) as kubelet:
-        await kubelet.run(of)
-        await kubelet.phase(of, "Running")
-        (tmp_path / "go").touch()
-        with no_more_files():
-            await asyncio.sleep(0.5)
-        status = await kubelet.phase(of, "Failed")
-        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    await kubelet.run(of)
+    await kubelet.phase(of, "Running")
+    (tmp_path / "go").touch()
+    with no_more_files():
+        await asyncio.sleep(0.5)
+    status = await kubelet.phase(of, "Failed")
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
