@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -201,3 +201,14 @@ def _section(readers: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         for key, each in sorted(kept.items())
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def permissions(rules: Iterable[Any]) -> set[tuple[str, str, str]]:
+    """Return the API group, the resource and the verb of all permissions of these rules."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

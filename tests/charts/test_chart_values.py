@@ -122,35 +122,24 @@ def test_chart_version_matches_the_package() -> None:
 def test_chart_rules_match_the_table_of_the_page() -> None:
     page = (ROOT / "docs/how-to/run-the-connector.md").read_text()
     rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)
-
-    def uses(groups: set[str], resources: Any, verbs: Any) -> set[tuple[str, str, str]]:
-        return {(group, each, verb) for group in groups for each in resources for verb in verbs}
-
-    listed: set[tuple[str, str, str]] = set()
+    listed = []
     for groups, resources, verbs in rows:
         apis = {"" if each == "core" else each for each in re.findall(r"[\w.-]+", groups)}
         # The column of API groups may also name the scheduler.
         apis -= {*ADAPTERS, "for"}
-        listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
+        found = {"resources": re.findall(r"[\w/]+", resources), "verbs": re.findall(r"\w+", verbs)}
+        listed.append({"apiGroups": apis, **found})
     rules = chart_files.read("files/rules.yaml")
     parts = [*rules["server"], *rules["gangs"], *rules["dryRuns"]]
     parts += [*rules["operators"], *rules["gangsEverywhere"], *rules["clusterRuntimes"]]
-    parts += rules["groups"].values()
-    ours = [uses({*rule["apiGroups"]}, rule["resources"], rule["verbs"]) for rule in parts]
-    assert listed == set().union(*ours)
+    assert chart_files.permissions(listed) == chart_files.permissions([*parts, *rules["groups"].values()])
 
 
 def test_watched_kinds_have_list_and_watch_rules() -> None:
     followed = {
         (kind.resource.group, kind.resource.plural, verb) for kind in KINDS for verb in ("list", "watch")
     }
-    permitted = {
-        (group, resource, verb)
-        for rule in chart_files.read("files/rules.yaml")["server"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    permitted = chart_files.permissions(chart_files.read("files/rules.yaml")["server"])
     listed = {(each.group, each.plural, "list") for each in PREREQUISITES}
     assert followed | listed == {each for each in permitted if each[2] in ("list", "watch")}
 
@@ -158,13 +147,7 @@ def test_watched_kinds_have_list_and_watch_rules() -> None:
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("none", False), ("kueue", False), ("auto", True)])
 def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, tries_pod: bool) -> None:
     rules = chart_files.read("files/rules.yaml")
-    permitted = {
-        (group, plural, verb)
-        for rule in (*rules["server"], *(rules["dryRuns"] if tries_pod else ()))
-        for group in rule["apiGroups"]
-        for plural in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    permitted = chart_files.permissions([*rules["server"], *(rules["dryRuns"] if tries_pod else ())])
     facts = Facts(
         namespace="ns",
         settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}),

@@ -125,12 +125,15 @@ def test_input_error_is_reported_on_one_line(
     assert result.stderr.count("\n") == 1
 
 
+def with_settings(tmp_path: Path, text: str, *arguments: str) -> Result:
+    (tmp_path / "settings.yaml").write_text(text)
+    return explain(*arguments, "--settings", str(tmp_path / "settings.yaml"))
+
+
 def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text(
-        "kfpytorch: {logs: {templates: [{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}]}}"
-    )
-    result = explain("--job", "a", "-o", "json", "--settings", str(tmp_path / "settings.yaml"))
-    assert json.loads(result.stdout) == {
+    template = "{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}"
+    logs = f"kfpytorch: {{logs: {{templates: [{template}]}}}}"
+    assert json.loads(with_settings(tmp_path, logs, "--job", "a", "-o", "json").stdout) == {
         "cause": None,
         "logs": [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}],
         "message": "0 of 1 replicas ready",
@@ -141,10 +144,9 @@ def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
 
 
 def test_queue_timeout_of_the_settings_applies(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text("kfpytorch: {timeouts: {queue-timeout: 1h}}")
-    patient, not_so = explain("--job", "b"), explain("--job", "b", "-s", str(tmp_path / "settings.yaml"))
-    assert patient.output.startswith("WAITING_FOR_RESOURCES")
-    assert not_so.output.startswith("RETRYABLE_FAILED")
+    impatient = with_settings(tmp_path, "kfpytorch: {timeouts: {queue-timeout: 1h}}", "--job", "b")
+    assert explain("--job", "b").output.startswith("WAITING_FOR_RESOURCES")
+    assert impatient.output.startswith("RETRYABLE_FAILED")
 
 
 def test_batch_mode_rejects_other_arguments() -> None:
@@ -152,8 +154,7 @@ def test_batch_mode_rejects_other_arguments() -> None:
 
 
 def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text("{default-cpu: 1, kfpytorch: {judgin: {}}}")
-    result = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))
+    result = with_settings(tmp_path, "{default-cpu: 1, kfpytorch: {judgin: {}}}", "--job", "a")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
 

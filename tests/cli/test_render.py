@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -98,9 +99,10 @@ def rendered(*arguments: str, stdin: bytes = b"") -> dict:
     return yaml.safe_load(done.stdout)
 
 
-def process(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def process(folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, **environment: str) -> Any:
     path = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(folder), **environment}
-    return subprocess.run([*COMMAND, *arguments], cwd=folder, env=path, capture_output=True, check=False)
+    command = [*COMMAND, *arguments]
+    return subprocess.run(command, cwd=folder, env=path, stdout=stdout, stderr=subprocess.PIPE, check=False)
 
 
 def test_python_file_is_rendered_identically_without_torch(folder: Path) -> None:
@@ -125,29 +127,15 @@ def test_output_bytes_are_equal_in_each_locale(folder: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_full_disk_is_reported(folder: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*COMMAND, "task.pb", "-i", "epochs=1"],
-            env={"PYTHONPATH": str(ROOT)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (
-        1,
-        b"Error: the answer cannot be written: No space left on device\n",
-    )
+        done = process(folder, "task.pb", "-i", "epochs=1", stdout=full)
+    message = b"Error: the answer cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_closed_output_pipe_causes_no_error_message(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [*COMMAND, "task.pb", "-i", "epochs=1"],
-        env={"PYTHONPATH": str(ROOT)},
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    done = process(folder, "task.pb", "-i", "epochs=1", stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
 
@@ -255,16 +243,10 @@ def test_invalid_input_is_explained(folder: Path, arguments: list[str], code: in
 def test_error_message_is_not_wrapped(folder: Path) -> None:
     done = CliRunner(env={"COLUMNS": "20"}).invoke(kfpytorch, ["render", "task.pb", "-i", "epochs"])
     assert done.stderr == "Error: --input epochs: has no value; write --input epochs=VALUE\n"
-
-
-def test_invalid_task_is_explained(folder: Path) -> None:
     bad = MessageToJson(a_template({"workerReplicas": {"replicas": -1}}))
     done = render("-", stdin=bad.encode())
-    assert (done.exit_code, done.stdout, done.stderr) == (
-        1,
-        "",
-        "custom.workerReplicas.replicas: -1\n  is negative; write 0 or more, or leave it out\n",
-    )
+    message = "custom.workerReplicas.replicas: -1\n  is negative; write 0 or more, or leave it out\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", message)
 
 
 def test_scheduling_explanation_is_printed_to_stderr(folder: Path) -> None:

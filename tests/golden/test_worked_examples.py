@@ -63,123 +63,53 @@ PERMIT = {"scheduleTimeoutSeconds": 120}
 GROUP = {"minMember": 5, "minResources": WHOLE}
 SMALL = {"minMember": 2, "minResources": LEAST}
 # For each folder: the fields of the job, those of the pods of both roles, and the pod group that we create.
+HIGH_VOLCANO = {"queue": "ml-team", "priorityClass": "train-high"}
+OF_COSCHEDULING = {
+    "scheduling.x-k8s.io/pod-group": NAME,
+    "schedulerName": "scheduler-plugins-scheduler",
+    **HIGH,
+}
+OF_VOLCANO = {
+    "scheduling.k8s.io/group-name": NAME,
+    "volcano.sh/task-spec": "{role}",
+    "schedulerName": "volcano",
+    **HIGH,
+}
+OF_KUEUE = {
+    "kueue.x-k8s.io/queue-name": "ml-team",
+    "kueue.x-k8s.io/priority-class": "train-high",
+    "suspend": True,
+}
+OF_KAI = {"kai.scheduler/queue": "ml-team", "priorityClassName": "train"}
+KAI_POD = {"schedulerName": "kai-scheduler"}
+COSCHEDULING_API, VOLCANO_API = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
+
+
+def policy(minimum: int, resources: Any = None, **more: Any) -> dict[str, Any]:
+    amounts = {"minResources": resources} if resources else {}
+    return {"schedulingPolicy": {"minAvailable": minimum, **amounts, **more}}
+
+
+def volcano_group(group: Any, **members: int) -> tuple[str, Any]:
+    return VOLCANO_API, {**group, "minTaskMember": members, "queue": "ml-team", **HIGH}
+
+
+# For each folder: the fields of the job, those of the pods of both roles, and the pod group that we create.
 EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
-    "coscheduling_operator": (
-        {"schedulingPolicy": {"minAvailable": 5, "minResources": WHOLE, **PERMIT}},
-        HIGH,
-        None,
-    ),
-    "coscheduling_operator_elastic": (
-        {"schedulingPolicy": {"minAvailable": 2, "minResources": LEAST, **PERMIT}},
-        HIGH,
-        None,
-    ),
-    "coscheduling_backend": (
-        {},
-        {
-            "scheduling.x-k8s.io/pod-group": NAME,
-            "schedulerName": "scheduler-plugins-scheduler",
-            **HIGH,
-        },
-        ("scheduling.x-k8s.io/v1alpha1", {**GROUP, **PERMIT}),
-    ),
-    "coscheduling_backend_elastic": (
-        {},
-        {
-            "scheduling.x-k8s.io/pod-group": NAME,
-            "schedulerName": "scheduler-plugins-scheduler",
-            **HIGH,
-        },
-        ("scheduling.x-k8s.io/v1alpha1", {**SMALL, **PERMIT}),
-    ),
-    "volcano_operator": (
-        {
-            "schedulingPolicy": {
-                "minAvailable": 5,
-                "minResources": WHOLE,
-                "queue": "ml-team",
-                "priorityClass": "train-high",
-            }
-        },
-        HIGH,
-        None,
-    ),
-    "volcano_operator_elastic": (
-        {
-            "schedulingPolicy": {
-                "minAvailable": 2,
-                "minResources": LEAST,
-                "queue": "ml-team",
-                "priorityClass": "train-high",
-            }
-        },
-        HIGH,
-        None,
-    ),
-    "volcano_backend": (
-        {},
-        {
-            "scheduling.k8s.io/group-name": NAME,
-            "volcano.sh/task-spec": "{role}",
-            "schedulerName": "volcano",
-            **HIGH,
-        },
-        (
-            "scheduling.volcano.sh/v1beta1",
-            {**GROUP, "minTaskMember": {"master": 1, "worker": 4}, "queue": "ml-team", **HIGH},
-        ),
-    ),
-    "volcano_backend_elastic": (
-        {},
-        {
-            "scheduling.k8s.io/group-name": NAME,
-            "volcano.sh/task-spec": "{role}",
-            "schedulerName": "volcano",
-            **HIGH,
-        },
-        (
-            "scheduling.volcano.sh/v1beta1",
-            {**SMALL, "minTaskMember": {"worker": 2}, "queue": "ml-team", **HIGH},
-        ),
-    ),
+    "coscheduling_operator": (policy(5, WHOLE, **PERMIT), HIGH, None),
+    "coscheduling_operator_elastic": (policy(2, LEAST, **PERMIT), HIGH, None),
+    "coscheduling_backend": ({}, OF_COSCHEDULING, (COSCHEDULING_API, {**GROUP, **PERMIT})),
+    "coscheduling_backend_elastic": ({}, OF_COSCHEDULING, (COSCHEDULING_API, {**SMALL, **PERMIT})),
+    "volcano_operator": (policy(5, WHOLE, **HIGH_VOLCANO), HIGH, None),
+    "volcano_operator_elastic": (policy(2, LEAST, **HIGH_VOLCANO), HIGH, None),
+    "volcano_backend": ({}, OF_VOLCANO, volcano_group(GROUP, master=1, worker=4)),
+    "volcano_backend_elastic": ({}, OF_VOLCANO, volcano_group(SMALL, worker=2)),
     # Kueue's priority is a WorkloadPriorityClass. It has no minimum, so all four workers count.
-    "kueue": (
-        {
-            "kueue.x-k8s.io/queue-name": "ml-team",
-            "kueue.x-k8s.io/priority-class": "train-high",
-            "suspend": True,
-        },
-        {},
-        None,
-    ),
-    "kueue_elastic": (
-        {
-            "kueue.x-k8s.io/queue-name": "ml-team",
-            "kueue.x-k8s.io/priority-class": "train-high",
-            "suspend": True,
-        },
-        {},
-        None,
-    ),
+    "kueue": (OF_KUEUE, {}, None),
+    "kueue_elastic": (OF_KUEUE, {}, None),
     # KAI creates its own pod group for the job: five pods with a master, or two.
-    "kai": (
-        {
-            "kai.scheduler/queue": "ml-team",
-            "priorityClassName": "train",
-            "schedulingPolicy": {"minAvailable": 5},
-        },
-        {"schedulerName": "kai-scheduler"},
-        None,
-    ),
-    "kai_elastic": (
-        {
-            "kai.scheduler/queue": "ml-team",
-            "priorityClassName": "train",
-            "schedulingPolicy": {"minAvailable": 2},
-        },
-        {"schedulerName": "kai-scheduler"},
-        None,
-    ),
+    "kai": ({**OF_KAI, **policy(5)}, KAI_POD, None),
+    "kai_elastic": ({**OF_KAI, **policy(2)}, KAI_POD, None),
 }
 
 

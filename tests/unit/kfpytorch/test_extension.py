@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,6 +137,9 @@ def test_kubernetes_models_are_encoded_like_in_a_manifest() -> None:
     }
 
 
+counted = partial(PodFailurePolicyRule, action="Count")
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -184,23 +188,11 @@ def test_kubernetes_models_are_encoded_like_in_a_manifest() -> None:
             lambda: PodFailurePolicyRule(action="FailIndex", exit_codes=[1]),
             "action='FailIndex': must be 'FailJob'",
         ),
-        (
-            lambda: PodFailurePolicyRule(action="Count", exit_codes=[0]),
-            "exit_codes=[0]: must be exit codes from 1",
-        ),
-        (
-            lambda: PodFailurePolicyRule(action="Count", exit_codes=[]),
-            "exit_codes=[]: must be a list of exit",
-        ),
-        (
-            lambda: PodFailurePolicyRule(action="Count", pod_conditions={"DisruptionTarget": "True"}),
-            "must not contain DisruptionTarget",
-        ),
-        (
-            lambda: PodFailurePolicyRule(action="Count", pod_conditions={"Moved": "yes"}),
-            "must have a status of True or False or Unknown",
-        ),
-        (lambda: PodFailurePolicyRule(action="Count", pod_conditions={}), "must be a dict of conditions"),
+        (lambda: counted(exit_codes=[0]), "exit_codes=[0]: must be exit codes from 1"),
+        (lambda: counted(exit_codes=[]), "exit_codes=[]: must be a list of exit"),
+        (lambda: counted(pod_conditions={"DisruptionTarget": "True"}), "must not contain DisruptionTarget"),
+        (lambda: counted(pod_conditions={"Moved": "yes"}), "must have a status of True or False or Unknown"),
+        (lambda: counted(pod_conditions={}), "must be a dict of conditions"),
         (
             lambda: Worker(tolerations=[{"keys": "gpu"}]),
             "Worker: tolerations[0].keys='gpu': a toleration has no such key; did you mean 'key'?",
