@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -40,29 +40,10 @@ RULES: Final = (
 _DRY_RUN: Final = PolicyRule(resource=PODS, verbs=("create",))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Account:
-    """A ServiceAccount; without a name, the current user."""
-
-    namespace: str = ""
-    name: str = ""
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of the access review."""
-        return "SubjectAccessReview" if self.name else "SelfSubjectAccessReview"
-
-    @property
-    def subject(self) -> Manifest:
-        """Return the user and groups of the account, as the access review requires them."""
-        if not self.name:
-            return {}
-        groups = (
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{self.namespace}",
-            "system:authenticated",
-        )
-        return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
+def _build_subject(namespace: str, account: str) -> Manifest:
+    """Return the user and groups of a ServiceAccount, as an access review requires them."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return {"user": f"system:serviceaccount:{namespace}:{account}", "groups": groups}
 
 
 def required(facts: Facts) -> Sequence[PolicyRule]:
@@ -97,20 +78,15 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
     Raises:
         NotReadable: If access reviews are forbidden or the API server does not answer.
     """
-    accounts = [
-        _Account(
-            namespace=deployments.get_namespace(each),
-            name=get_text(each, "spec", "template", "spec", "serviceAccountName") or "default",
-        )
-        for each in deployments.list_connectors(facts)
-    ]
     rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
-    reviews = [(account, await _review_rules(api, account, rules)) for account in accounts]
-    return [
-        MissingPermissions(namespace=account.namespace, name=account.name, rules=missing)
-        for account, missing in reviews
-        if missing
-    ]
+    lacking = []
+    for each in deployments.list_connectors(facts):
+        namespace = deployments.get_namespace(each)
+        name = get_text(each, "spec", "template", "spec", "serviceAccountName") or "default"
+        missing = await _review_rules(api, _build_subject(namespace, name), rules)
+        if missing:
+            lacking.append(MissingPermissions(namespace=namespace, name=name, rules=missing))
+    return lacking
 
 
 async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[Permission]:
@@ -119,7 +95,7 @@ async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Seq
     Raises:
         NotReadable: If the API server does not answer.
     """
-    return await _review_rules(api, _Account(), rules)
+    return await _review_rules(api, {}, rules)
 
 
 def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
@@ -132,15 +108,15 @@ def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
 
 
 async def _review_rules(
-    api: ApiClient, account: _Account, rules: Sequence[PolicyRule]
+    api: ApiClient, subject: Manifest, rules: Sequence[PolicyRule]
 ) -> Sequence[Permission]:
-    """Return each rule with a forbidden verb, reduced to its forbidden verbs."""
-    reviewed = await asyncio.gather(*(_select_forbidden(api, account, rule) for rule in rules))
+    """Return each rule with a forbidden verb, reduced to these verbs; no subject is the current user."""
+    reviewed = await asyncio.gather(*(_select_forbidden(api, subject, rule) for rule in rules))
     return [read_permission(rule) for rule in reviewed if rule.verbs]
 
 
-async def _select_forbidden(api: ApiClient, account: _Account, rule: PolicyRule) -> PolicyRule:
-    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for verb in rule.verbs))
+async def _select_forbidden(api: ApiClient, subject: Manifest, rule: PolicyRule) -> PolicyRule:
+    allowed = await asyncio.gather(*(_is_allowed(api, subject, rule, verb) for verb in rule.verbs))
     verbs = tuple(verb for verb, is_allowed in zip(rule.verbs, allowed, strict=True) if not is_allowed)
     return replace(rule, verbs=verbs)
 
@@ -152,7 +128,8 @@ def read_permission(rule: PolicyRule) -> Permission:
     )
 
 
-async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb: str) -> bool:
+async def _is_allowed(api: ApiClient, subject: Manifest, rule: PolicyRule, verb: str) -> bool:
+    kind = "SubjectAccessReview" if subject else "SelfSubjectAccessReview"
     attributes = {
         "namespace": rule.namespace,
         "verb": verb,
@@ -162,10 +139,10 @@ async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb:
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
-        "kind": account.kind,
-        "spec": {**account.subject, "resourceAttributes": attributes},
+        "kind": kind,
+        "spec": {**subject, "resourceAttributes": attributes},
     }
-    reviews = ApiResource(group="authorization.k8s.io", version="v1", plural=f"{account.kind.lower()}s")
+    reviews = ApiResource(group="authorization.k8s.io", version="v1", plural=f"{kind.lower()}s")
     question = ApiRequest(
         method="POST", path=reviews.build_path(""), body=msgspec.json.encode(review), doubts=False
     )

@@ -10,24 +10,19 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.connection import Server
-from backend_plugin.core import custom, pipeline
-from backend_plugin.core.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import BackendError, InvalidTask
-from backend_plugin.core.errors import collect_problems as gathered_problems
-from backend_plugin.core.job import NO_UID, Attempt
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
-from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import access_review, deployments, external_probes, queries, role_pods
+from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
 from backend_plugin.doctor.checks import templates
 from backend_plugin.doctor.checks.gang import list_requested_schedulers
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
 from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
-from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, Subject
+from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import clock, credentials
@@ -108,12 +103,9 @@ async def _collect_from_api(
     platform = wish.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
     facts = _with_documents(await _with_query_results(asking, facts, rows))
-    facts = _with_plan(wish, facts, await _fetch_capabilities(looking, wish))
-    rows = (
-        *_build_scheduler_queries(facts),
-        *queries.build_gang_queries(facts.gang.scheduler, facts.namespace),
-    )
-    facts = await _with_query_results(asking, facts, rows)
+    facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(looking, wish))
+    gangs = queries.build_gang_queries(facts.gang.scheduler, facts.namespace)
+    facts = await _with_query_results(asking, facts, (*_build_scheduler_queries(facts), *gangs))
     return await _with_dry_runs(asking, await _with_access_review(api, facts))
 
 
@@ -157,47 +149,6 @@ async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest)
         return NOTHING
 
 
-def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
-    task = PlannedTask(
-        name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
-    )
-    known = facts.get_objects(Subject.TEMPLATES)
-    settings = wish.settings
-    try:
-        with gathered_problems() as problems:
-            job = custom.decode(wish.template, wish.run, problems)
-            kind = select_dialect(settings.kfpytorch, job, found)
-            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
-        chosen = pipeline.select_gang(settings, job, kind.dialect, found)
-        misfits = chosen.problems
-        if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.
-            if not kind.problems:
-                settings = with_dialect(settings, kind.dialect)
-            found, chosen = NOTHING, pipeline.select_gang(settings, job, kind.dialect, NOTHING)
-        planned = pipeline.plan(wish.template, wish.run, settings, known, found)
-    except InvalidTask as refusal:
-        return replace(
-            facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
-        )
-    task = replace(
-        task,
-        job=planned.job,
-        prerequisites=planned.prerequisites,
-        beside=planned.companions(NO_UID),
-        roles=role_pods.build_role_pods(planned, _get_scheduler_name(chosen.gang)),
-    )
-    return replace(
-        facts, task=task, gang=chosen.gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits)
-    )
-
-
-def _get_scheduler_name(gang: GangSettings) -> str:
-    """Return the scheduler name that the operator writes to pods; empty if it writes none."""
-    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
-        return ""
-    return gang.scheduler_name or gang.adapter.scheduler_name
-
-
 async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
     try:
         return replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
@@ -214,13 +165,8 @@ def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
         for volume in get_mappings(each, "spec", "template", "spec", "volumes")
     }
     maps = [queries.build_config_map_query(namespace, name) for namespace, name in sorted(mounted) if name]
-    return [
-        *maps,
-        *map(
-            queries.build_bound_pod_query,
-            sorted(list_requested_schedulers(facts) | templates.list_scheduler_names(facts)),
-        ),
-    ]
+    schedulers = sorted(list_requested_schedulers(facts) | templates.list_scheduler_names(facts))
+    return [*maps, *map(queries.build_bound_pod_query, schedulers)]
 
 
 def _with_documents(facts: Facts) -> Facts:

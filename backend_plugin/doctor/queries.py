@@ -14,12 +14,17 @@ NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io
 _DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
 _FEW: Final = 200
 
-NAMESPACES: Final = ApiResource(group="", version="v1", plural="namespaces")
 SCHEMAS: Final = ApiResource(group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions")
-CONFIG_MAPS: Final = ApiResource(group="", version="v1", plural="configmaps")
 DEPLOYMENTS: Final = ApiResource(group="apps", version="v1", plural="deployments")
 _SLICES: Final = ApiResource(group="discovery.k8s.io", version="v1", plural="endpointslices")
-_SERVICES: Final = ApiResource(group="", version="v1", plural="services")
+
+
+def _build_core_resource(plural: str) -> ApiResource:
+    return ApiResource(group="", version="v1", plural=plural)
+
+
+CONFIG_MAPS: Final = _build_core_resource("configmaps")
+_SERVICES: Final = _build_core_resource("services")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +52,10 @@ class Query:
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
     """Return the requests for every cluster; `templates` is the fallback namespace for PodTemplates."""
     here = (namespace,)
+    schemas = (*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas))
     return (
-        Query(subject=Subject.NAMESPACE, resource=NAMESPACES, name=namespace),
-        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in _list_schemas()),
+        Query(subject=Subject.NAMESPACE, resource=_build_core_resource("namespaces"), name=namespace),
+        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in schemas),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
@@ -88,11 +94,6 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
     )
 
 
-def _list_schemas() -> Sequence[str]:
-    """Return the names of the CustomResourceDefinitions that the checks of all operators read."""
-    return [*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas)]
-
-
 def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
     """Return the requests for the queues of a gang scheduler, in the cluster's preferred API versions."""
     adapter = list_schedulers().get(scheduler)
@@ -124,7 +125,3 @@ def build_bound_pod_query(scheduler_name: str) -> Query:
 def build_config_map_query(namespace: str, name: str) -> Query:
     """Return a request for a ConfigMap that a scheduler mounts."""
     return Query(subject=Subject.SCHEDULER_CONFIG, resource=CONFIG_MAPS, namespaces=(namespace,), name=name)
-
-
-def _build_core_resource(plural: str) -> ApiResource:
-    return ApiResource(group="", version="v1", plural=plural)

@@ -51,9 +51,8 @@ def _list_enabled_plugins(facts: Facts) -> set[str]:
 def _get_routes(facts: Facts) -> Mapping[str, str]:
     """Return the plugin by task type; the setting is a mapping, or a list of mappings as in Flyte's guide."""
     plugins = _get_config_section(facts, "tasks", "task-plugins")
-    listed = get_mappings(plugins, "default-for-task-types") or [
-        get_mapping(plugins, "default-for-task-types")
-    ]
+    key = "default-for-task-types"
+    listed = get_mappings(plugins, key) or [get_mapping(plugins, key)]
     return {key: value for each in listed for key, value in each.items() if isinstance(value, str)}
 
 
@@ -63,10 +62,9 @@ def get_template_name(facts: Facts) -> str:
 
 
 CHECKS: Final = CheckList()
-_CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
 
 
-@CHECKS.add(*_CONFIGURED)
+@CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
     """Flyte sends tasks of type pytorch to connectors."""
     if not _has_flyte_config(facts):
@@ -99,14 +97,11 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
                 yield f"plugins.{plugin}.{key}.{name}", get_mapping(section, key, name)
 
 
-@CHECKS.add(*_CONFIGURED)
+@CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
     """Flyte has the endpoint of the connector."""
-    if (
-        _has_flyte_config(facts)
-        and _get_routes(facts).get(TASK_TYPE) in _PLUGINS
-        and not any(_iter_connectors(facts))
-    ):
+    is_routed = _get_routes(facts).get(TASK_TYPE) in _PLUGINS
+    if is_routed and not any(_iter_connectors(facts)):
         yield Violation(
             sentence="Flyte has no connector: plugins.connector-service.defaultConnector "
             "contains no endpoint",
@@ -115,7 +110,7 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
     """Flyte uses the configured timeouts."""
     for path, config in _iter_connectors(facts):
@@ -127,7 +122,7 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
     """Flyte finds connectors by their configured names."""
     for path, _ in _iter_connectors(facts):
@@ -140,7 +135,7 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
     """Flyte waits for a connector that is unavailable for a moment."""
     for path, connector in _iter_connectors(facts):
@@ -159,7 +154,7 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
     """Flyte has a timeout for each call."""
     for path, connector in _iter_connectors(facts):

@@ -1,23 +1,20 @@
 """Checks of the Kubernetes nodes: whether each replica, and all replicas together, can be scheduled."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments
+from backend_plugin.doctor import deployments, node_filters, taint_remedies
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
-from backend_plugin.embedded.node_affinity import Taint
 from backend_plugin.embedded.resources import ONE
 from backend_plugin.embedded.scheduling_cycle import (
     NodeInfo,
     PodInfo,
     Unschedulable,
     read_node_info,
-    read_pod_info,
     schedule_pods,
 )
 
@@ -34,78 +31,11 @@ _PLUGIN: Final = (
     "https://nvidia.github.io/k8s-device-plugin "
     "-n nvidia-device-plugin --create-namespace"
 )
-_READY: Final = "Ready"
-_TEMPORARY: Final = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "status-taint.cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/",
-)
-"""Prefixes of taint keys that a controller sets and removes; a pod must not tolerate them."""
-_NOT_READY: Final = "/agent-not-ready"
-"""The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
-
-
-_Filter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
-"""True if a node accepts a pod, as far as one property of the node decides."""
-
-
-def _list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
-    return [read_node_info(each) for each in facts.get_objects(Subject.NODES) if _is_ready(each)]
-
-
-def _is_ready(node: Manifest) -> bool:
-    conditions = get_mappings(node, "status", "conditions")
-    ready = any((get_text(each, "type"), get_text(each, "status")) == (_READY, "True") for each in conditions)
-    return ready and get_mapping(node, "spec").get("unschedulable") is not True
-
-
-def _build_pod_info(role: RolePods) -> PodInfo:
-    return read_pod_info({**role.pod, "metadata": {**get_mapping(role.pod, "metadata"), "uid": role.name}})
-
-
-def _is_selected(claim: PodInfo, node: NodeInfo) -> bool:
-    return claim.wishes.is_match(node.name, node.labels)
-
-
-def _is_tolerated(claim: PodInfo, node: NodeInfo) -> bool:
-    return claim.wishes.find_untolerated_taint(node.taints) is None
-
-
-def _can_fit(claim: PodInfo, node: NodeInfo) -> bool:
-    """True if the pod fits on the node when the node is empty."""
-    return all(amount <= node.allocatable.get(name, 0) for name, amount in claim.requests.items())
-
-
-_FILTERS: Final[Sequence[_Filter]] = (_is_selected, _is_tolerated, _can_fit)
-
-
-def _find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[_Filter, Sequence[NodeInfo]] | None:
-    """Return the first filter that rejects all nodes, and the nodes that no earlier filter rejects."""
-    for accepts in _FILTERS:
-        left = [each for each in nodes if accepts(claim, each)]
-        if not left:
-            return accepts, nodes
-        nodes = left
-    return None
-
-
-def _iter_excluded_roles(facts: Facts, by: _Filter) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
-    nodes = _list_ready_nodes(facts)
-    for role in facts.task.roles if nodes else ():
-        claim = _build_pod_info(role)
-        exclusion = _find_exclusion(claim, nodes)
-        if exclusion is not None and exclusion[0] is by:
-            yield role, claim, exclusion[1]
 
 
 def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
     """Yield each role that requests a device that no node has, with the device and the nodes' MIG slices."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _can_fit):
+    for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         for name in _list_missing_devices(claim, nodes)[:1]:
             yield role, name, _list_mig_slices(nodes)
 
@@ -116,7 +46,7 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.NODES)
 def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
     """A node is ready and accepts pods."""
-    if not _list_ready_nodes(facts):
+    if not node_filters.list_ready_nodes(facts):
         yield Violation(
             sentence=f"none of {len(facts.get_objects(Subject.NODES))} nodes is ready and accepts pods",
             remedy=_format_uncordon_command(facts.get_objects(Subject.NODES)),
@@ -135,7 +65,7 @@ def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
     """Each role matches a node by selector and affinity."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _is_selected):
+    for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_selected):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Violation(
             sentence=f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: "
@@ -157,56 +87,26 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     """Each role tolerates the taints of a matching node."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _is_tolerated):
-        by_node = [(each, _list_untolerated(claim, each)) for each in nodes]
-        lasting = [each for each in by_node if not any(map(_is_temporary, each[1]))]
+    for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_tolerated):
+        by_node = [(each, taint_remedies.list_untolerated(claim, each)) for each in nodes]
+        lasting = [each for each in by_node if not any(map(taint_remedies.is_temporary, each[1]))]
         if lasting:
-            _, taints = min(lasting, key=lambda each: (not _can_fit(claim, each[0]), len(each[1])))
-            remedy = _format_toleration_settings(claim, taints)
+            _, taints = min(
+                lasting, key=lambda each: (not node_filters.can_fit(claim, each[0]), len(each[1]))
+            )
+            remedy = taint_remedies.format_toleration_settings(claim, taints)
         else:
             node, taints = by_node[0]
+            key = taint_remedies.get_temporary_key(taints)
             remedy = (
-                f"kubectl describe node {node.name}  # do not tolerate {_get_temporary_key(taints)}: "
-                "it is removed from the node when its condition ends"
+                f"kubectl describe node {node.name}  # do not tolerate {key}: it is removed from the node "
+                "when its condition ends"
             )
         yield Violation(
             sentence=f"every node that matches a {role.name} has a taint that it does not "
-            f"tolerate, such as {', '.join(map(_format_taint, taints))}",
+            f"tolerate, such as {', '.join(map(taint_remedies.format_taint, taints))}",
             remedy=remedy,
         )
-
-
-def _list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
-    return [each for each in node.taints if claim.wishes.find_untolerated_taint([each]) is not None]
-
-
-def _is_temporary(taint: Taint) -> bool:
-    """True if a controller sets the taint while a condition of the node lasts."""
-    return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
-
-
-def _get_temporary_key(taints: Sequence[Taint]) -> str:
-    return next(each.key for each in taints if _is_temporary(each))
-
-
-def _format_taint(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def _format_toleration_settings(claim: PodInfo, taints: Sequence[Taint]) -> str:
-    """Return settings that make the pods of a role tolerate the taints."""
-    of_resources = [each for each in taints if claim.requests.get(each.key)]
-    of_all = [each for each in taints if each not in of_resources]
-    by_resource = ", ".join(f"{each.key}: [{_format_toleration(each)}]" for each in of_resources)
-    written = [f"resource-tolerations: {{{by_resource}}}"] if of_resources else []
-    if of_all:
-        written.append(f"default-tolerations: [{', '.join(map(_format_toleration, of_all))}]")
-    return f"write plugins: {{k8s: {{{', '.join(written)}}}}}"
-
-
-def _format_toleration(taint: Taint) -> str:
-    how = f"operator: Equal, value: {json.dumps(taint.value)}" if taint.value else "operator: Exists"
-    return f"{{key: {taint.key}, {how}, effect: {taint.effect}}}"
 
 
 def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str]:
@@ -251,7 +151,7 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
     """A replica of each role fits on an empty node."""
-    for role, claim, nodes in _iter_excluded_roles(facts, _can_fit):
+    for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         if _list_missing_devices(claim, nodes):
             continue
         lacking = [
@@ -273,8 +173,10 @@ def _format_amount(name: str, amount: int) -> str:
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     """All replicas together fit on the empty nodes."""
-    nodes = _list_ready_nodes(facts)
-    if any(_find_exclusion(_build_pod_info(role), nodes) for role in facts.task.roles):
+    nodes = node_filters.list_ready_nodes(facts)
+    if any(
+        node_filters.find_exclusion(node_filters.build_pod_info(role), nodes) for role in facts.task.roles
+    ):
         return  # Another check reports that not even one replica fits.
     claims = [*_iter_claims(facts)]
     left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
@@ -289,7 +191,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
 def _iter_claims(facts: Facts) -> Iterator[PodInfo]:
     """Yield all pods that must be scheduled before the job starts."""
     for role in facts.task.roles:
-        claim = _build_pod_info(role)
+        claim = node_filters.build_pod_info(role)
         yield from (replace(claim, uid=f"{role.name}-{at}") for at in range(role.needed))
 
 

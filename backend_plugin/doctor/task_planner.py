@@ -1,0 +1,60 @@
+"""Plans the task of the doctor with the PodTemplates and the gang capabilities of the cluster."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backend_plugin.core import custom, pipeline
+from backend_plugin.core.dialect_selection import select_dialect, with_dialect
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.errors import collect_problems as gathered_problems
+from backend_plugin.core.job import NO_UID
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.scheduling.operator_gangs import OPERATOR
+from backend_plugin.doctor import role_pods
+from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
+
+if TYPE_CHECKING:
+    from backend_plugin.doctor.fact_collector import DoctorRequest
+
+
+def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
+    """Return the facts with the plan of the task for the capabilities of the cluster, or its problems."""
+    task = PlannedTask(
+        name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
+    )
+    known = facts.get_objects(Subject.TEMPLATES)
+    settings = wish.settings
+    try:
+        with gathered_problems() as problems:
+            job = custom.decode(wish.template, wish.run, problems)
+            kind = select_dialect(settings.kfpytorch, job, found)
+            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
+        chosen = pipeline.select_gang(settings, job, kind.dialect, found)
+        misfits = chosen.problems
+        if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.
+            if not kind.problems:
+                settings = with_dialect(settings, kind.dialect)
+            found, chosen = NOTHING, pipeline.select_gang(settings, job, kind.dialect, NOTHING)
+        planned = pipeline.plan(wish.template, wish.run, settings, known, found)
+    except InvalidTask as refusal:
+        return replace(
+            facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
+        )
+    task = replace(
+        task,
+        job=planned.job,
+        prerequisites=planned.prerequisites,
+        beside=planned.companions(NO_UID),
+        roles=role_pods.build_role_pods(planned, _get_scheduler_name(chosen.gang)),
+    )
+    return replace(
+        facts, task=task, gang=chosen.gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits)
+    )
+
+
+def _get_scheduler_name(gang: GangSettings) -> str:
+    """Return the scheduler name that the operator writes to pods; empty if it writes none."""
+    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
+        return ""
+    return gang.scheduler_name or gang.adapter.scheduler_name
