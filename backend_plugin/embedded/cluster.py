@@ -21,7 +21,7 @@ from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
-from backend_plugin.embedded.objects import Key, get_key, get_label, get_uid, with_metadata
+from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid, with_metadata
 from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
@@ -39,10 +39,7 @@ from backend_plugin.shell.cluster import (
 
 _EXPIRY: Final = 60.0
 """Seconds between two deletions of expired events."""
-_PREREQUISITES: Final = tuple(
-    each.prerequisite.kind for each in table.DIALECTS.values() if each.prerequisite is not None
-)
-_COMPANIONS: Final = ("PodGroup", *_PREREQUISITES)
+_COMPANIONS: Final = ("PodGroup", *PREREQUISITES)
 """The kinds of the objects that the server creates with a job."""
 
 
@@ -170,7 +167,7 @@ class EmbeddedCluster:
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
-        return [each for kind in _PREREQUISITES for each in self._store.list_objects(kind)]
+        return [each for kind in PREREQUISITES for each in self._store.list_objects(kind)]
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
         """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
@@ -183,7 +180,7 @@ class EmbeddedCluster:
             for support in (dialect.runtimes for dialect in table.DIALECTS.values())
             if support is not None
             for kind in support.kinds
-            if kind.kind in _PREREQUISITES
+            if kind.kind in PREREQUISITES
             for each in self._store.list_objects(kind.kind)
         ]
 

@@ -19,17 +19,6 @@ TAINT_CONTROLLER: Final = "taint-eviction-controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventMessage:
-    """The content of an event."""
-
-    reason: str
-    message: str
-    component: str
-    """The component that reports the event."""
-    warning: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRetention:
     """The limits after which events are deleted."""
 
@@ -66,16 +55,6 @@ class EventRecorder:
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
-    def emit(self, involved: Manifest, message: EventMessage) -> None:
-        """Record an event about an object."""
-        body = {
-            "reason": message.reason,
-            "message": message.message,
-            "type": "Warning" if message.warning else "Normal",
-            "source": {"component": message.component},
-        }
-        self.record(involved, body)
-
     def record(self, involved: Manifest, body: Manifest) -> None:
         """Record a core/v1 event about an object. The recorder sets its metadata, times and count."""
         now = format_time(self._clock())
@@ -109,6 +88,12 @@ class EventRecorder:
         event = self._store.get(events.pop(same))
         if event is not None:
             self._store.remove(get_uid(event))
+
+
+def build_body(component: str, reason: str, message: str, *, warning: bool = False) -> Manifest:
+    """Return the body of an event that a component reports."""
+    kind = "Warning" if warning else "Normal"
+    return {"reason": reason, "message": message, "type": kind, "source": {"component": component}}
 
 
 def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.objects import (
+    PREREQUISITES,
     Key,
     get_annotation,
     get_key,
@@ -39,10 +39,7 @@ from backend_plugin.embedded.store import Clock, ObjectChange, Store
 from backend_plugin.embedded.workqueue import FAILED, Retry, RetryBackoff, WorkQueue
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
-_OWNED: Final = (
-    *("Service", "PodGroup"),
-    *(each.prerequisite.kind for each in DIALECTS.values() if each.prerequisite is not None),
-)
+_OWNED: Final = ("Service", "PodGroup", *PREREQUISITES)
 """The kinds that are deleted with the job that owns them, except pods."""
 AT_ONCE: Final = 50
 """The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""

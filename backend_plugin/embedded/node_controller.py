@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import node_transitions, pod_transitions
-from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, EventMessage, EventRecorder
+from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, EventRecorder, build_body
 from backend_plugin.embedded.objects import (
     Key,
     get_key,
@@ -60,8 +60,12 @@ class NodeController:
                 self._store.update(node_transitions.merge_state(old, node))
         names = {get_name(node) for node in nodes}
         for node in self._store.list_objects("Node"):
-            if get_name(node) not in names:
-                self._retire_node(node)
+            if get_name(node) in names:
+                continue
+            if self._list_running_pods(get_name(node)):
+                self._store.update(node_transitions.cordon(node))
+            else:
+                self._store.remove(get_uid(node))
 
     def list_nodes(self) -> Sequence[Manifest]:
         """Return all nodes as core/v1 objects."""
@@ -109,22 +113,14 @@ class NodeController:
             pod for pod in self._store.list_objects("Pod") if get_node_name(pod) == name and not is_ended(pod)
         ]
 
-    def _retire_node(self, node: Manifest) -> None:
-        if self._list_running_pods(get_name(node)):
-            self._store.update(node_transitions.cordon(node))
-        else:
-            self._store.remove(get_uid(node))
-
     def _disconnect_node(self, name: str) -> None:
         pods = self._list_running_pods(name)
         self._pods.kill_pods(pods)
         self._arm_timer(name, pods, self._options.lost_after)
         for pod in pods:
             self._store.update(pod_transitions.mark_unready(pod, self._clock()))
-            event = EventMessage(
-                reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
-            )
-            self._recorder.emit(pod, event)
+            event = build_body(NODE_CONTROLLER, "NodeNotReady", "Node is not ready", warning=True)
+            self._recorder.record(pod, event)
 
     def _arm_timer(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
         if name in self._timers:
@@ -148,7 +144,5 @@ class NodeController:
             return
         key = get_key(pod)
         message = f"Marking for deletion Pod {key.namespace}/{key.name}"
-        self._recorder.emit(
-            pod, EventMessage(reason="TaintManagerEviction", message=message, component=TAINT_CONTROLLER)
-        )
+        self._recorder.record(pod, build_body(TAINT_CONTROLLER, "TaintManagerEviction", message))
         self._store.update(pod_transitions.mark_node_lost(pod, self._clock()))

@@ -8,15 +8,15 @@ from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
-    with_conditions,
+    find_condition,
+    with_condition,
+    with_metadata,
     with_section,
 )
 from backend_plugin.embedded.scheduling_cycle import CORDON
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 HOSTNAME: Final = "kubernetes.io/hostname"
-# Taints that belong to these states; other taints of a node are kept.
-_OF_STATES: Final = (_UNREACHABLE, CORDON.key)
 
 
 def build_node(
@@ -30,25 +30,16 @@ def build_node(
         "spec": {},
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
     }
-    return with_conditions(node, _build_ready_condition(now))
+    return with_condition(node, _build_ready_condition(now))
 
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
     """Return the node `new` with the identity and the state of the node `old`."""
-    conditions = {"conditions": get_mapping(old, "status").get("conditions", [])}
-    metadata = {**get_mapping(new, "metadata"), **_select_identity(old)}
-    return {
-        **new,
-        "metadata": metadata,
-        "spec": get_mapping(old, "spec"),
-        "status": {**get_mapping(new, "status"), **conditions},
-    }
-
-
-def _select_identity(node: Manifest) -> Manifest:
     keys = ("uid", "resourceVersion", "creationTimestamp", "generation")
-    metadata = get_mapping(node, "metadata")
-    return {key: metadata[key] for key in keys if key in metadata}
+    metadata = get_mapping(old, "metadata")
+    conditions = get_mapping(old, "status").get("conditions", [])
+    merged = {**with_section(new, "status", conditions=conditions), "spec": get_mapping(old, "spec")}
+    return with_metadata(merged, **{key: metadata[key] for key in keys if key in metadata})
 
 
 def cordon(node: Manifest) -> Manifest:
@@ -64,39 +55,25 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
         _build_taint(_UNREACHABLE, "NoSchedule"),
         _build_taint(_UNREACHABLE, "NoExecute"),
     ]
-    unknown = build_condition(
-        "Ready",
-        "Unknown",
-        reason="NodeStatusUnknown",
-        message="Kubelet stopped posting node status.",
-        now=now,
-    )
-    return with_conditions(with_section(node, "spec", taints=taints), unknown)
+    message = "Kubelet stopped posting node status."
+    unknown = build_condition("Ready", "Unknown", reason="NodeStatusUnknown", message=message, now=now)
+    return with_condition(with_section(node, "spec", taints=taints), unknown)
 
 
 def is_unreachable(node: Manifest) -> bool:
     """True if the node is not ready."""
-    conditions = get_mappings(node, "status", "conditions")
-    return any(
-        get_text(each, "type") == "Ready" and get_text(each, "status") != "True" for each in conditions
-    )
+    ready = find_condition(get_mappings(node, "status", "conditions"), "Ready")
+    return ready.get("status", "True") != "True"
 
 
 def restore(node: Manifest, now: datetime) -> Manifest:
     """Return the node as ready and schedulable."""
-    back: Manifest = {**node, "spec": _without_taints(node, *_OF_STATES)}
-    return with_conditions(back, _build_ready_condition(now))
-
-
-def _without_taints(node: Manifest, *taints: str) -> Manifest:
-    """Return the spec of a node without the cordon and without taints with these keys."""
-    spec = {
-        key: value
-        for key, value in get_mapping(node, "spec").items()
-        if key not in ("unschedulable", "taints")
-    }
-    left = _list_taints(node, *taints)
-    return {**spec, "taints": left} if left else spec
+    old = get_mapping(node, "spec")
+    spec = {key: value for key, value in old.items() if key not in ("unschedulable", "taints")}
+    # Keep the taints that do not belong to a state.
+    if left := _list_taints(node, _UNREACHABLE, CORDON.key):
+        spec["taints"] = left
+    return with_condition({**node, "spec": spec}, _build_ready_condition(now))
 
 
 def _build_ready_condition(now: datetime) -> Manifest:

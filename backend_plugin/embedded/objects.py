@@ -9,13 +9,12 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
 
+_PREREQUISITES: Final = tuple(filter(None, (each.prerequisite for each in DIALECTS.values())))
+PREREQUISITES: Final = tuple(each.kind for each in _PREREQUISITES)
+"""The kinds of the prerequisites of jobs."""
 RESOURCES: Final[Mapping[str, str]] = {
     **{name: f"{each.resource.plural}.{each.resource.group}" for name, each in DIALECTS.items()},
-    **{
-        kind.kind: f"{kind.plural}.{kind.group}"
-        for each in DIALECTS.values()
-        if (kind := each.prerequisite) is not None
-    },
+    **{each.kind: f"{each.plural}.{each.group}" for each in _PREREQUISITES},
     "Pod": "pods",
     "Service": "services",
     "Event": "events",
@@ -146,7 +145,7 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def build_condition(kind: str, value: str, *, reason: str, message: str, now: datetime) -> Manifest:
+def build_condition(kind: str, value: str, *, reason: str = "", message: str = "", now: datetime) -> Manifest:
     """Build a condition of a pod or a node. `value` is ``True``, ``False`` or ``Unknown``."""
     texts = {"reason": reason, "message": message}
     return {
@@ -162,10 +161,10 @@ def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
     return next((each for each in conditions if each.get("type") == kind), {})
 
 
-def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
-    """Return a copy in which these conditions replace the conditions of the same type."""
+def with_condition(manifest: Manifest, condition: Manifest) -> Manifest:
+    """Return a copy in which this condition replaces the condition of the same type."""
     existing = get_mappings(manifest, "status", "conditions")
-    return with_section(manifest, "status", conditions=merge_conditions(existing, conditions))
+    return with_section(manifest, "status", conditions=merge_conditions(existing, [condition]))
 
 
 def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:

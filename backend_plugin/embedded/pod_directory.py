@@ -158,12 +158,10 @@ class PodDirectory:
             return decode_state(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:
             return None
-        except (msgspec.DecodeError, UnicodeDecodeError):  # A process may have started.
-            return PodState(since=0, containers={})
-        except OSError as error:
-            if error.errno not in files.REPLACED:
+        except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in files.REPLACED:
                 raise
-            return PodState(since=0, containers={})  # A program of the pod has replaced the file.
+            return PodState(since=0, containers={})  # A process may have started, and replaced the file.
 
     def read_error_output(self) -> str:
         """Return the end of the error output of the shim; empty if it cannot be read."""

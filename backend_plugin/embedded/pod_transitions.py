@@ -17,7 +17,7 @@ from backend_plugin.embedded.objects import (
     is_tracked,
     merge_conditions,
     with_annotations,
-    with_conditions,
+    with_condition,
     with_metadata,
     with_section,
 )
@@ -51,14 +51,13 @@ def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
     bound = with_section(pod, "spec", nodeName=binding.node)
     if binding.gpus is not None:
         bound = with_annotations(bound, {GPU_INDICES: ",".join(map(str, binding.gpus))})
-    return with_conditions(bound, build_condition("PodScheduled", "True", reason="", message="", now=now))
+    return with_condition(bound, build_condition("PodScheduled", "True", now=now))
 
 
 def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
     """Return the pod with the reason why it cannot be scheduled."""
-    return with_conditions(
-        pod, build_condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
-    )
+    condition = build_condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
+    return with_condition(pod, condition)
 
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
@@ -94,34 +93,23 @@ def without_tracking(pod: Manifest) -> Manifest:
 
 def mark_evicted(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod with the condition of an eviction, because its node is drained."""
-    return with_conditions(
-        pod,
-        build_condition(
-            "DisruptionTarget",
-            "True",
-            reason="EvictionByEvictionAPI",
-            message="Eviction API: evicting",
-            now=now,
-        ),
+    reason, message = "EvictionByEvictionAPI", "Eviction API: evicting"
+    return with_condition(
+        pod, build_condition("DisruptionTarget", "True", reason=reason, message=message, now=now)
     )
 
 
 def mark_unready(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod as not ready, because its node is unreachable."""
-    return with_conditions(pod, build_condition("Ready", "False", reason="NodeNotReady", message="", now=now))
+    return with_condition(pod, build_condition("Ready", "False", reason="NodeNotReady", now=now))
 
 
 def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod as failed, because its node was unreachable for too long."""
-    disrupted = build_condition(
-        "DisruptionTarget",
-        "True",
-        reason="DeletionByTaintManager",
-        message="Taint manager: deleting due to NoExecute taint",
-        now=now,
-    )
+    reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+    disrupted = build_condition("DisruptionTarget", "True", reason=reason, message=message, now=now)
     return with_section(
-        with_conditions(pod, disrupted),
+        with_condition(pod, disrupted),
         "status",
         phase="Failed",
         reason="NodeLost",
@@ -131,11 +119,8 @@ def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
 
 def merge_status(pod: Manifest, status: Manifest) -> Manifest:
     """Return the pod with the status from the kubelet. Conditions of other components are kept."""
-    kept = [
-        each
-        for each in get_mappings(pod, "status", "conditions")
-        if get_text(each, "type") in _NOT_THE_KUBELETS
-    ]
+    stored = get_mappings(pod, "status", "conditions")
+    kept = [each for each in stored if each.get("type") in _NOT_THE_KUBELETS]
     conditions = merge_conditions(get_mappings(status, "conditions"), kept)
     return {**pod, "status": {**status, "conditions": conditions}}
 

@@ -8,7 +8,7 @@ from typing import Final
 from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, pod_events, pod_transitions
-from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventMessage, EventRecorder
+from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventRecorder, build_body
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_transitions import is_unreachable
 from backend_plugin.embedded.objects import (
@@ -72,16 +72,14 @@ class PodController:
             waits = pod_transitions.mark_unschedulable(pod, decision, now)
             if waits != pod:
                 self._store.update(waits)
-                event = EventMessage(
-                    reason="FailedScheduling", message=decision.message, component=SCHEDULER, warning=True
-                )
-                self._recorder.emit(pod, event)
+                event = build_body(SCHEDULER, "FailedScheduling", decision.message, warning=True)
+                self._recorder.record(pod, event)
             return
         bound = self._store.update(pod_transitions.bind(pod, decision, now))
         self.start(get_uid(bound))
         key = get_key(pod)
         message = f"Successfully assigned {key.namespace}/{key.name} to {decision.node}"
-        self._recorder.emit(pod, EventMessage(reason="Scheduled", message=message, component=SCHEDULER))
+        self._recorder.record(pod, build_body(SCHEDULER, "Scheduled", message))
 
     def start(self, uid: str) -> None:
         """Start a bound pod, unless it is running."""
@@ -95,8 +93,8 @@ class PodController:
             self.remove(pod)
             return
         self._request_termination(self._store.update(pod_transitions.mark_terminating(pod, self._clock())))
-        for saying in pod_events.iter_stop_events(pod):
-            self._recorder.emit(pod, saying)
+        for event in pod_events.iter_stop_events(pod):
+            self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
         """Allow the removal of a pod that its operator has counted, and remove it if that was requested."""
@@ -191,8 +189,8 @@ class PodController:
         if reported == pod:
             return
         self._store.update(reported)
-        for saying in pod_events.iter_change_events(pod, status):
-            self._recorder.emit(pod, saying)
+        for event in pod_events.iter_change_events(pod, status):
+            self._recorder.record(pod, event)
 
     def _remove_terminated(self, uid: str) -> None:
         pod = self._store.get_by_uid(uid)
@@ -226,12 +224,8 @@ class PodController:
             await self._kubelet.start_pod(pod_transitions.with_visible_gpus(pod))
         except OSError as error:
             message = f"Failed to create pod sandbox: {error}"
-            self._recorder.emit(
-                pod,
-                EventMessage(
-                    reason="FailedCreatePodSandBox", message=message, component=KUBELET, warning=True
-                ),
-            )
+            event = build_body(KUBELET, "FailedCreatePodSandBox", message, warning=True)
+            self._recorder.record(pod, event)
             self._loop.call_later(_RETRY_SECONDS, self.start, uid)
 
     def _request_termination(self, pod: Manifest) -> None:

@@ -20,9 +20,12 @@ from backend_plugin.embedded.resources import (
     parse_amounts,
 )
 
+CORDON: Final = Taint(key="node.kubernetes.io/unschedulable")
 GPU_INDICES: Final = "kfpytorch.flyte.org/gpus"
 """The annotation with the GPUs of a node or pod, as indices on this machine: ``0,1``."""
 
+_NO_USE: Final = "Preemption is not helpful for scheduling"
+_NO_VICTIM: Final = "No preemption victims found for incoming pod"
 # Resources that determine the score of a node. A node without one of them is scored by the others.
 _SCORED: Final = ("cpu", "memory", GPU)
 
@@ -189,7 +192,7 @@ class _NodeState:
 
     def find_rejection(self, claim: PodInfo) -> _NodeRejection | None:
         """Return the reasons of the first scheduler filter that rejects the pod, or None."""
-        if not self.node.schedulable and not _can_tolerate_cordon(claim.wishes):
+        if not self.node.schedulable and claim.wishes.find_untolerated_taint([CORDON]):
             return _NodeRejection(reasons=("node(s) were unschedulable",), hopeless=True)
         taint = claim.wishes.find_untolerated_taint(self.node.taints)
         if taint is not None:
@@ -223,13 +226,6 @@ class _NodeState:
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)
 
 
-CORDON: Final = Taint(key="node.kubernetes.io/unschedulable")
-
-
-def _can_tolerate_cordon(wishes: NodeConstraints) -> bool:
-    return wishes.find_untolerated_taint([CORDON]) is None
-
-
 def _format_message(claim: PodInfo, refusals: Sequence[_NodeRejection]) -> str:
     if not refusals:
         return "no nodes available to schedule pods"
@@ -239,10 +235,6 @@ def _format_message(claim: PodInfo, refusals: Sequence[_NodeRejection]) -> str:
         return f"{none} {why}. preemption: not eligible due to preemptionPolicy=Never."
     helpless = _format_counts(_NO_USE if refusal.hopeless else _NO_VICTIM for refusal in refusals)
     return f"{none} {why}. preemption: {none} {helpless}."
-
-
-_NO_USE: Final = "Preemption is not helpful for scheduling"
-_NO_VICTIM: Final = "No preemption victims found for incoming pod"
 
 
 def _format_counts(reasons: Iterable[str]) -> str:

@@ -44,9 +44,7 @@ class ContainerRun:
         logs = f"{directory}/{layout.LOGS}/{self.name}"
         logfile.remove_old_logs(logs, number - 1)
         self.log = logfile.LogFile(logs, number, *spec["log"])
-        what = program.Program(spec["argv"], spec["env"], cwd)
-        what.nice, what.oom_score = spec["nice"], oom_score
-        self._start_program(what)
+        self._start_program(program.Program(spec["argv"], spec["env"], cwd, spec["nice"], oom_score))
 
     def _start_program(self, what: program.Program) -> None:
         out, write_out = os.pipe()
@@ -104,9 +102,7 @@ class ContainerRun:
         """Return the termination of the run. Call it after `close`."""
         code = 137 if self.out_of_memory else decode_exit_code(self.status or 0)
         reason = "OOMKilled" if self.out_of_memory else "Error" if code else "Completed"
-        ended = RunExit(code, reason, self.began, time.time())
-        ended.message = self._read_message(code)
-        return ended
+        return RunExit(code, reason, self.began, time.time(), self._read_message(code))
 
     def _read_message(self, code: int) -> str:
         try:

@@ -10,12 +10,11 @@ class RunExit:
 
     __slots__ = ("exit_code", "finished", "message", "reason", "started")
 
-    def __init__(self, exit_code: int, reason: str, started: float, finished: float) -> None:
-        self.exit_code = exit_code
-        self.reason = reason
-        self.message = ""
-        self.started = started
-        self.finished = finished
+    def __init__(
+        self, exit_code: int, reason: str, started: float, finished: float, message: str = ""
+    ) -> None:
+        self.exit_code, self.reason, self.message = exit_code, reason, message
+        self.started, self.finished = started, finished
 
     def as_json(self) -> dict[str, object]:
         """Return the fields by name."""

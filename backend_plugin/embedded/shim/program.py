@@ -34,12 +34,11 @@ class Program:
 
     __slots__ = ("argv", "cwd", "env", "nice", "oom_score")
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        self.argv = argv
-        self.env = env
-        self.cwd = cwd
-        self.nice = 0
-        self.oom_score: int | None = None
+    def __init__(
+        self, argv: list[str], env: dict[str, str], cwd: str, nice: int, oom_score: int | None
+    ) -> None:
+        self.argv, self.env, self.cwd = argv, env, cwd
+        self.nice, self.oom_score = nice, oom_score
 
 
 def adopt_orphans() -> None:

@@ -147,13 +147,10 @@ class Supervisor:
             run = ContainerRun(
                 spec, container.restarts, self._directory, self._tree.find_oom_score(container.name)
             )
-        except CannotStart as wrong:
+        except (CannotStart, OSError) as wrong:
+            prefix = "failed to create containerd task: " if isinstance(wrong, OSError) else ""
             # As in containerd, such a container has no start time.
-            self._record_exit(container, _build_exit(128, "StartError", 0, str(wrong)))
-        except OSError as wrong:
-            self._record_exit(
-                container, _build_exit(128, "StartError", 0, f"failed to create containerd task: {wrong}")
-            )
+            self._record_exit(container, RunExit(128, "StartError", 0, time.time(), f"{prefix}{wrong}"))
         else:
             self.runs[container.name] = run
             self._sample_at = min(self._sample_at, now + _SAMPLE_SECONDS)
@@ -166,7 +163,9 @@ class Supervisor:
                 del self._gates[name]
                 container = self._containers[name]
                 began = container.running_since or now
-                self._record_exit(container, _build_exit(code, "Error" if code else "Completed", began, ""))
+                self._record_exit(
+                    container, RunExit(code, "Error" if code else "Completed", began, time.time())
+                )
 
     def _find_gate_exit(self, *, is_expired: bool) -> int | None:
         """Return the exit code of a gate; None while it waits."""
@@ -245,9 +244,3 @@ def _build_container(spec: Spec, launch: Spec) -> ContainerLifecycle:
     )
     container.blocked = [(after, reason, message) for after, reason, message in spec["blocked"]]
     return container
-
-
-def _build_exit(code: int, reason: str, began: float, message: str) -> RunExit:
-    end = RunExit(code, reason, began, time.time())
-    end.message = message
-    return end

@@ -20,7 +20,8 @@ def status(state, restarts=0, **more):
 def list_events(before, after):
     manifest = {**stored(pod(), "u"), "status": before}
     return [
-        (each.reason, each.message, each.warning) for each in pod_events.iter_change_events(manifest, after)
+        (each["reason"], each["message"], each["type"] == "Warning")
+        for each in pod_events.iter_change_events(manifest, after)
     ]
 
 
@@ -62,4 +63,6 @@ def test_event_is_emitted_for_each_container_state_change(before, after, expecte
 def test_running_containers_have_a_killing_event():
     manifest = {**pod(), "status": {"containerStatuses": [
         {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
-    assert [each.message for each in pod_events.iter_stop_events(manifest)] == ["Stopping container pytorch"]
+    assert [each["message"] for each in pod_events.iter_stop_events(manifest)] == [
+        "Stopping container pytorch"
+    ]

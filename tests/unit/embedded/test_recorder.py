@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
-from backend_plugin.embedded.events import KUBELET, EventMessage, EventRecorder, EventRetention
+from backend_plugin.embedded.events import KUBELET, EventRecorder, EventRetention, build_body
 from backend_plugin.embedded.objects import format_time, get_uid
 from backend_plugin.embedded.store import Store
 
-STARTED = EventMessage(reason="Started", message="Started container pytorch", component=KUBELET)
-BACK_OFF = EventMessage(reason="BackOff", message="Back-off", component=KUBELET, warning=True)
+STARTED = build_body(KUBELET, "Started", "Started container pytorch")
+BACK_OFF = build_body(KUBELET, "BackOff", "Back-off", warning=True)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def list_events(store):
 
 def test_event_has_source_reason_and_involved_object(store, clock):
     about = store.create(pod())
-    recorder(store, clock).emit(about, BACK_OFF)
+    recorder(store, clock).record(about, BACK_OFF)
     (event,) = store.list_objects("Event")
     assert event == {
         "apiVersion": "v1",
@@ -65,10 +65,10 @@ def test_event_has_source_reason_and_involved_object(store, clock):
 
 def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
     about, other = (store.create(pod(name)) for name in ("p", "q"))
-    recorder(store, clock).emit(about, STARTED)
+    recorder(store, clock).record(about, STARTED)
     clock.advance(60)
-    recorder(store, clock).emit(about, STARTED)
-    recorder(store, clock).emit(other, STARTED)
+    recorder(store, clock).record(about, STARTED)
+    recorder(store, clock).record(other, STARTED)
     later = format_time(BEGAN + timedelta(seconds=60))
     assert [
         (each["involvedObject"]["name"], each["count"], each["firstTimestamp"], each["lastTimestamp"])
@@ -81,30 +81,30 @@ def test_latest_events_of_a_job_and_its_pods_are_kept(store, clock):
     keeping = recorder(store, clock, per_job=2)
     body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
     keeping.record(of_job, body)
-    keeping.emit(of_pod, STARTED)
+    keeping.record(of_pod, STARTED)
     keeping.record(of_job, body)
-    keeping.emit(of_pod, BACK_OFF)
+    keeping.record(of_pod, BACK_OFF)
     assert list_events(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
 
 
 def test_event_limit_applies_to_each_job_separately(store, clock):
     keeping = recorder(store, clock, per_job=1)
     for name in ("one", "two"):
-        keeping.emit(store.create(job(name)), STARTED)
+        keeping.record(store.create(job(name)), STARTED)
     assert len(list_events(store)) == 2
 
 
 def test_events_are_deleted_after_their_maximum_age(store, clock):
     about = store.create(pod())
     keeping = recorder(store, clock, age=timedelta(hours=1))
-    keeping.emit(about, STARTED)
+    keeping.record(about, STARTED)
     clock.advance(3000)
-    keeping.emit(about, BACK_OFF)
+    keeping.record(about, BACK_OFF)
     clock.advance(601)
     keeping.expire()
     assert list_events(store) == [("BackOff", "Back-off", 1)]
     clock.advance(3000)
     keeping.expire()
     assert list_events(store) == []
-    keeping.emit(about, STARTED)
+    keeping.record(about, STARTED)
     assert list_events(store) == [("Started", "Started container pytorch", 1)]

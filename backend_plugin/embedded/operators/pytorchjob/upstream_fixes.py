@@ -4,7 +4,7 @@ Each switch documents the behavior of the operator. Some differences have no swi
 without roles and a job with too many replicas, and no PodGroups or HorizontalPodAutoscalers are created.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 
@@ -37,13 +37,4 @@ class UpstreamFixes:
 
 
 DEFAULT: Final = UpstreamFixes()
-UPSTREAM: Final = UpstreamFixes(
-    created_is_written=False,
-    deadline_has_a_timer=False,
-    recreations_count=False,
-    completion_is_timed=False,
-    ends_are_seen=False,
-    one_end=False,
-    only_wanted_pods=False,
-    conditions_stand=False,
-)
+UPSTREAM: Final = UpstreamFixes(**{each.name: False for each in fields(UpstreamFixes)})

@@ -32,15 +32,7 @@ _COMPONENTS: Final = {JOB: "job-controller", JOBSET: "jobset", DIALECT.name: "tr
 def build_event(
     snapshot: JobSnapshot, about: str, reason: str, message: str, *, warning: bool = False
 ) -> Manifest:
-    """Return an event.
-
-    Args:
-        snapshot: The input of the pass.
-        about: The kind of the object: the TrainJob, its JobSet or its Job.
-        reason: The reason of the event.
-        message: The message of the event.
-        warning: True for the type ``Warning``.
-    """
+    """Return an event of the TrainJob, its JobSet or its Job; `about` is the kind of the object."""
     metadata, name = get_mapping(snapshot.job, "metadata"), get_name(snapshot.job)
     return {
         "involvedObject": {

@@ -23,13 +23,9 @@ _INDEX_VARIABLE: Final[Manifest] = {
 
 
 def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Manifest:
-    """Return the pod of a node.
+    """Return the pod of the node with a completion index, after a number of restarts of the JobSet.
 
-    Args:
-        job: The job.
-        index: The completion index.
-        restarts: The number of restarts of the JobSet.
-        now: The current time. It makes the name of a recreated pod unique.
+    The time makes the name of a recreated pod unique.
     """
     found = get_mapping(job.template, "metadata")
     of_jobset, number = _build_jobset_labels(job, restarts), {LABELS.index: str(index)}
