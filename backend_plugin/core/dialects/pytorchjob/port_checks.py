@@ -28,6 +28,6 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 def _hides_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
     """True if a port has the operator's number under a name of its own."""
-    if any(each.get("name") == PORT.name for each in ports):
-        return False  # The operator adds none.
-    return any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))
+    # If another port has the operator's name, the operator adds none.
+    is_added = all(each.get("name") != PORT.name for each in ports)
+    return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))
