@@ -4,13 +4,14 @@ It reads both layouts of the `custom` field: version 0 is flyteidl's ``plugins.p
 ``plugins.kubeflow.pytorch``. The pods are built in `manifest.pod`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 import msgspec
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
+from msgspec.structs import replace
 
 from backend_plugin.core import (
     extension,
@@ -30,19 +31,16 @@ from backend_plugin.core.job import (
     TrainingJob,
 )
 from backend_plugin.core.names import TASK_TYPE
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
 # Keys that only one of the two layouts has. Read with the other layout, they would lose all workers.
-_OF_VERSION_0: Final = ("workers",)
-_OF_VERSION_1: Final = (
-    *("workerReplicas", "worker_replicas", "masterReplicas", "master_replicas", "runPolicy", "run_policy"),
-)
+_OF_VERSION_0: Final = {"workers"}
+_GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"}
+_OF_VERSION_1: Final = {*_GROUPS, "runPolicy", "run_policy"}
 # A custom without any of them does not specify replicas; Flyte would run a master alone.
-_OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic_config"} - {
-    "runPolicy",
-    "run_policy",
-}
+_OF_REPLICAS: Final = {*_OF_VERSION_0, *_GROUPS, "elasticConfig", "elastic_config"}
 
 
 class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,25 +70,24 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     custom = protojson.decode_struct(template.custom)
     parsed = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    framework = TORCH if extended.train_job is None else extended.train_job.framework
-    is_torch = framework == TORCH
-    elastic = _build_elastic_policy(parsed.elastic) if parsed.elastic is not None and is_torch else None
+    options, config = extended.train_job, parsed.elastic
+    framework = TORCH if options is None else options.framework
+    elastic = _build_elastic_policy(config) if framework == TORCH else None
     groups = _build_replica_groups(parsed, extended)
-    if parsed.elastic is not None:
-        problems += replica_specs.check_elastic(parsed.elastic, parsed.groups[1].replicas)
-        problems += [] if is_torch else replica_specs.check_fixed_size(parsed.elastic)
-    problems += replica_specs.check_gang(extended.gang, groups, parsed.elastic, framework)
-    problems += mpi_checks.check_mpi(extended.train_job, groups)
-    problems += replica_specs.check_max_restarts(extended.train_job, groups, parsed.run_policy)
-    problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)
-    if parsed.elastic and ReplicaRole.MASTER in extended.placements:
-        remedy = "set it for the worker"
-        problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
+    replicas = sum([group.replicas for group in groups])
+    problems += replica_specs.check_elastic(config, parsed.groups[1].replicas, framework)
+    problems += replica_specs.check_gang(extended.gang, replicas, config, framework)
+    problems += mpi_checks.check_mpi(options, replicas)
+    problems += replica_specs.check_max_restarts(options, groups, parsed.run_policy)
+    problems += train_job_policies.check_policies(options, replicas, elastic=elastic is not None)
+    if config is not None and ReplicaRole.MASTER in extended.roles:
+        path, message = f"custom.{extension.KEY}.master", "an elastic job has no master"
+        problems.append(build_problem(path, "{...}", message, "set it for the worker"))
     return TrainingJob(
         run=run,
         # Keep at least one group, so that the pods of a task with problems are validated too.
         groups=groups or parsed.groups,
-        nproc_per_node=parsed.elastic.nproc_per_node if parsed.elastic else None,
+        nproc_per_node=None if config is None else config.nproc_per_node,
         elastic=elastic,
         run_policy=parsed.run_policy,
         gang=extended.gang,
@@ -103,29 +100,25 @@ _Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
     """Return the reader for the layout of `custom`; add problems for a wrong type, version or key."""
-    if template.type != TASK_TYPE:
+    is_ours, version = template.type == TASK_TYPE, template.task_type_version
+    if not is_ours:
         remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
-        problems.append(_field_problem("type", template.type, "is not a task type of this backend", remedy))
-    version = template.task_type_version
+        problems.append(build_problem("type", template.type, "is not a task type of this backend", remedy))
     if version not in _LAYOUTS:
+        message = "is a layout that this backend does not support"
         remedy = "register the task with a plugin that writes version 1"
-        problems.append(
-            _field_problem(
-                "taskTypeVersion", version, "is a layout that this backend does not support", remedy
-            )
-        )
-        return _LAYOUTS[1]
-    if not custom.keys() & _OF_REPLICAS and template.type == TASK_TYPE:
+        problems.append(build_problem("taskTypeVersion", version, message, remedy))
+        return _read_version_1
+    if is_ours and not custom.keys() & _OF_REPLICAS:
         remedy = "register the task again, with a task_config"
-        problems.append(_field_problem("custom", custom, "contains no replicas", remedy))
-    foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0
-    for key in custom.keys() & set(foreign):
-        remedy = (
-            f"set the template's taskTypeVersion to {1 - version}, or write the custom of version {version}"
-        )
-        message = f"belongs to version {1 - version} of the custom; version {version} would lose the workers"
-        problems.append(_problem(key, custom[key], message, remedy))
-    return _LAYOUTS[version]
+        problems.append(build_problem("custom", custom, "contains no replicas", remedy))
+    read, foreign = _LAYOUTS[version]
+    for key in custom.keys() & foreign:
+        other = 1 - version
+        message = f"belongs to version {other} of the custom; version {version} would lose the workers"
+        remedy = f"set the template's taskTypeVersion to {other}, or write the custom of version {version}"
+        problems.append(build_problem(f"custom.{key}", custom[key], message, remedy))
+    return read
 
 
 def _read_version_0(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
@@ -155,28 +148,33 @@ def _read_version_1(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
     )
 
 
-_LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1}
+_LAYOUTS: Final[Mapping[int, tuple[_Layout, Set[str]]]] = {
+    0: (_read_version_0, _OF_VERSION_1),
+    1: (_read_version_1, _OF_VERSION_0),
+}
+"""The reader for each version of the layout, and the keys of the other version."""
 
 
 def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
-    """Return the groups that have replicas, with the placement of their role."""
+    """Return the groups that have replicas, with the options of their role."""
     groups = parsed.groups
-    if parsed.elastic:
-        groups = tuple(
-            msgspec.structs.replace(group, processes=parsed.elastic.nproc_per_node)
-            for group in parsed.groups[1:]
-        )
+    if parsed.elastic is not None:
+        processes = parsed.elastic.nproc_per_node
+        groups = tuple(replace(group, processes=processes) for group in parsed.groups[1:])
     return tuple(
-        replica_specs.with_retries(
-            replica_specs.with_placement(group, extended.placements.get(group.role)),
-            extended.retries.get(group.role),
-        )
-        for group in groups
-        if group.replicas > 0
+        _with_options(group, extended.roles.get(group.role)) for group in groups if group.replicas > 0
     )
 
 
-def _build_elastic_policy(elastic: Any) -> ElasticPolicy:
+def _with_options(group: ReplicaGroup, options: extension.RoleOptions | None) -> ReplicaGroup:
+    if options is None:
+        return group
+    return replace(group, placement=options.placement, num_retries=options.num_retries)
+
+
+def _build_elastic_policy(elastic: Any) -> ElasticPolicy | None:
+    if elastic is None:
+        return None
     return ElasticPolicy(
         min_replicas=elastic.min_replicas,
         max_replicas=elastic.max_replicas,
@@ -184,11 +182,3 @@ def _build_elastic_policy(elastic: Any) -> ElasticPolicy:
         rdzv_backend=elastic.rdzv_backend or "c10d",
         max_restarts=elastic.max_restarts,
     )
-
-
-def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
-    return _field_problem(f"custom.{key}", value, message, remedy)
-
-
-def _field_problem(field: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=field, value=protojson.format_value(value), message=message, remedy=remedy)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from backend_plugin.core import protojson
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import DataSource, DataStorage
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.quantity import InvalidQuantity, parse
 from kfpytorch_common import data_sources, labels
 from kfpytorch_idl.v1 import task_pb2
@@ -37,50 +37,62 @@ def check(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
     sources = [kind for kind in data_sources.PATHS if options.HasField(kind)]
     for kind in sources:
         yield from _check_source(getattr(options, kind), kind, f"{path}.{kind}", named=bool(options.runtime))
-    if options.HasField("storage"):
-        yield from _check_storage(options, f"{path}.storage", used=bool(sources))
-    elif sources and not options.runtime:
-        remedy = "write a size or the name of a claim"
-        yield _problem(
-            f"{path}.storage", None, "is missing, and the data set and the model need a volume", remedy
-        )
+    yield from _check_storage(options, f"{path}.storage", used=bool(sources))
+
+
+def check_name(name: str, path: str, what: str) -> Iterator[Problem]:
+    """Yield a problem if `name` is not the name of an object; `what` is its kind."""
+    if not labels.is_subdomain(name):
+        yield build_problem(path, name, f"is not the name of {what}", f"write {labels.SUBDOMAIN}")
 
 
 def _check_source(source: task_pb2.DataSource, kind: str, path: str, *, named: bool) -> Iterator[Problem]:
+    at = f"{path}.uri"
     if remedy := data_sources.find_uri_remedy(kind, source.uri):
-        yield _problem(f"{path}.uri", source.uri, "is not the URI of a source that can be loaded", remedy)
+        yield build_problem(at, source.uri, "is not the URI of a source that can be loaded", remedy)
     elif source.uri.startswith(data_sources.CACHE_SCHEME) and not named:
-        yield _problem(f"{path}.uri", source.uri, data_sources.CACHE_REFUSAL, data_sources.CACHE_REMEDY)
-    if source.secret and not labels.is_subdomain(source.secret):
-        remedy = f"write {labels.SUBDOMAIN}"
-        yield _problem(f"{path}.secret", source.secret, "is not the name of a Secret", remedy)
-    if len(source.env) >= data_sources.MOST_VARIABLES:
-        remedy = f"write at most {data_sources.MOST_VARIABLES - 1}"
-        yield _problem(f"{path}.env", len(source.env), "variables are more than Trainer accepts", remedy)
-    for name, value in sorted(source.env.items()):
+        yield build_problem(at, source.uri, data_sources.CACHE_REFUSAL, data_sources.CACHE_REMEDY)
+    if source.secret:
+        yield from check_name(source.secret, f"{path}.secret", "a Secret")
+    yield from _check_variables(source.env, f"{path}.env")
+
+
+def _check_variables(env: Mapping[str, str], path: str) -> Iterator[Problem]:
+    if len(env) >= data_sources.MOST_VARIABLES:
+        fewer = f"write at most {data_sources.MOST_VARIABLES - 1}"
+        yield build_problem(path, len(env), "variables are more than Trainer accepts", fewer)
+    for name, value in sorted(env.items()):
         if remedy := data_sources.find_variable_remedy(name, value):
             # The value may be a credential.
-            yield _problem(f"{path}.env", name, "is not a variable that an initializer can have", remedy)
+            yield build_problem(path, name, "is not a variable that an initializer can have", remedy)
 
 
 def _check_storage(options: task_pb2.TrainJob, path: str, *, used: bool) -> Iterator[Problem]:
-    storage = options.storage
-    if options.runtime or not used:
-        message = "belongs to the named runtime" if options.runtime else "has no data set or model"
-        yield _problem(path, "{...}", message, "leave it out")
-        return
-    for field, key in (("claim", "claim"), ("storage_class", "storageClass")):
-        name = getattr(storage, field)
-        if name and not labels.is_subdomain(name):
-            yield _problem(f"{path}.{key}", name, "is not the name of an object", f"write {labels.SUBDOMAIN}")
+    if not options.HasField("storage"):
+        if used and not options.runtime:
+            message = "is missing, and the data set and the model need a volume"
+            yield build_problem(path, None, message, "write a size or the name of a claim")
+    elif options.runtime:
+        yield build_problem(path, "{...}", "belongs to the named runtime", "leave it out")
+    elif not used:
+        yield build_problem(path, "{...}", "has no data set or model", "leave it out")
+    else:
+        yield from _check_volume(options.storage, path)
+
+
+def _check_volume(storage: task_pb2.Storage, path: str) -> Iterator[Problem]:
+    for key, name in (("claim", storage.claim), ("storageClass", storage.storage_class)):
+        if name:
+            yield from check_name(name, f"{path}.{key}", "an object")
     if bool(storage.claim) == bool(storage.size):
         remedy = "write one of size and claim"
-        yield _problem(f"{path}.size", storage.size, "must be set, unless a claim exists", remedy)
-    elif storage.size and not _is_size(storage.size):
-        yield _problem(f"{path}.size", storage.size, "is not a size", "write a quantity such as 50Gi")
+        yield build_problem(f"{path}.size", storage.size, "must be set, unless a claim exists", remedy)
+    elif not (storage.claim or _is_size(storage.size)):
+        remedy = "write a quantity such as 50Gi"
+        yield build_problem(f"{path}.size", storage.size, "is not a size", remedy)
     if storage.claim and storage.storage_class:
-        remedy = "leave it out"
-        yield _problem(f"{path}.storageClass", storage.storage_class, "is fixed by the claim", remedy)
+        message = "is fixed by the claim"
+        yield build_problem(f"{path}.storageClass", storage.storage_class, message, "leave it out")
 
 
 def _is_size(text: str) -> bool:
@@ -88,7 +100,3 @@ def _is_size(text: str) -> bool:
         return parse(text).nano > 0
     except InvalidQuantity:
         return False
-
-
-def _problem(field: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=field, value=protojson.format_value(value), message=message, remedy=remedy)

@@ -12,7 +12,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.values import Manifest
 
 EXIT_CODE: Final = 78
@@ -83,12 +83,9 @@ def check_packages(packages: Sequence[str], path: str) -> Iterator[Problem]:
         try:
             Requirement(package)
         except InvalidRequirement as error:
-            yield Problem(
-                field=f"{path}[{index}]",
-                value=format_value(package),
-                message=f"is not a requirement: {str(error).partition(chr(10))[0]}",
-                remedy='write a name with an optional version, such as "einops>=0.8"',
-            )
+            message = f"is not a requirement: {str(error).partition(chr(10))[0]}"
+            remedy = 'write a name with an optional version, such as "einops>=0.8"'
+            yield build_problem(f"{path}[{index}]", package, message, remedy)
 
 
 def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Manifest:

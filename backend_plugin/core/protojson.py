@@ -6,11 +6,10 @@ ignore unknown enum names.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import itemgetter
-from typing import Any, Final, TypeGuard
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
@@ -20,7 +19,6 @@ from google.protobuf.struct_pb2 import Struct, Value
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.values import JsonValue, Manifest
 
-_KEY: Final = itemgetter(0)
 _SHOWN_CHARACTERS: Final = 80
 _INT32: Final = 2**31
 # Errors of the parser: OverflowError for infinity as an enum, SystemError for half of a surrogate pair.
@@ -70,10 +68,14 @@ def _decode_value(value: Value, *, for_kubernetes: bool) -> JsonValue:
             item.string_value or _decode_value(item, for_kubernetes=for_kubernetes)
             for item in value.list_value.values
         ]
-    if kind is None or kind == "null_value":
-        return None
-    plain: JsonValue = getattr(value, kind)
-    return int(plain) if for_kubernetes and isinstance(plain, float) and plain.is_integer() else plain
+    if kind == "number_value":
+        number = value.number_value
+        return int(number) if for_kubernetes and number.is_integer() else number
+    return value.bool_value if kind == "bool_value" else _EMPTY.get(kind)
+
+
+# All other strings are read without this table, and a null has no value.
+_EMPTY: Final[Mapping[str | None, str]] = {"string_value": ""}
 
 
 def format_value(value: object) -> str:
@@ -87,6 +89,18 @@ def build_problem(path: str, value: object, message: str, remedy: str) -> Proble
     return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
 
 
+def select_problems(*checks: tuple[bool, str, object, str, str]) -> Iterator[Problem]:
+    """Yield a problem for each check that starts with True, from the other values of the check."""
+    for is_wrong, path, value, message, remedy in checks:
+        if is_wrong:
+            yield build_problem(path, value, message, remedy)
+
+
+def describe_choice(allowed: Iterable[str]) -> tuple[str, str]:
+    """Return the message and the remedy for a value that is not one of `allowed`."""
+    return "is not one of its values", f"write one of {', '.join(allowed)}"
+
+
 def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:
     """Read `value` into `message` and add a problem, with a path below `path`, for each invalid field."""
     known, names = _describe_fields(message.DESCRIPTOR), set()
@@ -94,23 +108,18 @@ def parse_message(value: Manifest, message: Message, path: str, problems: list[P
         if (field := known.get(key)) is None or item is None:
             continue  # A null means that the field is not set, as in protobuf.
         if field.name in names:
-            problems.append(_duplicate_key_problem(item, f"{path}.{key}"))
+            text, remedy = "is set twice, in camel and in snake case", "leave one of the two out"
+            problems.append(build_problem(f"{path}.{key}", item, text, remedy))
             continue
         names.add(field.name)
-        plain = None if field.has_parts else _convert_scalar(item, field)
+        plain = field.convert(item)
         if plain is not None:
             setattr(message, field.name, plain)
         else:
             _parse_field(item, field, message, f"{path}.{key}", problems)
 
 
-def _duplicate_key_problem(item: JsonValue, path: str) -> Problem:
-    return Problem(
-        field=path,
-        value=format_value(item),
-        message="is set twice, in camel and in snake case",
-        remedy="leave one of the two out",
-    )
+_Converter: TypeAlias = Callable[[JsonValue], str | int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +128,10 @@ class _Field:
 
     name: str
     cpp_type: int
-    is_text: bool
-    has_parts: bool
-    """True for a message whose fields are parsed one by one; a map or Struct is parsed as a whole."""
-    is_repeated: bool
+    convert: _Converter
+    """Convert a common value without the parser; return None if the value needs the parser."""
+    part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
+    """The type of a value whose fields are parsed one by one; None if it is parsed as a whole."""
     numbers: Mapping[str, int]
     """The numbers of an enum by its names."""
 
@@ -140,24 +149,32 @@ def _describe_field(field: FieldDescriptor) -> _Field:
     # The newest protobuf versions deprecate `label`, and the oldest ones do not have `is_repeated`.
     descriptor: Any = field
     repeated = getattr(descriptor, "is_repeated", None)
+    if repeated is None:
+        repeated = descriptor.label == FieldDescriptor.LABEL_REPEATED
+    has_parts = kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry
+    numbers = {} if values is None else {value.name: value.number for value in values.values}
+    converters: Mapping[int, _Converter] = {
+        FieldDescriptor.TYPE_STRING: _convert_text,
+        FieldDescriptor.TYPE_INT32: _convert_int32,
+        FieldDescriptor.TYPE_ENUM: partial(_convert_name, numbers),
+    }
     return _Field(
         name=field.name,
         cpp_type=field.cpp_type,
-        is_text=field.type == FieldDescriptor.TYPE_STRING,
-        has_parts=kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry,
-        is_repeated=descriptor.label == FieldDescriptor.LABEL_REPEATED if repeated is None else repeated,
-        numbers={} if values is None else {value.name: value.number for value in values.values},
+        convert=_convert_nothing if repeated else converters.get(field.type, _convert_nothing),
+        part_type=(list if repeated else dict) if has_parts else None,
+        numbers=numbers,
     )
 
 
 def _parse_field(
     item: JsonValue, field: _Field, message: Message, path: str, problems: list[Problem]
 ) -> None:
-    if field.has_parts and not field.is_repeated and isinstance(item, dict):
+    if field.part_type is dict and isinstance(item, dict):
         part = getattr(message, field.name)
         part.SetInParent()
         parse_message(item, part, path, problems)
-    elif field.has_parts and field.is_repeated and _is_object_list(item):
+    elif field.part_type is list and _is_object_list(item):
         _parse_objects(item, getattr(message, field.name), path, problems)
     else:
         try:
@@ -179,23 +196,27 @@ def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
     return isinstance(item, list) and all(isinstance(part, dict) for part in item)
 
 
-def _convert_scalar(item: JsonValue, field: _Field) -> str | int | None:
-    """Convert a common value without the parser; return None if the value needs the parser."""
-    if field.is_repeated:
-        return None
-    if isinstance(item, str):
-        # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
-        return (item if item.isascii() else None) if field.is_text else field.numbers.get(item)
-    if field.cpp_type != FieldDescriptor.CPPTYPE_INT32 or not isinstance(item, float):
-        return None
-    return int(item) if -_INT32 <= item < _INT32 and item.is_integer() else None
+def _convert_text(item: JsonValue) -> str | None:
+    # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
+    return item if isinstance(item, str) and item.isascii() else None
+
+
+def _convert_int32(item: JsonValue) -> int | None:
+    if isinstance(item, float) and -_INT32 <= item < _INT32 and item.is_integer():
+        return int(item)
+    return None
+
+
+def _convert_name(numbers: Mapping[str, int], item: JsonValue) -> int | None:
+    return numbers.get(item) if isinstance(item, str) else None
+
+
+def _convert_nothing(_: JsonValue) -> None:
+    return None
 
 
 def _type_problem(item: JsonValue, field: _Field, path: str) -> Problem:
     message, remedy = _WRONG[field.cpp_type]
-    return Problem(
-        field=path,
-        value=format_value(item),
-        message=message.format(bits=32 if field.cpp_type in _SMALL else 64),
-        remedy=remedy.format(names=", ".join(field.numbers)),
-    )
+    bits = 32 if field.cpp_type in _SMALL else 64
+    names = ", ".join(field.numbers)
+    return build_problem(path, item, message.format(bits=bits), remedy.format(names=names))

@@ -6,20 +6,18 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import Resources as WireResources
 from flyteidl.plugins import common_pb2
 from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
-from msgspec import structs
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import (
     GangOptions,
     JobRunPolicy,
-    Placement,
     ReplicaGroup,
     ReplicaRole,
     Resources,
     TrainJobOptions,
 )
-from backend_plugin.core.protojson import build_problem
-from kfpytorch_common.frameworks import MPI
+from backend_plugin.core.protojson import build_problem, select_problems
+from kfpytorch_common.frameworks import MPI, TORCH
 
 GPU: Final = "nvidia.com/gpu"
 # A pod is named <job>-worker-<index>. The name has at most 63 characters, and the job's part at most 50.
@@ -87,16 +85,6 @@ def read_run_policy(message: Any, problems: list[Problem]) -> JobRunPolicy:
     )
 
 
-def with_placement(group: ReplicaGroup, placement: Placement | None) -> ReplicaGroup:
-    """Return the group with the placement, if it is not None."""
-    return group if placement is None else structs.replace(group, placement=placement)
-
-
-def with_retries(group: ReplicaGroup, retries: int | None) -> ReplicaGroup:
-    """Return the group with the number of restarts, if it is not None."""
-    return group if retries is None else structs.replace(group, num_retries=retries)
-
-
 def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
     """Yield the problems of a number of replicas."""
     yield from _check_not_negative(replicas, path)
@@ -105,8 +93,10 @@ def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
         yield build_problem(path, replicas, message, f"write at most {MOST_REPLICAS}")
 
 
-def check_elastic(elastic: Any, workers: int) -> Iterator[Problem]:
-    """Yield the problems of an elastic config and of the number of workers for it."""
+def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Problem]:
+    """Yield the problems of an elastic config, or None, with this number of workers."""
+    if elastic is None:
+        return
     path = "custom.elasticConfig"
     low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
     if not elastic.ListFields():
@@ -114,45 +104,41 @@ def check_elastic(elastic: Any, workers: int) -> Iterator[Problem]:
         yield build_problem(path, {}, "has no number of nodes", remedy)
         return
     yield from _check_not_negative(elastic.max_restarts, f"{path}.maxRestarts")
-    if processes < 1:
-        yield build_problem(f"{path}.nprocPerNode", processes, "starts no process", "write at least 1")
-    if low < 1:
-        yield build_problem(f"{path}.minReplicas", low, "is less than one node", "write at least 1")
-    if high < low:
-        remedy = f"write at least minReplicas, {low}"
-        yield build_problem(f"{path}.maxReplicas", high, "is less than minReplicas", remedy)
-    elif not low <= workers <= high:
-        # With fewer workers the rendezvous would never complete; with more, some would not take part.
-        remedy = f"write {high}, or change minReplicas and maxReplicas"
-        message = f"is not between minReplicas and maxReplicas, {low} and {high}"
-        yield build_problem("custom.workerReplicas.replicas", workers, message, remedy)
+    # With fewer workers the rendezvous would never complete; with more, some would not take part.
+    outside = f"is not between minReplicas and maxReplicas, {low} and {high}"
+    between = f"write {high}, or change minReplicas and maxReplicas"
+    is_outside = low <= high and not low <= workers <= high
+    fixed, remedy = "is a range, and only torch has elastic jobs", "write a fixed number of nodes"
+    yield from select_problems(
+        (processes < 1, f"{path}.nprocPerNode", processes, "starts no process", "write at least 1"),
+        (low < 1, f"{path}.minReplicas", low, "is less than one node", "write at least 1"),
+        (
+            high < low,
+            f"{path}.maxReplicas",
+            high,
+            "is less than minReplicas",
+            f"write at least minReplicas, {low}",
+        ),
+        (is_outside, "custom.workerReplicas.replicas", workers, outside, between),
+        (framework != TORCH and low < high, path, f"{low}:{high}", fixed, remedy),
+    )
 
 
-def check_fixed_size(elastic: Any) -> Iterator[Problem]:
-    """Yield a problem if an elastic config has a range, which only torch supports."""
-    if elastic.min_replicas < elastic.max_replicas:
-        nodes = f"{elastic.min_replicas}:{elastic.max_replicas}"
-        message = "is a range, and only torch has elastic jobs"
-        yield build_problem("custom.elasticConfig", nodes, message, "write a fixed number of nodes")
-
-
-def check_gang(
-    gang: GangOptions | None, groups: tuple[ReplicaGroup, ...], elastic: Any, framework: str
-) -> Iterator[Problem]:
-    """Yield a problem if the job cannot have the gang's minimum.
+def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework: str) -> Iterator[Problem]:
+    """Yield a problem if the job with this number of replicas cannot have the gang's minimum.
 
     It is at most the number of replicas, and at least the number of nodes of an elastic config or MPI job.
     """
     if gang is None or gang.min_member is None:
         return
-    where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)
-    fewest = elastic.min_replicas if elastic is not None else there if framework == MPI else 0
-    if gang.min_member > there > 0:
-        message = f"is more than the {there} replicas of the job: none would ever start"
-        yield build_problem(where, gang.min_member, message, f"write at most {there}")
-    elif 0 < gang.min_member < fewest <= there:
+    path, least = "custom.kfpytorch.gang.minMember", gang.min_member
+    fewest = elastic.min_replicas if elastic is not None else replicas if framework == MPI else 0
+    if least > replicas > 0:
+        message = f"is more than the {replicas} replicas of the job: none would ever start"
+        yield build_problem(path, least, message, f"write at most {replicas}")
+    elif 0 < least < fewest <= replicas:
         message = f"is less than the {fewest} nodes that training starts with: they would wait for others"
-        yield build_problem(where, gang.min_member, message, f"write at least {fewest}")
+        yield build_problem(path, least, message, f"write at least {fewest}")
 
 
 def check_max_restarts(

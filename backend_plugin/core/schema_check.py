@@ -93,7 +93,7 @@ def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
     elif kind in get_types():
         for key, item in value.items():
             known = get_types()[kind].get(key)
-            at = f"{path}.{key}" if path else key
+            at = f"{path}.{key}".removeprefix(".")
             yield from [at] if known is None else iter_unknown_fields(item, known.removesuffix("!"), at)
 
 
@@ -199,12 +199,11 @@ def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
     if not isinstance(value, Mapping):
         yield build_problem(path, value, "is not an object", "write names with values")
         return
-    every = kind[1:-1] if kind.startswith("{") else None
-    for key in sorted(value, key=str) if every else get_types()[kind]:
+    is_map = kind.startswith("{")
+    kinds = dict.fromkeys(sorted(value, key=str), kind[1:-1]) if is_map else get_types()[kind]
+    for key, part in kinds.items():
         if key in value:
-            yield from _check_parts(
-                value[key], every or get_types()[kind][key].removesuffix("!"), f"{path}.{key}"
-            )
+            yield from _check_parts(value[key], part.removesuffix("!"), f"{path}.{key}")
 
 
 def _check_list(value: Any, kind: str, path: str) -> Iterator[Problem]:
