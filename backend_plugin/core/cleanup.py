@@ -9,14 +9,15 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.names import CLEAN_POD_POLICY
-from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, is_replica
+from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, get_end_time, is_replica
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict, build_failure
-from backend_plugin.core.verdict_annotation import ANNOTATION, encode, read
+from backend_plugin.core.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 # The time after which Flyte has received the verdict, even after an outage.
@@ -78,19 +79,24 @@ def _plan_for_ended_job(job: Job, observed: Observed, verdict: Verdict, now: dat
 
 
 def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    groups = _select_active_groups(observed)
     if _is_unrecorded(job, verdict):
-        patch = _build_verdict_patch(verdict, now)
-        stop = get_dialect(job.dialect).build_stop_spec(job)
-        if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
-            return CleanupActions(patch={**patch, **({"spec": stop} if stop else {})})
-        return CleanupActions(patch={**patch, "spec": _build_end_spec(job)}, groups=groups)
+        return _plan_end(job, observed, verdict, now)
     if _is_cancelling(job, verdict, now):
         return CleanupActions(stops=_select_running_pods(job, observed.pods))
     # A queue may resume a job that was suspended with its verdict.
     if verdict.phase.is_failure and not job.ending:
-        return CleanupActions(groups=groups, ends=True)
+        return CleanupActions(groups=_select_active_groups(observed), ends=True)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
+
+
+def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
+    """Return the patch that stores the verdict and ends the job."""
+    patch = _build_verdict_patch(verdict, now)
+    stop = get_dialect(job.dialect).build_stop_spec(job)
+    if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
+        return CleanupActions(patch={**patch, "spec": stop} if stop else patch)
+    groups = _select_active_groups(observed)
+    return CleanupActions(patch={**patch, "spec": _build_end_spec(job)}, groups=groups)
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
@@ -152,16 +158,10 @@ def is_expired(job: Job, now: datetime) -> bool:
     """True if this server must delete the job, because the time to live after its end is over."""
     if job.ttl is None:
         return False
-    recorded = read(job.annotations.get(ANNOTATION, ""))
-    ended = (
-        job.end_condition.since
-        if job.end_condition is not None
-        else recorded.at
-        if recorded is not None
-        else None
-    )
+    end, recorded = job.end_condition, find_recorded_verdict(job)
+    ended = end.since if end is not None else recorded.at if recorded is not None else None
     # Flyte reads the verdict of a job that exists, so a short time to live waits for it.
-    return ended is not None and now - ended > max(job.ttl, LINGER)
+    return is_exceeded(max(job.ttl, LINGER), ended, now)
 
 
 def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
@@ -178,10 +178,11 @@ def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
     """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
-    if get_dialect(job.dialect).ends_by_suspension:  # The pods of such a job are gone, even if it ran.
+    # The pods of a job that ends by its suspension are gone, even if it ran.
+    if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
-    recorded = read(job.annotations.get(ANNOTATION, ""))
-    return job.started is None and recorded is not None and now - recorded.at > _DELIVERY_TIME
+    recorded = find_recorded_verdict(job)
+    return recorded is not None and now - recorded.at > _DELIVERY_TIME
 
 
 _ACTIVE: Final = frozenset({"Pending", "Running"})
@@ -200,15 +201,14 @@ def _select_leftover_pods(
     Running pods keep their GPUs, and pending ones may get some. So both are deleted with any clean pod
     policy. The policy decides only about finished pods, because users may read their logs.
     """
-    ended = job.completed or (job.end_condition.since if job.end_condition is not None else None)
+    ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER
-    removes_all = job.annotations.get(CLEAN_POD_POLICY) == "All"
+    removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
+    removes = {"Pending": True, "Running": not may_run}
     return tuple(
         pod
         for pod in pods
-        if pod.deleted is None
-        and _is_own_pod(pod, job)
-        and (removes_all if pod.phase not in _ACTIVE else not may_run or pod.phase == "Pending")
+        if pod.deleted is None and _is_own_pod(pod, job) and removes.get(pod.phase, removes_finished)
     )
 
 
@@ -220,11 +220,12 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if a job was cancelled with `build_stop_spec` less than `STOP_PATIENCE` ago."""
-    recorded = read(job.annotations.get(ANNOTATION, ""))
-    if verdict.reason != CANCELLED or recorded is None or now - recorded.at > STOP_PATIENCE:
+    if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
-    stops = get_dialect(job.dialect).build_stop_spec(job) is not None
-    return stops and job.started is not None and not job.ending and job.clean_pod_policy == "None"
+    recorded = find_recorded_verdict(job)
+    if recorded is None or now - recorded.at > STOP_PATIENCE:
+        return False
+    return get_dialect(job.dialect).build_stop_spec(job) is not None
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

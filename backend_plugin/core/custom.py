@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from backend_plugin.core import (
     extension,
-    mpi_checks,
     protojson,
     replica_specs,
     task_sizes,
@@ -77,7 +76,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     replicas = sum([group.replicas for group in groups])
     problems += replica_specs.check_elastic(config, parsed.groups[1].replicas, framework)
     problems += replica_specs.check_gang(extended.gang, replicas, config, framework)
-    problems += mpi_checks.check_mpi(options, replicas)
+    problems += replica_specs.check_mpi(options, replicas)
     problems += replica_specs.check_max_restarts(options, groups, parsed.run_policy)
     problems += train_job_policies.check_policies(options, replicas, elastic=elastic is not None)
     if config is not None and ReplicaRole.MASTER in extended.roles:

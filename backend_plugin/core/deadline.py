@@ -28,10 +28,15 @@ def get_limit(seconds: int | None, default: timedelta) -> timedelta:
     return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 
+def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool:
+    """True if `since` is known, and longer ago than `limit`."""
+    return since is not None and now - since > limit
+
+
 def get_admission_time(job: Job) -> datetime | None:
     """Return the time since which the operator may create pods: the last resumption, or else the creation."""
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
-    return max((each for each in (job.created, *resumed) if each is not None), default=None)
+    return max(filter(None, (job.created, *resumed)), default=None)
 
 
 def check_deadline(
@@ -39,19 +44,11 @@ def check_deadline(
 ) -> Verdict | None:
     """Return the failure of a job that has run for longer than its deadline, otherwise None."""
     limit = _get_deadline(status.job, judging, deadlines)
-    if not limit or not status.has_run:
+    if not limit or not status.has_run or not is_exceeded(limit, _find_run_start(status), now):
         return None
-    began = _find_run_start(status)
-    if began is None or now - began <= limit:
-        return None
-    return build_failure(
-        Cause.USER_ERROR,
-        "DeadlineExceeded",
-        messages.join_lines(
-            f"it ran for longer than its deadline of {messages.format_duration(limit)} allows",
-            "raise the deadline, or save checkpoints and resume from them",
-        ),
-    )
+    text = f"it ran for longer than its deadline of {messages.format_duration(limit)} allows"
+    remedy = "raise the deadline, or save checkpoints and resume from them"
+    return build_failure(Cause.USER_ERROR, "DeadlineExceeded", messages.join_lines(text, remedy))
 
 
 def _get_deadline(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> timedelta:
@@ -66,9 +63,8 @@ def _get_deadline(job: Job | None, judging: JudgingSettings, deadlines: Deadline
 
 def _find_run_start(status: JobStatus) -> datetime | None:
     """Return the earlier of the start in the job's annotation and the first start of its present pods."""
-    recorded = _get_recorded_start(status.job) if status.job is not None else None
-    began = (recorded, statuses.find_run_start(status))
-    return min((each for each in began if each is not None), default=None)
+    recorded = None if status.job is None else _get_recorded_start(status.job)
+    return min(filter(None, (recorded, statuses.find_run_start(status))), default=None)
 
 
 def _get_recorded_start(job: Job) -> datetime | None:

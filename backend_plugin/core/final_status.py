@@ -10,7 +10,16 @@ from backend_plugin.core import event_terminations, job_conditions, replica_pods
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.observed import Condition, Event, Job, JobLimit, Observed, Pod
+from backend_plugin.core.observed import (
+    Condition,
+    Event,
+    Job,
+    JobLimit,
+    Observed,
+    Pod,
+    find_last_event,
+    get_end_time,
+)
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
@@ -23,9 +32,8 @@ def index_conditions(job: Job) -> Mapping[str, Condition]:
 def find_final_condition(observed: Observed) -> Condition | None:
     """Return the final condition of a job that does not exist, from the events of the operator."""
     for reason, kind in table.END_EVENTS.items():
-        matching = [event for event in observed.events if event.reason == reason]
-        if matching:
-            last = max(matching, key=lambda event: (event.at is not None, event.at, event.message))
+        last = find_last_event([event for event in observed.events if event.reason == reason])
+        if last is not None:
             return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
     return None
 
@@ -35,32 +43,27 @@ def build_final_status(
 ) -> JobStatus:
     """Return the status of a job in a final state, which `condition` reports."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
-    ended = (job.completed if job else None) or (condition.since if condition else None)
+    total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     files = _select_error_files(observed, state, pods, ended)
     certain, unsettled = root_cause.split_error_files(files, pods)
+    has_succeeded = state is JobState.SUCCEEDED
     # If the job has done its work, later terminations of pods do not matter.
-    if state is JobState.SUCCEEDED or (state in (JobState.GONE, JobState.DELETED) and observed.outputs):
+    if has_succeeded or (observed.outputs and state is not JobState.FAILED):
         ends = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
     else:
         ends = _list_terminations(observed, pods, condition, exit_codes)
-        if _has_ending_pod(pods, job, condition) and not root_cause.has_root_cause(ends, ended):
-            ends = _list_terminations(
-                observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes
-            )
     return JobStatus(
         state=state,
         job=job,
         pods=pods,
-        total=job.replicas if job else len(pods),
+        total=total,
         ready=replica_pods.count_ready(pods),
         condition=condition,
         has_run=True,
         replaced=replica_pods.list_replaced(pods, job) if job else (),
-        death=root_cause.with_early_exits(
-            root_cause.select_root_cause(ends, ended), pods, job.replicas if job else len(pods)
-        ),
+        death=root_cause.with_early_exits(root_cause.select_root_cause(ends, ended), pods, total),
         dead=len({death.failure.replica for death in ends}),
-        unsettled=state is JobState.SUCCEEDED and bool(unsettled) and not certain,
+        unsettled=has_succeeded and bool(unsettled) and not certain,
         outputs=observed.outputs,
         looking=observed.looking,
     )
@@ -83,13 +86,26 @@ def _select_error_files(
 def _list_terminations(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
-    """Return all terminations that may have ended the job."""
-    job = observed.job
-    ended = (job.completed if job else None) or (condition.since if condition else None)
-    told_in_full = [_with_full_message(pod, observed.events) for pod in pods]
+    """Return all terminations that may have ended the job.
+
+    If they do not contain its root cause, the end of a failed pod may appear to be later than its deletion,
+    because the clock of its Kubernetes node may be ahead. The deletion time is then ignored.
+    """
+    ends = _list_known_terminations(observed, pods, condition, exit_codes)
+    ended = get_end_time(observed.job, condition)
+    if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
+        return ends
+    return _list_known_terminations(observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes)
+
+
+def _list_known_terminations(
+    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
+) -> list[ReplicaTermination]:
+    job, ended = observed.job, get_end_time(observed.job, condition)
+    completed = [_with_full_message(pod, observed.events) for pod in pods]
     ends = [
         each
-        for each in terminations.list_pod_terminations(told_in_full, exit_codes)
+        for each in terminations.list_pod_terminations(completed, exit_codes)
         if not _is_cleanup_termination(each, job, condition)
     ]
     launcher = job is not None and job.launcher
@@ -110,10 +126,6 @@ def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition |
 
 
 def _without_deletion_time(pod: Pod) -> Pod:
-    """Return the pod without its deletion time if its exit code shows that it failed before.
-
-    The end of the pod may appear to be later, because the clock of its Kubernetes node may be ahead.
-    """
     return structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod
 
 
@@ -128,8 +140,6 @@ def _list_failure_terminations(
     A failure after which its replica was restarted is included only if the backoff limit ended the job, and
     all later terminations are those of replicas that were stopped.
     """
-    over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
-    since = [each for each in observed.error_files if each not in over]
     job = observed.job
     list_files = partial(
         root_cause.list_file_terminations,
@@ -137,18 +147,21 @@ def _list_failure_terminations(
         exit_codes=exit_codes,
         launcher=job is not None and job.launcher,
     )
+    over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
+    since = [each for each in observed.error_files if each not in over]
     merged = root_cause.merge_terminations(ends, list_files(since))
-    if not all(death.failure.stopped and death.ordered for death in merged):
-        return merged
-    failed = index_conditions(job).get(job_conditions.FAILED) if job else None
-    limit = _find_limit(job, failed) if job and failed else None
-    if limit is JobLimit.DEADLINE:
+    limit = _find_job_limit(job)
+    are_stopped = all(death.failure.stopped and death.ordered for death in merged)
+    if not are_stopped or limit is JobLimit.DEADLINE:
         return merged
     restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
-    return (
-        root_cause.merge_terminations(restarts, list_files(root_cause.select_near_files(over, restarts)))
-        or merged
-    )
+    near = root_cause.select_near_files(over, restarts)
+    return root_cause.merge_terminations(restarts, list_files(near)) or merged
+
+
+def _find_job_limit(job: Job | None) -> JobLimit | None:
+    failed = None if job is None else index_conditions(job).get(job_conditions.FAILED)
+    return None if job is None or failed is None else _find_limit(job, failed)
 
 
 def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
@@ -156,25 +169,24 @@ def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     text = pod.message.strip()
     if not (pod.reason and text):
         return pod
-    full_messages = [
-        each.message for each in events if each.name == pod.name and each.warning and text in each.message
-    ]
-    return (
-        structs.replace(pod, message=full_messages[-1][full_messages[-1].index(text) :])
-        if full_messages
-        else pod
-    )
+    warnings = (each.message for each in reversed(events) if each.name == pod.name and each.warning)
+    full = next((message for message in warnings if text in message), None)
+    return pod if full is None else structs.replace(pod, message=full[full.index(text) :])
 
 
 def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator deletes this replica after another termination has ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
-    by_limit = _find_limit(job, condition) is JobLimit.BACKOFF
-    removes = job.clean_pod_policy not in ("", "None") or by_limit
-    ended = job.completed or condition.since
+    ended = get_end_time(job, condition)
+    if death.at is None or ended is None or death.at > ended:
+        return True
     # Both times have a resolution of one second, and the operator takes less than one second.
-    return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
+    return death.at == ended and _removes_pods(job, condition)
+
+
+def _removes_pods(job: Job, condition: Condition) -> bool:
+    return job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
 
 
 def _find_limit(job: Job, condition: Condition) -> JobLimit | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from backend_plugin.core import job_conditions, job_warnings
 from backend_plugin.core import job_status as statuses
+from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
@@ -67,23 +68,24 @@ def decide_event(
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
-    written = _list_written_events(job, events)
-    last = written[-1] if written else None
+    written = _find_written_wait(job, events)
     since = _find_pending_since(status, judging, now)
     if since is not None:
-        is_written = last is not None and last.reason == JobEventReason.WAITS.value and _is_after(last, since)
-        if is_written or now - since > _KEPT:
-            return JobEventDecision(way=JobEventReason.WAITS)
-        return JobEventDecision(
-            way=JobEventReason.WAITS, event=_build_event(JobEventReason.WAITS, job, since, verdict, now)
-        )
-    if not _has_all_replicas(status):
+        is_written = written is not None and written >= since
+        way, changed = JobEventReason.WAITS, None if is_written else since
+    elif _has_all_replicas(status):
+        way, changed = JobEventReason.RUNS, written
+    else:
         return None
-    if last is None or last.reason != JobEventReason.WAITS.value or last.at is None or now - last.at > _KEPT:
-        return JobEventDecision(way=JobEventReason.RUNS)
-    return JobEventDecision(
-        way=JobEventReason.RUNS, event=_build_event(JobEventReason.RUNS, job, last.at, verdict, now)
-    )
+    if changed is None or now - changed > _KEPT:
+        return JobEventDecision(way=way)
+    return JobEventDecision(way=way, event=build_event(job, way.value, verdict.message, now, since=changed))
+
+
+def _find_written_wait(job: Job, events: Iterable[Event]) -> datetime | None:
+    """Return the time of the last event that a server has written, if it reports that the job waits."""
+    written = _list_written_events(job, events)
+    return written[-1].at if written and written[-1].reason == JobEventReason.WAITS.value else None
 
 
 def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
@@ -107,10 +109,6 @@ def _is_about_job(event: Event, job: Job) -> bool:
     return event.at is None or job.created is None or event.at >= job.created
 
 
-def _is_after(event: Event, moment: datetime) -> bool:
-    return event.at is not None and event.at >= moment
-
-
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
     """Return the time since which the job waits again; None if it does not.
 
@@ -119,16 +117,15 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
     unbound = statuses.list_unbound_reasons(status)
     since: datetime | None
     if status.state is JobState.SUSPENDED:
-        is_reported, since = bool(unbound), status.condition.since if status.condition is not None else None
-    elif lost := [pod for pod in status.pods if _is_unbound(pod) and pod.replica in status.replaced]:
+        is_reported, since = bool(unbound), None if status.condition is None else status.condition.since
+    else:
+        lost = [pod for pod in status.pods if _is_unbound(pod) and pod.replica in status.replaced]
         names = {pod.replica for pod in lost}
         # A pod group's status may be older than the new pod, so require a reason for that pod.
         is_reported = any(wait.reason and names & {*wait.replicas} for wait in unbound)
         # The minimum is the same for all servers, even if some pods have no condition.
-        since = min((pod.created for pod in lost if pod.created is not None), default=None)
-    else:
-        return None
-    overdue = since is not None and now - since > judging.unscheduled_pod_grace_period
+        since = min(filter(None, [pod.created for pod in lost]), default=None)
+    overdue = is_exceeded(judging.unscheduled_pod_grace_period, since, now)
     return since if is_reported or overdue else None
 
 
@@ -140,14 +137,10 @@ def _has_all_replicas(status: JobStatus) -> bool:
     """True if all replicas run or succeeded; for an elastic job, all replaced ones and at least one ready."""
     if status.state is not JobState.RUNNING:
         return False
-    if status.job is not None and status.job.scales:
-        lost = [pod for pod in status.pods if pod.replica in status.replaced]
-        return status.ready > 0 and all(pod.phase in ("Running", "Succeeded") for pod in lost)
+    if status.scales:
+        lost = [pod.phase for pod in status.pods if pod.replica in status.replaced]
+        return status.ready > 0 and {"Running", "Succeeded"}.issuperset(lost)
     return status.ready + sum(pod.phase == "Succeeded" for pod in status.pods) >= status.total
-
-
-def _build_event(way: JobEventReason, job: Job, since: datetime, verdict: Verdict, now: datetime) -> Manifest:
-    return build_event(job, way.value, verdict.message, now, since=since)
 
 
 def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:

@@ -78,6 +78,21 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     looking: bool = False
     """True while its error files and outputs are being read."""
 
+    @property
+    def started(self) -> datetime | None:
+        """The time at which the operator had created all pods; None before."""
+        return None if self.job is None else self.job.started
+
+    @property
+    def scales(self) -> bool:
+        """True if the job can run with fewer replicas than its spec has."""
+        return self.job is not None and self.job.scales
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the training has begun."""
+        return self.has_run and self.enough
+
 
 def find_first_reason(status: JobStatus) -> PendingReason | None:
     """Return the pending reason to report first, or None: the earliest stage, then problems first."""
@@ -91,18 +106,9 @@ def list_unbound_reasons(status: JobStatus) -> list[PendingReason]:
 
 def find_run_start(status: JobStatus) -> datetime | None:
     """Return the time at which the job began to run: the earliest known start of a container."""
-    began = [
-        moment
-        for pod in status.pods
-        if (container := pod.primary) is not None
-        for moment in (
-            container.running_since,
-            container.ended.started if container.ended else None,
-            container.last.started if container.last else None,
-        )
-        if moment is not None
-    ]
+    containers = [container for pod in status.pods if (container := pod.primary) is not None]
+    began = [at for container in containers for at in container.starts]
     condition = status.condition
-    if condition is not None and condition.type == job_conditions.RUNNING and condition.since is not None:
+    if condition is not None and condition.type == job_conditions.RUNNING:
         began.append(condition.since)
-    return min(began) if began else None
+    return min(filter(None, began), default=None)

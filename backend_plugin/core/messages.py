@@ -112,7 +112,7 @@ def format_missing_pods(status: JobStatus) -> str:
 
     A replaced pod counts as missing. A later pod of a job that can scale does not replace another one.
     """
-    replaced = () if status.job is not None and status.job.scales else status.replaced
+    replaced = () if status.scales else status.replaced
     count = status.total - len(status.pods) + len(replaced)
     if count <= 0:
         return ""
@@ -143,22 +143,26 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
     replica = replica if failure.rank is None else f"rank {failure.rank} ({replica})"
     verdict = f"{replica} failed: {death.summary}".replace("\n", " ")[:_FIRST_LINE]
     others = status.dead - 1
-    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
-    ended = failure if failure.exception else replace(failure, message=death.detail)
-    known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
-    hint = remedy_of(ended) if known else get_remedy(death.cause)
-    wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
-    hint = hint or ("it reported no error; the last lines of its log may show the reason" if wordless else "")
-    place = _find_location(failure)
     return join_lines(
-        f"{verdict}{place} ({death.cause.value})",
+        f"{verdict}{_find_location(failure)} ({death.cause.value})",
         _format_details(death),
         f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
         note,
         format_unused_outputs(status),
-        hint,
+        _select_hint(death),
         _format_retry_outlook(death, retry=retry),
     )
+
+
+def _select_hint(death: ReplicaTermination) -> str:
+    failure = death.failure
+    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
+    ended = failure if failure.exception else replace(failure, message=death.detail)
+    is_known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
+    hint = remedy_of(ended) if is_known else get_remedy(death.cause)
+    if any((hint, failure.exception, death.detail)) or death.cause is not Cause.USER_ERROR:
+        return hint
+    return "it reported no error; the last lines of its log may show the reason"
 
 
 def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
@@ -251,22 +255,27 @@ def _is_job_wide(wait: PendingReason) -> bool:
 
 def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
     """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
-    begun = f"{status.ready} of {status.total} replicas ready"
-    if status.state is JobState.SUSPENDED:
-        begun = "suspended by a queue or a user"
-    elif not status.waits and queued:
-        begun = "created; no further status yet"
-    elif status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
-        begun = f"{begun}; {status.condition.message}"
-    reasons = [wait_of for each in status.waits[:6] if (wait_of := format_pending(each))]
-    aloud = [note.text for note in notes]
+    state = _format_state(status, queued=queued)
+    reasons = [text for each in status.waits[:6] if (text := format_pending(each))]
+    warnings = [note.text for note in notes]
     if not reasons:
-        return join_lines(begun, *aloud)
+        return join_lines(state, *warnings)
     first = status.waits[0]
-    what_helps = select_remedy(first) if is_blocking(first) else ""
+    remedy = select_remedy(first) if is_blocking(first) else ""
     is_news = first.raw not in first.text and _is_job_wide(first)
     raw = f"message of its scheduler: {first.raw}" if is_news else ""
-    return join_lines(f"{reasons[0]} ({begun})", *reasons[1:], *aloud, what_helps, raw)
+    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, raw)
+
+
+def _format_state(status: JobStatus, *, queued: bool) -> str:
+    if status.state is JobState.SUSPENDED:
+        return "suspended by a queue or a user"
+    if queued and not status.waits:
+        return "created; no further status yet"
+    state = f"{status.ready} of {status.total} replicas ready"
+    if status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
+        return f"{state}; {status.condition.message}"
+    return state
 
 
 def build_custom_info(

@@ -1,7 +1,7 @@
 """Records of the observed state of a job. `object_readers` and the dialects create them."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -88,6 +88,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum([group.replicas for group in self.groups])
 
 
+def get_end_time(job: Job | None, condition: Condition | None) -> datetime | None:
+    """Return the time at which a job ended, from the job or from the condition that reports its end."""
+    since = None if condition is None else condition.since
+    return since if job is None else job.completed or since
+
+
 class ContainerTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of one container run."""
 
@@ -118,6 +124,11 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def has_started(self) -> bool:
         """True if it runs or has run."""
         return bool(self.running_since or self.ended or self.last or self.restarts)
+
+    @property
+    def starts(self) -> list[datetime | None]:
+        """The start times of its present run and of those that it has ended."""
+        return [self.running_since, *(each.started for each in (self.ended, self.last) if each is not None)]
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -166,6 +177,12 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.containers[0] if self.containers else None
 
     @property
+    def termination(self) -> ContainerTermination | None:
+        """The termination of the trainer container; None if there is none, or if it has not ended."""
+        container = self.primary
+        return None if container is None else container.ended
+
+    @property
     def is_bound(self) -> bool:
         """True if it is bound to a Kubernetes node."""
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
@@ -198,6 +215,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The time of the report with this message: of several reports, an event has the message of the first."""
 
 
+def find_last_event(events: Iterable[Event]) -> Event | None:
+    """Return the latest event; one without a time counts as the earliest."""
+    return max(events, key=lambda event: (event.at is not None, event.at, event.message), default=None)
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The observed state of one job at one moment."""
 
@@ -213,3 +235,24 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if ``outputs.pb`` exists; None if not checked."""
     looking: bool = False
     """True while the error files and outputs are being read."""
+
+
+def get_last_transition_time(record: Job | Pod) -> datetime | None:
+    """Return the latest timestamp in the metadata and status of a job or pod.
+
+    The timestamps have a resolution of one second. The object did not have its present state before.
+    """
+    if isinstance(record, Job):
+        times = [record.created, record.completed, *(each.since for each in record.conditions)]
+        return max((each for each in times if each is not None), default=None)
+    latest, ready, container = record.created, record.ready, record.primary
+    # A plain loop is fastest, and this runs for each change of a pod.
+    for at in (
+        record.deleted,
+        ready.since if ready is not None else None,
+        container.running_since if container is not None else None,
+        container.ended.finished if container is not None and container.ended is not None else None,
+    ):
+        if at is not None and (latest is None or at > latest):
+            latest = at
+    return latest

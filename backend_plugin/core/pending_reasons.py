@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec import structs
@@ -344,8 +344,3 @@ def _merge_equal(waits: Sequence[PendingReason]) -> PendingReason:
     replicas = [replica for wait in waits for replica in wait.replicas]
     since = min([wait.since for wait in waits if wait.since is not None], default=None)
     return structs.replace(waits[0], replicas=tuple(replicas), since=since)
-
-
-def has_lasted_longer(wait: PendingReason, limit: timedelta, now: datetime) -> bool:
-    """True if the wait has lasted for more than `limit`."""
-    return wait.since is not None and now - wait.since > limit

@@ -148,9 +148,8 @@ def _describe_field(field: FieldDescriptor) -> _Field:
     kind, values = field.message_type, field.enum_type
     # The newest protobuf versions deprecate `label`, and the oldest ones do not have `is_repeated`.
     descriptor: Any = field
-    repeated = getattr(descriptor, "is_repeated", None)
-    if repeated is None:
-        repeated = descriptor.label == FieldDescriptor.LABEL_REPEATED
+    flag = getattr(descriptor, "is_repeated", None)
+    repeated = descriptor.label == FieldDescriptor.LABEL_REPEATED if flag is None else flag
     has_parts = kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry
     numbers = {} if values is None else {value.name: value.number for value in values.values}
     converters: Mapping[int, _Converter] = {

@@ -1,12 +1,18 @@
 """Properties of the pods of a job's replicas."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from operator import attrgetter
 from typing import Final
 
 from backend_plugin.core.dialects.table import CREATION_FAILURES, INITIALIZERS
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.scheduling import registry
+
+CREATION: Final = timedelta(seconds=5)
+"""The longest time from the start time of a resumed job to the creation of its last pod."""
+_RESUMED: Final = 2
+"""The generation of a job that was created suspended, and whose spec has changed once since."""
 
 
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
@@ -61,3 +67,10 @@ def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
         or any(registry.is_placeholder_name(event.name) for event in observed.events)
         or any(event.warning and event.reason in CREATION_FAILURES for event in observed.events)
     )
+
+
+def is_first_admission(job: Job, pods: Sequence[Pod]) -> bool:
+    """True if the job was created suspended and resumed once, and no pod has been replaced since."""
+    if job.started is None or job.generation != _RESUMED:
+        return False
+    return all(pod.created is not None and pod.created - job.started <= CREATION for pod in pods)

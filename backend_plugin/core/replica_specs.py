@@ -141,6 +141,24 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
         yield build_problem(path, least, message, f"write at least {fewest}")
 
 
+def check_mpi(options: TrainJobOptions | None, nodes: int) -> Iterator[Problem]:
+    """Yield the options that an MPI job with this number of nodes cannot have."""
+    if options is None or options.framework != MPI:
+        return
+    path = "custom.kfpytorch.trainJob"
+    too_few = "leaves the launcher of mpirun without another node"
+    runtime = "has an image of its own for the nodes of an MPI job"
+    topology = "cannot place an MPI job, whose launcher is a Job of its own"
+    policy = "cannot select nodes of an MPI job, which all end with mpirun"
+    remedy, indexes = "leave it out", options.succeeded_indexes
+    yield from select_problems(
+        (nodes < 2, "custom.workerReplicas.replicas", nodes, too_few, "use at least 2 nodes"),
+        (options.runtime is not None, f"{path}.runtime", options.runtime, runtime, remedy),
+        (options.topology is not None, f"{path}.topology", "{...}", topology, remedy),
+        (indexes is not None, f"{path}.successPolicy", indexes, policy, remedy),
+    )
+
+
 def check_max_restarts(
     options: TrainJobOptions | None, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
 ) -> Iterator[Problem]:

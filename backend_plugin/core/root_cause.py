@@ -11,7 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Job, Pod
+from backend_plugin.core.observed import ContainerTermination, Job, Pod
 from backend_plugin.core.terminations import SKEW, ReplicaTermination
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
@@ -63,9 +63,10 @@ def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
-    reported = error_parser.parse_reported_cause(file)
-    if reported is not None:
-        return reported
+    return error_parser.parse_reported_cause(file) or _classify_failure(failure)
+
+
+def _classify_failure(failure: Failure) -> Cause:
     cause = classify(failure)
     if cause is Cause.USER_ERROR and is_consequence(failure):
         return Cause.SYSTEM_ERROR  # The worker only lost a peer, and the end of the peer is unknown.
@@ -79,18 +80,21 @@ def split_error_files(
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
-    by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)} if files else {}
-    certain: list[ErrorFile] = []
-    unsettled: list[ErrorFile] = []
-    for file in files:
-        pod = by_name.get(file.worker)
-        successors = [pod] if pod is not None else ([] if file.worker else list(pods))
-        fates = {_find_writer_fate(file, each) for each in successors}
-        if not fates or None in fates:
-            certain.append(file)
-        elif "alive" in fates:
-            unsettled.append(file)
-    return certain, unsettled
+    split: dict[str | None, list[ErrorFile]] = {None: [], "alive": [], "well": []}
+    if files:
+        by_name = {name: [pod] for pod in pods for name in (pod.replica, pod.name)}
+        for file in files:
+            writers = by_name.get(file.worker, []) if file.worker else pods
+            split[_find_common_fate(file, writers)].append(file)
+    return split[None], split["alive"]
+
+
+def _find_common_fate(file: ErrorFile, writers: Iterable[Pod]) -> str | None:
+    fates = {_find_writer_fate(file, pod) for pod in writers} or {None}
+    return max(fates, key=_FATE_ORDER.index)
+
+
+_FATE_ORDER: Final = ("well", "alive", None)
 
 
 def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
@@ -106,11 +110,10 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
     the clean pod policy deletes all pods.
     """
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
-    masters = any(group.role == "master" for group in job.groups)
+    restarts = {group.role: group.restarts for group in job.groups}
     # All nodes of a job without roles must succeed, also if it is elastic.
-    needed = role in ("master", "node") or not (masters or job.elastic)
-    restarts = any(group.restarts and group.role == role for group in job.groups)
-    if not restarts or not (needed or job.clean_pod_policy == "All"):
+    needed = role in ("master", "node") or not ("master" in restarts or job.elastic)
+    if not restarts.get(role) or not (needed or job.clean_pod_policy == "All"):
         return False
     return ended is not None and file.at is not None and ended - file.at > _ANEW
 
@@ -127,22 +130,30 @@ def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
     """Return the state of the worker after it wrote `file`: ``well``, ``alive``, or None for a failure."""
     if not _has_restarted_since(file, pod):
         return None
-    ended = pod.primary.ended if pod.primary else None
+    ended = pod.termination
     if pod.deleted is not None:
         # A worker that exits with 0 because its pod is deleted has not completed its work.
-        by_itself = ended is not None and ended.finished is not None and ended.finished <= pod.deleted
-        return "well" if by_itself and pod.phase == "Succeeded" else None
-    if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
-        return "well"
-    return "alive" if ended is None and pod.phase in ("Pending", "Running") else None
+        by_itself = pod.phase == "Succeeded" and _has_ended_by(ended, pod.deleted)
+        return "well" if by_itself else None
+    if ended is None:
+        return _FATES.get(pod.phase)
+    return "well" if pod.phase == "Succeeded" or ended.exit_code == 0 else None
+
+
+_FATES: Final = {"Succeeded": "well", "Pending": "alive", "Running": "alive"}
+"""The state of a worker whose container has not ended, by the phase of its pod."""
+
+
+def _has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
+    return ended is not None and ended.finished is not None and ended.finished <= at
 
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
     container = pod.primary
-    again = container is not None and (container.restarts > 0 or container.last is not None)
-    began = pod.started or pod.created
+    again, began = False, pod.started or pod.created
     if container is not None:
+        again = container.restarts > 0 or container.last is not None
         began = (container.ended.started if container.ended else container.running_since) or began
     if began is None or file.at is None:
         return again
@@ -208,25 +219,32 @@ def _can_precede_job_end(death: ReplicaTermination) -> bool:
 def _compute_sort_key(
     death: ReplicaTermination, *, late: bool, worded: bool
 ) -> tuple[int, int, int, tuple[str, int], str]:
-    failure, when = death.failure, death.failure.time_ns
-    sigterm = failure.stopped and failure.exit_code == -SIGTERM and not worded
-    if late:
-        rank = 4
-    elif failure.stopped and not (sigterm and not death.ordered):
-        rank = 3
-    else:
-        rank = 2 if is_consequence(failure) else 1
-    if death.explained:
-        when = 0 if death.at is None else when - _NOTICED
-    elif not failure.exception and failure.exit_code != -SIGKILL:
-        when += _WHOLE_SECOND  # The timestamp has a resolution of one second.
+    failure = death.failure
     return (
-        rank,
-        when,
+        4 if late else _compute_rank(death, worded=worded),
+        _compute_cause_time(death),
         _DOUBTFUL.get(failure.exit_code, 0),
         error_parser.get_replica_sort_key(failure.replica),
         death.summary,
     )
+
+
+def _compute_rank(death: ReplicaTermination, *, worded: bool) -> int:
+    failure = death.failure
+    by_sigterm = failure.exit_code == -SIGTERM and not (worded or death.ordered)
+    if failure.stopped and not by_sigterm:
+        return 3
+    return 2 if is_consequence(failure) else 1
+
+
+def _compute_cause_time(death: ReplicaTermination) -> int:
+    """Return the time at which peers may have noticed the termination, in nanoseconds since the epoch."""
+    failure, when = death.failure, death.failure.time_ns
+    if death.explained:
+        return 0 if death.at is None else when - _NOTICED
+    # The timestamp of an exit code has a resolution of one second.
+    is_code = not failure.exception and failure.exit_code != -SIGKILL
+    return when + _WHOLE_SECOND if is_code else when
 
 
 def with_early_exits(
@@ -238,14 +256,10 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = [
-        pod.replica
-        for pod in pods
-        if pod.replica != death.failure.replica and _has_exited_with_zero(pod, death.at)
-    ]
+    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
+    names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if not early:
         return death
-    names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if len(early) < total - 1:
         return structs.replace(death, summary=f"{death.summary} ({names} had ended with exit code 0)")
     text = f"it waited for {names}, which had already ended with exit code 0"
@@ -255,13 +269,13 @@ def with_early_exits(
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
     """True if the pod had ended with exit code 0 by time `at`, and it is not being deleted."""
-    ended = pod.primary.ended if pod.primary is not None and pod.deleted is None else None
-    return ended is not None and ended.exit_code == 0 and ended.finished is not None and ended.finished <= at
+    ended = pod.termination
+    return ended is not None and ended.exit_code == 0 and pod.deleted is None and _has_ended_by(ended, at)
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
     """Return the files written later than a minute before the first of `ends`; all if `ends` is empty."""
-    since = min((death.at for death in ends if death.at is not None), default=None)
+    since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
 
@@ -270,23 +284,29 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Return each termination once: an error file replaces the termination of the pod that wrote it."""
     writers = {death.failure.replica for death in files}
-    silent = [
-        death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
-    ]
-    rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
-    of_files: list[ReplicaTermination] = []
-    for file in sorted(files, key=lambda death: (death.failure.time_ns, death.summary)):
-        if file.failure.replica:
-            of_files.append(file)
-            continue
-        after = [death for death in silent if _can_be_writer(death, file)]
-        # An error file without a worker name may come from any replica that has no error file.
-        candidate = min(
-            after, key=lambda death: _compute_sort_key(death, late=False, worded=True), default=None
-        )
-        silent = [death for death in silent if death is not candidate]
-        of_files.append(_with_replica(file, after[0].failure.replica) if len(after) == 1 else file)
+    silent: list[ReplicaTermination] = []
+    rest: list[ReplicaTermination] = []
+    for death in pods:
+        if death.cause is not Cause.USER_ERROR:
+            rest.append(death)
+        elif death.failure.replica not in writers:
+            silent.append(death)
+    ordered = sorted(files, key=lambda death: (death.failure.time_ns, death.summary))
+    of_files = [_take_pod_termination(file, silent) for file in ordered]
     return [*of_files, *silent, *rest]
+
+
+def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
+    """Remove the termination of the pod that wrote `file` from the list, and return `file` with its replica.
+
+    An error file without a worker name may come from any replica that has no error file.
+    """
+    after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
+    if not after:
+        return file
+    silent.remove(min(after, key=lambda death: _compute_sort_key(death, late=False, worded=True)))
+    replica = after[0].failure.replica if len(after) == 1 else ""
+    return structs.replace(file, failure=replace(file.failure, replica=replica))
 
 
 # The longest time that a process takes to end after it has written its error file.
@@ -297,7 +317,3 @@ def _can_be_writer(death: ReplicaTermination, file: ReplicaTermination) -> bool:
     if death.at is None or file.at is None:
         return True
     return -_SECOND <= death.at - file.at <= _WRITTEN
-
-
-def _with_replica(file: ReplicaTermination, replica: str) -> ReplicaTermination:
-    return structs.replace(file, failure=replace(file.failure, replica=replica))

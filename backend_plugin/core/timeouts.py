@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core import initializers, messages, pending_reasons
+from backend_plugin.core import initializers, messages
 from backend_plugin.core import job_status as statuses
-from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit
+from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit, is_exceeded
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
@@ -36,39 +36,35 @@ def _can_continue(status: JobStatus) -> bool:
     """True if the job waits for nothing, or trains and can continue without what it waits for."""
     if not status.waits and status.state is not JobState.SUSPENDED:
         return True
-    return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
+    return status.has_run and status.ready > 0 and status.scales
 
 
 def _check_no_status(
     status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
 ) -> Verdict | None:
-    job = status.job
     # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
-    if status.has_run or (job is not None and job.started is not None):
+    if status.has_run or status.started is not None or status.job is None:
         return None
     limit = get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
-    began = get_admission_time(job) if job is not None else None
-    age = now - began if began is not None else timedelta(0)
-    if not limit or age <= limit:
+    if not limit or not is_exceeded(limit, get_admission_time(status.job), now):
         return None
     for wait in status.waits:
-        if wait.reason in CREATION_FAILURES and wait.cause in (
-            Cause.INVALID_CONFIG,
-            Cause.SYSTEM_ERROR,
-        ):
+        if wait.reason in CREATION_FAILURES and wait.cause in _NOT_TEMPORARY:
             return _build_timeout_failure(wait, limit)
+    return _check_operator(status, status.job.dialect, limit)
+
+
+_NOT_TEMPORARY: Final = (Cause.INVALID_CONFIG, Cause.SYSTEM_ERROR)
+
+
+def _check_operator(status: JobStatus, dialect: str, limit: timedelta) -> Verdict | None:
     # A queue or a gang scheduler may hold a job before its operator handles it.
     if status.state is not JobState.UNSEEN or status.waits or status.has_been_held:
         return None
-    return build_failure(
-        Cause.SYSTEM_ERROR,
-        "OperatorTimeout",
-        messages.join_lines(
-            f"no operator has handled the job for {messages.format_duration(limit)}: is the "
-            f"{get_dialect(job.dialect if job else '').operator} running?",
-            "check its pod in the namespace of the operator, and the log of that pod",
-        ),
-    )
+    operator, waited = get_dialect(dialect).operator, messages.format_duration(limit)
+    text = f"no operator has handled the job for {waited}: is the {operator} running?"
+    remedy = "check its pod in the namespace of the operator, and the log of that pod"
+    return build_failure(Cause.SYSTEM_ERROR, "OperatorTimeout", messages.join_lines(text, remedy))
 
 
 _GRACE: Final[Mapping[str, str]] = {
@@ -86,31 +82,29 @@ _GRACE: Final[Mapping[str, str]] = {
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
     """Return the failure for a replica that is bound to a Kubernetes node and has not started in time."""
-    pending = judging.pending_timeout
     for wait in status.waits:
         if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.INVALID_CONFIG):
             return _build_timeout_failure(wait, timedelta(0))
-        knob = _GRACE.get(wait.reason)
-        if knob is not None:
-            limit: timedelta = getattr(judging, knob)
-            if wait.since is not None and now - wait.since > limit:
-                return _build_timeout_failure(wait, limit)
-        elif (
-            wait.stage is PendingStage.STARTING
-            and pending
-            and pending_reasons.has_lasted_longer(wait, pending, now)
-        ):
-            return _build_timeout_failure(wait, pending)
+        limit = _get_start_limit(wait, judging)
+        if limit is not None and is_exceeded(limit, wait.since, now):
+            return _build_timeout_failure(wait, limit)
     return None
+
+
+def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta | None:
+    if wait.reason in _GRACE:
+        limit: timedelta = getattr(judging, _GRACE[wait.reason])
+        return limit
+    return judging.pending_timeout or None if wait.stage is PendingStage.STARTING else None
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
     """Return the failure of an admitted job if a replica was not bound to a Kubernetes node in time."""
     limit = get_limit(deadlines.pending_seconds, timedelta(0))
-    if not limit or any(wait.stage is PendingStage.HELD for wait in status.waits):
-        return None
-    for wait in status.waits:
-        if wait.stage is PendingStage.UNPLACED and pending_reasons.has_lasted_longer(wait, limit, now):
+    for wait in status.waits if limit else ():
+        if wait.stage is PendingStage.HELD:  # The reasons of this stage come first.
+            return None
+        if wait.stage is PendingStage.UNPLACED and is_exceeded(limit, wait.since, now):
             return _build_timeout_failure(wait, limit)
     return None
 
@@ -122,21 +116,21 @@ def _check_queue(
     limit = get_limit(deadlines.queue_seconds, _get_queue_timeout(wait, judging))
     if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
         return None
-    own = wait.since if wait is not None else status.condition.since if status.condition else None
-    since = own if status.has_run else _find_queue_start(status)
-    if since is None or now - since <= limit:
+    if not is_exceeded(limit, _find_wait_start(status, wait), now):
         return None
-    if wait is None:
-        return build_failure(
-            Cause.QUEUE, "Suspended", f"it has been suspended for more than {messages.format_duration(limit)}"
-        )
-    return _build_timeout_failure(wait, limit)
+    if wait is not None:
+        return _build_timeout_failure(wait, limit)
+    text = f"it has been suspended for more than {messages.format_duration(limit)}"
+    return build_failure(Cause.QUEUE, "Suspended", text)
 
 
-def _find_queue_start(status: JobStatus) -> datetime | None:
-    """Return the time from which a job that has not run waits for its nodes: after its initializers."""
-    known = (status.job.created if status.job else None, initializers.find_end(status.initializers))
-    return max((each for each in known if each is not None), default=None)
+def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime | None:
+    """Return the time since which a job waits for its nodes; one that has not run waits from its creation."""
+    if not status.has_run:
+        created = None if status.job is None else status.job.created
+        return max(filter(None, (created, initializers.find_end(status.initializers))), default=None)
+    source = status.condition if wait is None else wait
+    return None if source is None else source.since
 
 
 def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from backend_plugin.core.observed import Job
 from kfpytorch_common.causes import Cause
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def read(annotation: str) -> RecordedVerdict | None:
         return _DECODER.decode(annotation)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
+
+
+def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
+    """Return the verdict that is stored on the job; None if there is none."""
+    annotation = None if job is None else job.annotations.get(ANNOTATION)
+    return None if annotation is None else read(annotation)
 
 
 _DECODER: Final = msgspec.json.Decoder(RecordedVerdict)

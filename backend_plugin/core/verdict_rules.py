@@ -4,25 +4,24 @@ FlytePropeller publishes each phase once, so the phase must not go back. The rul
 they derive past progress from the objects.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core import (
-    admission,
-    initializers,
-    messages,
-    pending_reasons,
-    timeouts,
-    verdict_annotation,
-)
+from backend_plugin.core import initializers, messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core import job_status as statuses
+from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_conditions import FAILED
 from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.pending import JobWarning, PendingStage
+from backend_plugin.core.observed import Condition, get_end_time
+from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.verdict import Phase, Verdict, build_failure, is_retryable
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 
@@ -35,36 +34,32 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
             Phase.RUNNING, "CollectingOutputs", "the job has ended; its remaining state is being read"
         )
     match status.state:
-        case (
-            JobState.RUNNING
-            | JobState.RESTARTING
-            | JobState.UNSEEN
-            | JobState.CREATED
-            | JobState.SUSPENDED
-            | JobState.ADMITTED
-        ):
-            return timeouts.check_timeouts(status, judging, deadlines, now) or _judge_active_job(
-                status, judging, now
-            )
         case JobState.SUCCEEDED:
             return _judge_success(status, judging, now)
         case JobState.FAILED:
             return _judge_failure(status, now)
         case JobState.DELETED | JobState.GONE:
             return _judge_missing_job(status)
+        case (
+            JobState.UNSEEN
+            | JobState.CREATED
+            | JobState.SUSPENDED
+            | JobState.ADMITTED
+            | JobState.RUNNING
+            | JobState.RESTARTING
+        ):
+            return _judge_active_job(status, judging, deadlines, now)
         case _:
             assert_never(status.state)
 
 
 def _find_recorded_verdict(status: JobStatus) -> Verdict | None:
     """Return the failure stored on the job; None if there is none or the job succeeded in the meantime."""
-    annotation = status.job.annotations.get(verdict_annotation.ANNOTATION) if status.job else None
-    known = verdict_annotation.read(annotation) if annotation else None
+    known = find_recorded_verdict(status.job)
     if known is None or (status.state is JobState.SUCCEEDED and status.death is None):
         return None
-    phase = Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED
     return Verdict(
-        phase=phase,
+        phase=Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED,
         reason=known.reason,
         message=messages.shorten_message(known.message),
         cause=known.cause,
@@ -80,9 +75,7 @@ def _build_verdict(phase: Phase, reason: str, message: str) -> Verdict:
 
 
 def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict:
-    ended = (status.job.completed if status.job else None) or (
-        status.condition.since if status.condition else None
-    )
+    ended = get_end_time(status.job, status.condition)
     if status.unsettled and ended is not None and now - ended <= judging.success_settling_period:
         return _build_verdict(
             Phase.RUNNING, "AwaitingReplicas", "the job has succeeded; a restarted replica has not ended"
@@ -91,9 +84,8 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
         return _build_verdict(
             Phase.SUCCEEDED, "Succeeded", f"job {messages.format_job_name(status)} succeeded"
         )
-    return _judge_root_cause(
-        status, "the job has succeeded, but a replica wrote this error and did not recover"
-    )
+    note = "the job has succeeded, but a replica wrote this error and did not recover"
+    return _judge_root_cause(status, status.death, note)
 
 
 # The longest delay between the watch event of a failed job and that of the pod that caused the failure.
@@ -110,15 +102,22 @@ def _can_await_termination(status: JobStatus) -> bool:
 
 
 def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
-    condition = status.condition
-    message = condition.message if condition is not None else ""
-    death = status.death
-    if "active longer than specified deadline" in message and (death is None or death.failure.stopped):
-        return build_failure(
-            Cause.USER_ERROR, "DeadlineExceeded", f"it ran for longer than its deadline allows\n{message}"
-        )
+    condition, death = status.condition or _UNREPORTED, status.death
+    is_overdue = "active longer than specified deadline" in condition.message
+    if is_overdue and (death is None or death.failure.stopped):
+        text = f"it ran for longer than its deadline allows\n{condition.message}"
+        return build_failure(Cause.USER_ERROR, "DeadlineExceeded", text)
     if death is not None:
-        return _judge_root_cause(status, "")
+        return _judge_root_cause(status, death, "")
+    return _judge_unexplained_failure(status, condition, now)
+
+
+_UNREPORTED: Final = Condition(type=FAILED, true=True)
+
+
+def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: datetime) -> Verdict:
+    """Return the verdict on a failed job without a known termination."""
+    message, since = condition.message, condition.since
     if "backoff limit" in message:
         return build_failure(
             Cause.SYSTEM_ERROR,
@@ -130,21 +129,17 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
                 "to see the first failure, use restart policy Never or no backoff limit",
             ),
         )
-    if condition is not None and status.job is not None and status.job.unfinished:
+    if status.job is not None and status.job.unfinished:
         # The operator would continue the job, so its pods exist and show no reason.
-        return build_failure(
-            Cause.PREEMPTED,
-            condition.reason,
-            messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED)),
-        )
-    fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
-    if fresh and _can_await_termination(status):
+        text = messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED))
+        return build_failure(Cause.PREEMPTED, condition.reason, text)
+    if since is not None and now - since < _NEWS and _can_await_termination(status):
         return _build_verdict(
             Phase.RUNNING, "CollectingTerminations", f"the operator reports that the job failed: {message}"
         )
     return build_failure(
         Cause.SYSTEM_ERROR,
-        (condition.reason if condition else "") or "Failed",
+        condition.reason or "Failed",
         messages.join_lines(
             "the job failed, and the pods that could show the reason no longer exist",
             message,
@@ -158,7 +153,7 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
 def _judge_missing_job(status: JobStatus) -> Verdict:
     death = status.death
     if death is not None and not death.failure.stopped:
-        return _judge_root_cause(status, f"the job {messages.LOSS[status.state]}")
+        return _judge_root_cause(status, death, f"the job {messages.LOSS[status.state]}")
     if status.outputs or _has_completed_work(status):
         return _build_verdict(
             Phase.SUCCEEDED, "Succeeded", f"the work was complete; the job {messages.LOSS[status.state]}"
@@ -180,9 +175,7 @@ def _has_completed_work(status: JobStatus) -> bool:
     return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 
 
-def _judge_root_cause(status: JobStatus, note: str) -> Verdict:
-    death = status.death
-    assert death is not None, "only called where there is one"  # noqa: S101 - for the type checker.
+def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:
     retry = death.recoverable or is_retryable(death.cause)
     message = messages.format_failure(status, death, note, retry=retry)
     return build_failure(
@@ -193,18 +186,23 @@ def _judge_root_cause(status: JobStatus, note: str) -> Verdict:
 # ---- before the end
 
 
-def _judge_active_job(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict:
-    begun = status.has_run and status.enough
-    phase = Phase.RUNNING if begun else _judge_start_phase(status, judging, now)
-    wait = statuses.find_first_reason(status)
+def _judge_active_job(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict:
+    if (over := timeouts.check_timeouts(status, judging, deadlines, now)) is not None:
+        return over
     lasting = list_reportable_warnings(status, judging, now)
-    reason = wait.reason if wait is not None and wait.reason and phase is not Phase.RUNNING else ""
+    phase = Phase.RUNNING if status.has_begun else _judge_start_phase(status, judging, lasting, now)
+    wait, reason, cause = statuses.find_first_reason(status), "", None
+    if wait is not None:
+        reason = "" if phase is Phase.RUNNING else wait.reason
+        cause = wait.cause if pending_reasons.is_blocking(wait) else None
     message = messages.format_progress(status, lasting, queued=phase is Phase.QUEUED)
     return Verdict(
         phase=phase,
         reason=reason or messages.STATES[status.state],
         message=messages.shorten_message(message),
-        cause=wait.cause if wait is not None and pending_reasons.is_blocking(wait) else None,
+        cause=cause,
     )
 
 
@@ -221,28 +219,37 @@ def _is_reportable(note: JobWarning, judging: JudgingSettings, now: datetime) ->
 _CACHES: Final = timedelta(seconds=2)
 
 
-def _judge_start_phase(status: JobStatus, judging: JudgingSettings, now: datetime) -> Phase:
+def _judge_start_phase(
+    status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
+) -> Phase:
     """Return the phase before all replicas have first run, without going back to an earlier phase."""
-    started = status.job.started if status.job else None
     if initializers.have_node(status.initializers):
         return Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED and wait.replicas]
     if status.has_been_suspended or status.state is JobState.SUSPENDED:
-        if started is None:
-            return Phase.WAITING_FOR_RESOURCES
-        # After a second admission, the pods of the first may have been bound to nodes.
-        waits = bool(unplaced) or (status.missing and now - started < admission.CREATION)
-        return Phase.WAITING_FOR_RESOURCES if status.admitted_once and waits else Phase.INITIALIZING
-    if started is not None and status.replaced:
-        return Phase.INITIALIZING
-    if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
-        return Phase.INITIALIZING
-    overdue = any(
-        pending_reasons.has_lasted_longer(wait, judging.unscheduled_pod_grace_period, now)
-        for wait in unplaced
-    )
-    overdue |= bool(list_reportable_warnings(status, judging, now))
-    is_waiting = (
-        status.has_been_held or overdue or any(wait.reason for wait in statuses.list_unbound_reasons(status))
-    )
+        return _judge_suspended_phase(status, unplaced, now)
+    if status.started is not None:
+        is_new = status.missing and now - status.started < _CACHES
+        if status.replaced or not (unplaced or is_new):
+            return Phase.INITIALIZING
+    is_waiting = status.has_been_held or lasting or _has_wait(status, unplaced, judging, now)
     return Phase.WAITING_FOR_RESOURCES if is_waiting else Phase.QUEUED
+
+
+def _judge_suspended_phase(status: JobStatus, unplaced: Sequence[PendingReason], now: datetime) -> Phase:
+    if status.started is None:
+        return Phase.WAITING_FOR_RESOURCES
+    # After a second admission, the pods of the first may have been bound to nodes.
+    is_new = status.missing and now - status.started < replica_pods.CREATION
+    waits = status.admitted_once and (unplaced or is_new)
+    return Phase.WAITING_FOR_RESOURCES if waits else Phase.INITIALIZING
+
+
+def _has_wait(
+    status: JobStatus, unplaced: Sequence[PendingReason], judging: JudgingSettings, now: datetime
+) -> bool:
+    """True if a reason is reported, or if a replica has had no node for the grace period."""
+    period = judging.unscheduled_pod_grace_period
+    return any(is_exceeded(period, wait.since, now) for wait in unplaced) or any(
+        wait.reason for wait in statuses.list_unbound_reasons(status)
+    )
