@@ -92,11 +92,16 @@ def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: da
 def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
     """Return the patch that stores the verdict and ends the job."""
     patch = _build_verdict_patch(verdict, now)
-    stop = get_dialect(job.dialect).build_stop_spec(job)
+    dialect = get_dialect(job.dialect)
+    stop = dialect.build_stop_spec(job)
     if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
         return CleanupActions(patch={**patch, "spec": stop} if stop else patch)
+    # Without pods, a suspension is sufficient.
     groups = _select_active_groups(observed)
-    return CleanupActions(patch={**patch, "spec": _build_end_spec(job)}, groups=groups)
+    return CleanupActions(
+        patch={**patch, "spec": dialect.suspend_spec if job.started is None else dialect.end_spec},
+        groups=groups,
+    )
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
@@ -287,9 +292,3 @@ def _is_pod_running(pod: Pod) -> bool:
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
     """Return the patch that stores the verdict, which must not change when the pods are deleted."""
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
-
-
-def _build_end_spec(job: Job) -> Manifest:
-    """Return the change that ends a job: a deadline if it has pods, otherwise a suspension."""
-    dialect = get_dialect(job.dialect)
-    return dialect.end_spec if job.started is not None else dialect.suspend_spec

@@ -10,12 +10,11 @@ from typing import Final
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages
 from backend_plugin.core.dialects.table import get_dialect
-from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.job_status import JobStatus
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_time
-from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
@@ -39,11 +38,9 @@ def get_admission_time(job: Job) -> datetime | None:
     return max(filter(None, (job.created, *resumed)), default=None)
 
 
-def check_deadline(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict | None:
+def check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has run for longer than its deadline, otherwise None."""
-    limit = _get_deadline(status.job, judging, deadlines)
+    limit = _get_deadline(status.job, rules)
     if not limit or not status.has_run or not is_exceeded(limit, _find_run_start(status), now):
         return None
     text = f"it ran for longer than its deadline of {messages.format_duration(limit)} allows"
@@ -51,14 +48,16 @@ def check_deadline(
     return build_failure(Cause.USER_ERROR, "DeadlineExceeded", messages.join_lines(text, remedy))
 
 
-def _get_deadline(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> timedelta:
+def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
     """Return the deadline of a job; zero for none.
 
     Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
     both are treated as no deadline.
     """
     own = job.active_deadline if job is not None else None
-    return own if own is not None else get_limit(deadlines.active_seconds, judging.active_deadline)
+    return (
+        own if own is not None else get_limit(rules.deadlines.active_seconds, rules.judging.active_deadline)
+    )
 
 
 def _find_run_start(status: JobStatus) -> datetime | None:
@@ -73,11 +72,11 @@ def _get_recorded_start(job: Job) -> datetime | None:
     return None if recorded is None or (admitted is not None and recorded < admitted) else recorded
 
 
-def needs_start(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> bool:
+def needs_start(job: Job | None, rules: JudgingContext) -> bool:
     """True if the job has a deadline, and the server must record the time at which the job starts to run."""
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
-    return bool(_get_deadline(job, judging, deadlines)) and _get_recorded_start(job) is None
+    return bool(_get_deadline(job, rules)) and _get_recorded_start(job) is None
 
 
 def build_start_patch(status: JobStatus) -> Manifest | None:

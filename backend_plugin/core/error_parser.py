@@ -83,24 +83,30 @@ def parse_failure(file: ErrorFile) -> Failure:
 
 def _build_failure(file: ErrorFile) -> Failure:
     parsed = _parse_message(file.message)
-    silent = parsed.exit_code is not None
-    known = None if silent else _EXCEPTION.match(parsed.text)
-    name = known["name"] if known else "" if silent else "Error"
-    message = ((known["message"] or "") if known else parsed.text).strip()
+    name, message = _split_exception(parsed)
     files = _LAST_FILE.findall(parsed.trace)
+    is_of_torch = bool(files) and "/torch/" in files[-1]
     return Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
         exit_code=1 if parsed.exit_code is None else parsed.exit_code,
         time_ns=file.time_ns,
         exception=name,
-        message=message,
+        message=message.strip(),
         frames=parsed.frames,
         chain=parsed.chain,
         traceback=parsed.trace,
-        from_torch=bool(files and "/torch/" in files[-1]) or _is_transport_error(name, message),
+        from_torch=is_of_torch or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
+
+
+def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
+    """Return the class and the message of the exception; an empty class if there is no exception."""
+    if parsed.exit_code is not None:
+        return "", parsed.text
+    known = _EXCEPTION.match(parsed.text)
+    return (known["name"], known["message"] or "") if known else ("Error", parsed.text)
 
 
 def _is_transport_error(name: str, message: str) -> bool:
@@ -123,13 +129,13 @@ def _parse_message(message: str) -> _ParsedMessage:
 def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMessage:
     source = _WHO.fullmatch(report["who"])
     headline = report["headline"] or ""
-    place = _AT.search(headline)
     # A headline about several ranks does not have a single source location.
     several = "; " in headline
-    frame = (
-        Frame(file=place["file"], line=int(place["line"]), function=place["function"], code="")
-        if place
-        else None
+    place = None if several else _AT.search(headline)
+    frames = (
+        ()
+        if place is None
+        else (Frame(file=place["file"], line=int(place["line"]), function=place["function"], code=""),)
     )
     return _ParsedMessage(
         _extract_report_body(text[report.end() :], headline if several else ""),
@@ -137,7 +143,7 @@ def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMess
         rank=source["rank"] if source else None,
         where=source["where"] if source else "",
         exit_code=_parse_exit_code(_KILLED.search(text)),
-        frames=(frame,) if frame is not None and not several else (),
+        frames=frames,
     )
 
 

@@ -30,12 +30,20 @@ class Problem:
         return f"{self.field}={self.value}: {self.message}; {self.remedy}"
 
 
-class InvalidTask(BackendError):
-    """The task is invalid, so a retry cannot succeed. The error contains all its problems."""
+class InvalidInput(BackendError):
+    """An input is invalid. The error contains all its problems."""
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+        super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+class InvalidTask(InvalidInput):
+    """The task is invalid, so a retry cannot succeed."""
+
+
+class InvalidSettings(InvalidInput):
+    """The settings of the platform are invalid."""
 
 
 class Problems(list[Problem]):
@@ -84,14 +92,6 @@ def collect_problems() -> Iterator[list[Problem]]:
         raise InvalidTask(*[*collected][:MOST_PROBLEMS]) from refusal
     if problems:
         raise InvalidTask(*problems)
-
-
-class InvalidSettings(BackendError):
-    """The settings of the platform are invalid. The error contains all problems."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
 
 
 class RequestRejected(BackendError):

@@ -35,32 +35,26 @@ def list_event_terminations(
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}
-    for event in events:
+    for event in filter(lambda event: _is_recent(event, ended), events):
         death = _find_event_termination(event, exit_codes, launcher=launcher)
-        if death is None or not (
-            _is_recent(event, ended) and _is_new_termination(event, known.get(death.pod))
-        ):
-            continue
-        other = last.get(death.pod)
-        if other is None or _is_earlier(other, death):
-            last[death.pod] = death
+        if death is not None and _is_new_termination(event, known.get(death.pod)):
+            last[death.pod] = max(
+                last.get(death.pod, death), death, key=lambda each: (each.failure.time_ns, each.summary)
+            )
     return list(last.values())
-
-
-def _is_earlier(one: ReplicaTermination, other: ReplicaTermination) -> bool:
-    return (other.failure.time_ns, other.summary) > (one.failure.time_ns, one.summary)
 
 
 def _is_new_termination(event: Event, pod: Pod | None) -> bool:
     """True if the event reports a termination that the last observed state of the pod does not contain."""
     if pod is None:
         return True
-    if event.reason != "ExitedWithCode" or not terminations.is_pod_alive(pod):
+    if event.reason != "ExitedWithCode" or event.at is None or not terminations.is_pod_alive(pod):
         return False
-    began = (pod.primary.running_since if pod.primary else None) or pod.started or pod.created
-    # The event may report the previous run of a restarted container.
-    again = pod.primary is not None and pod.primary.restarts > 0
-    return not again and began is not None and event.at is not None and event.at > began
+    began, container = pod.started or pod.created, pod.primary
+    if container is not None:
+        # The event may report the previous run of a restarted container.
+        began = None if container.restarts > 0 else container.running_since or began
+    return began is not None and event.at > began
 
 
 def _is_recent(event: Event, ended: datetime | None) -> bool:

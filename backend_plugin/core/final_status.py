@@ -95,7 +95,10 @@ def _list_terminations(
     ended = get_end_time(observed.job, condition)
     if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
         return ends
-    return _list_known_terminations(observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes)
+    undeleted = tuple(
+        structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
+    )
+    return _list_known_terminations(observed, undeleted, condition, exit_codes)
 
 
 def _list_known_terminations(
@@ -123,10 +126,6 @@ def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition |
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
     return len(pods) >= job.replicas and _find_limit(job, condition) is None
-
-
-def _without_deletion_time(pod: Pod) -> Pod:
-    return structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod
 
 
 def _list_failure_terminations(

@@ -21,8 +21,8 @@ def are_complete(pods: Iterable[Pod]) -> bool:
 
 def find_end(pods: Iterable[Pod]) -> datetime | None:
     """Return the time at which the last initializer has ended; None if no pod shows it."""
-    ends = [pod.primary.ended for pod in pods if pod.primary is not None and pod.primary.ended is not None]
-    return max((end.finished for end in ends if end.finished is not None), default=None)
+    ends = filter(None, [pod.termination for pod in pods])
+    return max(filter(None, [end.finished for end in ends]), default=None)
 
 
 def list_reasons(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> Iterator[PendingReason]:

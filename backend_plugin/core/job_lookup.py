@@ -56,10 +56,9 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
     """
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
-    named = [job for job in among if job.name == name]
-    of_execution = [] if named else [job for job in among if _get_execution(job) == name]
-    begin_so = [job for job in among if name and job.name.startswith(name)]
-    matches = named or of_execution or begin_so
+    matches = [job for job in among if job.name == name]
+    matches = matches or [job for job in among if _get_execution(job) == name]
+    matches = matches or [job for job in among if name and job.name.startswith(name)]
     if not matches:
         raise JobNotFound(_format_no_match(word, name, among))
     last = _select_last_attempt(matches)
@@ -86,14 +85,16 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
     Raises:
         RankNotFound: If the job does not have the rank.
     """
+    total = job.replicas * (job.nproc_per_node or 1)
+    if not 0 <= rank < total:
+        raise RankNotFound(f"job {job.name} has no rank {rank}; it has {_format_range('rank', total)}")
     replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
     known = {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
-    replicas_with_rank = frozenset(name for name, those in known.items() if those is None or rank in those)
-    total = len(replicas) * (job.nproc_per_node or 1)
-    if not replicas_with_rank or not 0 <= rank < total:
-        has = f"ranks 0 to {total - 1}" if total > 1 else "rank 0 only"
-        raise RankNotFound(f"job {job.name} has no rank {rank}; it has {has}")
-    return replicas_with_rank
+    return frozenset([name for name, ranks in known.items() if ranks is None or rank in ranks])
+
+
+def _format_range(what: str, count: int) -> str:
+    return f"{what}s 0 to {count - 1}" if count > 1 else f"{what} 0 only"
 
 
 def list_replicas(job: Job) -> Sequence[str]:
@@ -115,7 +116,7 @@ def require_node(job: Job, number: int) -> str:
     """
     replicas = list_replicas(job)
     if not 0 <= number < len(replicas):
-        has = f"nodes 0 to {len(replicas) - 1}" if len(replicas) > 1 else "node 0 only"
+        has = _format_range("node", len(replicas))
         raise RankNotFound(f"job {job.name} has no node {number}; it has {has}")
     return replicas[number]
 
@@ -126,11 +127,8 @@ def require_replica(job: Job, name: str) -> str:
     Raises:
         RankNotFound: If it does not.
     """
-    if name in list_initializers(job):
+    if name in {*list_initializers(job), *list_replicas(job)}:
         return name
-    for group in job.groups:
-        if name in {f"{group.role}-{index}" for index in range(group.replicas)}:
-            return name
     has = ", ".join(
         f"{group.role}-0" if group.replicas == 1 else f"{group.role}-0 to {group.role}-{group.replicas - 1}"
         for group in job.groups

@@ -63,16 +63,18 @@ _HOST: Final = "worker-0"
 
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
-    if not job.elastic or any(pod.role == "master" for pod in pods):
+    if not job.elastic or any(pod.role == "master" for pod in pods) or not any(pod.is_bound for pod in pods):
         return None
-    hosts = [pod for pod in pods if pod.replica == _HOST and pod.deleted is None]
-    waits = any(not pod.is_bound and pod.phase == "Pending" for pod in hosts)
-    if not waits or not any(pod.is_bound for pod in pods):
+    if not any(_is_waiting(pod) for pod in pods if pod.replica == _HOST):
         return None
     return JobWarning(
         text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
         " min_member of the gang to the largest number of nodes to start all workers together",
     )
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return pod.phase == "Pending" and not pod.is_bound and pod.deleted is None
 
 
 def _build_foreign_group_warning(group: PodGroup) -> JobWarning:
@@ -87,20 +89,24 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
     Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
     """
-    waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.is_bound and pod.deleted is None]
-    if not waiting:
+    waiting = [pod for pod in pods if _is_waiting(pod)]
+    if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
         return None
-    heard = {event.name for event in observed.events if event.kind == "Pod"}
-    silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
-    spoken = len(silent) < len(waiting) or any(not pod.role for pod in observed.pods)
-    if spoken or _has_scheduler_status(observed):
-        return None
-    name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
+    name = "is there one with the schedulerName of these pods"
+    if gang.scheduler_name:
+        name = f"is there a scheduler called {gang.scheduler_name}"
     return JobWarning(
-        text="no scheduler has reported anything about its pods: "
-        f"{name or 'is there one with the schedulerName of these pods'}, and does it run?",
-        since=max((pod.created for pod in silent if pod.created is not None), default=None),
+        text=f"no scheduler has reported anything about its pods: {name}, and does it run?",
+        since=max(filter(None, [pod.created for pod in waiting]), default=None),
     )
+
+
+def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
+    """True if a scheduler has set a condition or an event of a waiting pod, or created a placeholder pod."""
+    names = {pod.name for pod in waiting if pod.scheduled is None}
+    if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
+        return True
+    return any(event.kind == "Pod" and event.name in names for event in observed.events)
 
 
 def _has_scheduler_status(observed: Observed) -> bool:

@@ -24,20 +24,14 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
     A job is not a candidate if it is younger than `least_age`, or ended more recently than that. A job that
     has ended and has a time to live is not a candidate either.
     """
-    since = job.end_condition.since if job.end_condition is not None else job.created
-    if (
-        not is_owner_unknown(job)
-        or since is None
-        or now - since < least_age
-        or (job.end_condition and job.expires)
-    ):
+    end = job.end_condition
+    since = job.created if end is None else end.since
+    if not is_owner_unknown(job) or since is None or now - since < least_age:
         return None
     recorded = task_annotation.read(job.annotations, job.namespace)
-    return (
-        recorded.run
-        if recorded is not None and recorded.run.execution and recorded.run.output_prefix
-        else None
-    )
+    if recorded is None or (end is not None and job.expires):
+        return None
+    return recorded.run if recorded.run.execution and recorded.run.output_prefix else None
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:

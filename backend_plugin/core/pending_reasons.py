@@ -8,10 +8,11 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import placeholders, terminations
-from backend_plugin.core.dialects.table import CREATION_FAILURES, OPERATOR_CONTAINERS
+from backend_plugin.core.dialects.table import CREATION_FAILURES
 from backend_plugin.core.job_conditions import SUSPENDED
-from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup, find_last_event
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS
 from kfpytorch_common.causes import Cause
 
@@ -21,28 +22,30 @@ _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
 
 
 def list_job_reasons(
-    observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
+    observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause], gang: GangSummary
 ) -> list[PendingReason]:
     """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
     # Pod groups and events may be outdated once all pods are bound.
-    living = _list_live_pods(observed, pods)
-    complete = observed.job is not None and len(living) >= observed.job.replicas
-    if complete and all(pod.is_bound for pod in living):
+    if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
     groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
     of_events = [wait for words in WORDS for wait in words.events(observed)]
-    holders = placeholders.list_gang_reasons(observed, pods, lambda pod: find_pod_reason(pod, exit_codes))
+    holders = placeholders.list_gang_reasons(
+        observed, pods, lambda pod: find_pod_reason(pod, exit_codes), gang
+    )
     return [*groups, *of_events, *list_creation_failures(observed, pods), *holders]
 
 
-def _list_live_pods(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods that are not being deleted; none for a suspended job, whose pods will be deleted."""
-    return [] if _is_suspended(observed) else [pod for pod in pods if pod.deleted is None]
+def _has_all_pods(observed: Observed, pods: Sequence[Pod]) -> bool:
+    """True if no pod of the job is missing; False for a suspended job, whose pods will be deleted."""
+    job = observed.job
+    if job is None or _is_suspended(job):
+        return False
+    return len([pod for pod in pods if pod.deleted is None]) >= job.replicas
 
 
-def _is_suspended(observed: Observed) -> bool:
-    conditions = observed.job.conditions if observed.job is not None else ()
-    return any(condition.type == SUSPENDED and condition.true for condition in conditions)
+def _is_suspended(job: Job) -> bool:
+    return any(condition.type == SUSPENDED and condition.true for condition in job.conditions)
 
 
 def find_group_reason(group: PodGroup) -> PendingReason | None:
@@ -70,19 +73,13 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
     """Return the pending reason for the last failed creation of a missing pod; at most one."""
     job = observed.job
-    refused = [
-        each
-        for each in observed.events
-        if each.warning
-        and each.reason in CREATION_FAILURES
-        and (job is None or not _is_outdated(each, job, pods))
-    ]
-    if not refused:
+    last = find_last_event(
+        [event for event in observed.events if event.warning and event.reason in CREATION_FAILURES]
+    )
+    if job is None or last is None or _is_suspended(job):
         return []
-    is_whole = job is not None and len(_list_live_pods(observed, pods)) >= job.replicas
-    if is_whole or _is_suspended(observed):
+    if _has_all_pods(observed, pods) or _is_outdated(last, job, pods):
         return []
-    last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.SYSTEM_ERROR)
     return [
         PendingReason(
@@ -254,7 +251,7 @@ def _classify_waiting_container(container: Container, exit_codes: Mapping[int, C
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not terminations.is_permanent_start_error(container.waiting_message):
         return Cause.SYSTEM_ERROR
-    if container.init and container.name in OPERATOR_CONTAINERS:
+    if terminations.is_operator_container(container):
         return Cause.SYSTEM_ERROR
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
         return terminations.classify_container_termination(container.last, exit_codes)
@@ -266,19 +263,14 @@ _STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init co
 
 def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> PendingReason:
     cause = _classify_waiting_container(container, exit_codes)
-    init = "init container " if container.init else ""
-    name = f"{init}{container.name}" if init or container is not pod.primary else ""
-    subject = (
-        f"image {container.image}"
-        if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName"
-        else name
-    )
+    subject = _format_container(pod, container)
+    if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName":
+        subject = f"image {container.image}"
     ended = container.last
+    text = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
     if container.waiting == "CrashLoopBackOff" and ended is not None:
-        why = ended.reason if ended.reason != "Error" else ""
+        why = "" if ended.reason == "Error" else ended.reason
         text = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
-    else:
-        text = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
     # A repeatedly failing init container means that the training has not begun.
     again = container.restarts > 0 and not container.init
     return PendingReason(
@@ -291,12 +283,17 @@ def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[
     )
 
 
+def _format_container(pod: Pod, container: Container) -> str:
+    if container.init:
+        return f"init container {container.name}"
+    return "" if container is pod.primary else container.name
+
+
 def _find_bound_time(pod: Pod) -> datetime | None:
     placed = pod.scheduled.since if pod.scheduled is not None and pod.scheduled.true else None
     # The Ready condition becomes false when a restarted container fails.
-    unready = pod.ready.since if pod.ready is not None and not pod.ready.true else None
-    known = [each for each in (placed, unready, pod.started, pod.created) if each is not None]
-    return max(known) if known else None
+    known = (placed, terminations.find_unready_time(pod), pod.started, pod.created)
+    return max(filter(None, known), default=None)
 
 
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
@@ -342,5 +339,5 @@ def _merge_equal(waits: Sequence[PendingReason]) -> PendingReason:
     if len(waits) == 1:
         return waits[0]
     replicas = [replica for wait in waits for replica in wait.replicas]
-    since = min([wait.since for wait in waits if wait.since is not None], default=None)
+    since = min(filter(None, [wait.since for wait in waits]), default=None)
     return structs.replace(waits[0], replicas=tuple(replicas), since=since)

@@ -6,47 +6,44 @@ from collections.abc import Callable, Container, Sequence
 from backend_plugin.core.observed import Event, Observed, Pod
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.quantity import subtract_quantity
-from backend_plugin.core.scheduling import gang_annotation, registry
+from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
 
 
 def list_gang_reasons(
-    observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], PendingReason | None]
+    observed: Observed,
+    members: Sequence[Pod],
+    of_pod: Callable[[Pod], PendingReason | None],
+    gang: GangSummary,
 ) -> list[PendingReason]:
     """Return the pending reason of the gang that its placeholder pods report; at most one."""
     own = {pod.name for pod in members}
     holders = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
-    reasons = [(pod, wait) for pod in holders if (wait := of_pod(pod)) is not None]
+    reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
     if not reasons:
         return []
-    gang = (
-        gang_annotation.read_gang_summary(observed.job.annotations)
-        if observed.job is not None
-        else gang_annotation.NOBODY
-    )
-    missing = sum(not pod.is_bound for pod in holders)
     # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
-    worst = min((wait for _, wait in reasons), key=lambda wait: (wait.stage, not wait.reason, wait.text))
-    _, parsed = find_last_shortage(observed.events, {pod.name for pod in holders if not pod.is_bound}) or (
-        None,
-        SchedulerMessage(text=worst.text if worst.reason else ""),
-    )
+    worst = min(reasons, key=lambda wait: (wait.stage, not wait.reason, wait.text))
+    unbound = {pod.name for pod in holders if not pod.is_bound}
+    parsed = SchedulerMessage(text=worst.text if worst.reason else "")
+    if (found := find_last_shortage(observed.events, unbound)) is not None:
+        parsed = found[1]
     cause = parsed.cause or worst.cause
     text = parsed.text or "their placeholder pods have no node yet"
+    shortages: tuple[ResourceShortage, ...] = ()
+    if unbound:
+        text = f"waiting for {len(unbound)} of {len(holders)} places: {text}"
+        shortages = _compute_gang_shortages(gang, holders, {each.resource for each in parsed.shortages})
     return [
         PendingReason(
             stage=PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED,
             cause=cause,
             reason=worst.reason or "Unschedulable",
-            text=f"waiting for {missing} of {len(holders)} places: {text}" if missing else text,
-            replicas=tuple(pod.replica for pod in members if not pod.is_bound),
-            since=min((wait.since for _, wait in reasons if wait.since is not None), default=None),
-            shortages=_compute_gang_shortages(
-                gang, holders, {shortage.resource for shortage in parsed.shortages}
-            )
-            if missing
-            else (),
+            text=text,
+            replicas=tuple([pod.replica for pod in members if not pod.is_bound]),
+            since=min(filter(None, [wait.since for wait in reasons]), default=None),
+            shortages=shortages,
             queue=parsed.queue,
             of_gang=True,
             raw=worst.raw,
@@ -62,12 +59,9 @@ def find_last_shortage(
     events: Sequence[Event], waiting: Container[str]
 ) -> tuple[Event, SchedulerMessage] | None:
     """Return the last event about one of the `waiting` pods that names missing resources, and its message."""
-    for event in reversed(events):
-        if event.name in waiting:
-            for words in registry.WORDS:
-                if (parsed := words.message(event.message)) is not None and parsed.shortages:
-                    return event, parsed
-    return None
+    about = (event for event in reversed(events) if event.name in waiting)
+    parsed = ((event, words.message(event.message)) for event in about for words in registry.WORDS)
+    return next(((event, text) for event, text in parsed if text is not None and text.shortages), None)
 
 
 def _compute_gang_shortages(

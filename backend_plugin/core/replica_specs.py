@@ -187,18 +187,11 @@ def _read_entries(entries: Any, path: str, problems: list[Problem]) -> dict[str,
     remedy = "write CPU, MEMORY, GPU or EPHEMERAL_STORAGE"
     for index, entry in enumerate(entries):
         if entry.name not in RESOURCE_NAMES:
-            named = (
-                WireResources.ResourceName.Name(entry.name)
-                if _is_declared_resource(entry.name)
-                else entry.name
-            )
+            is_declared = entry.name in WireResources.ResourceName.values()
+            named = WireResources.ResourceName.Name(entry.name) if is_declared else entry.name
             message = "is not a resource that a container can request"
             problems.append(build_problem(f"{path}[{index}].name", named, message, remedy))
     return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
-
-
-def _is_declared_resource(number: int) -> bool:
-    return number in WireResources.ResourceName.values()
 
 
 def _get_enum_name(names: Mapping[int, str], number: int, path: str, problems: list[Problem]) -> str:

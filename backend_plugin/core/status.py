@@ -84,9 +84,9 @@ def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observe
     for kind, state in _BY_CONDITION:
         if kind in true:
             return state
-    if not by_type and job.started is None:
-        return JobState.UNSEEN
-    return JobState.CREATED if job.started is None else JobState.ADMITTED
+    if job.started is not None:
+        return JobState.ADMITTED
+    return JobState.CREATED if by_type else JobState.UNSEEN
 
 
 _BY_CONDITION: Final = (
@@ -148,7 +148,7 @@ def _list_pending_reasons(
         of_data = initializers.list_reasons(observed.initializers, exit_codes)
         failures = pending_reasons.list_creation_failures(observed, pods)
         return tuple(pending_reasons.merge_reasons([*failures, *of_data]))
-    of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes)
+    of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes, gang)
     if any(wait.of_gang for wait in of_job):
         # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]

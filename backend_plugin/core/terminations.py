@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from backend_plugin.core.dialects.table import INITIALIZERS, OPERATOR_CONTAINERS
-from backend_plugin.core.observed import Container, ContainerTermination, Pod
+from backend_plugin.core.observed import Condition, Container, ContainerTermination, Pod
 from backend_plugin.core.package_installation import find_failure
 from kfpytorch_common.causes import Cause, Failure, classify, format_signal
 
@@ -136,7 +136,7 @@ def is_pod_alive(pod: Pod) -> bool:
     """True if a pod runs or is pending, without a deletion, a disruption or an ended trainer container."""
     if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
         return False
-    return pod.primary is None or pod.primary.ended is None
+    return pod.termination is None
 
 
 def has_failed_by_itself(pod: Pod) -> bool:
@@ -161,11 +161,12 @@ def _find_termination_time(
     pod: Pod, disrupted: datetime | None, finished: datetime | None
 ) -> datetime | None:
     # Peers may notice a disruption before the container has ended.
-    known = [each for each in (disrupted, finished) if each is not None]
-    return min(known) if known else _find_unready_time(pod) or pod.deleted
+    first = min(filter(None, (disrupted, finished)), default=None)
+    return first or find_unready_time(pod) or pod.deleted
 
 
-def _find_unready_time(pod: Pod) -> datetime | None:
+def find_unready_time(pod: Pod) -> datetime | None:
+    """Return the time at which the pod was no longer ready; None if it is ready or was never."""
     return pod.ready.since if pod.ready is not None and not pod.ready.true else None
 
 
@@ -189,9 +190,10 @@ def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
 def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination | None]:
     """Return the container that failed and its termination; the trainer container comes first."""
     primary = pod.primary
-    others = [each for each in pod.containers if each is not primary] if pod.phase == "Failed" else []
-    inits = pod.init_containers if pod.phase == "Failed" else ()
-    for container in (*([primary] if primary else []), *others, *inits):
+    containers = [] if primary is None else [primary]
+    if pod.phase == "Failed":
+        containers += [*pod.containers, *pod.init_containers]
+    for container in containers:
         if container.ended is not None and container.ended.exit_code != 0:
             return container, container.ended
     return None, None
@@ -200,19 +202,29 @@ def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermina
 def _classify_pod_failure(
     pod: Pod, container: Container | None, ended: ContainerTermination | None, exit_codes: Mapping[int, Cause]
 ) -> Cause:
-    known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
+    known = _classify_reason(pod)
     if known is not None:
         return known
-    if pod.disrupted is not None:
-        return Cause.NODE_LOST
     # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
     if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
         return Cause.SYSTEM_ERROR
-    if container.init and container.name in OPERATOR_CONTAINERS:
+    if is_operator_container(container):
         return Cause.SYSTEM_ERROR
-    if pod.role in INITIALIZERS:
-        return _classify_initializer(ended, exit_codes)
-    return classify_container_termination(ended, exit_codes)
+    classify_end = _classify_initializer if pod.role in INITIALIZERS else classify_container_termination
+    return classify_end(ended, exit_codes)
+
+
+def _classify_reason(pod: Pod) -> Cause | None:
+    """Return the cause that the cluster reports for the end of a pod; None if it reports none."""
+    known = POD_REASONS.get(pod.reason)
+    if pod.disrupted is None:
+        return known
+    return DISRUPTIONS.get(pod.disrupted.reason) or known or Cause.NODE_LOST
+
+
+def is_operator_container(container: Container) -> bool:
+    """True if it is an init container that an operator adds."""
+    return container.init and container.name in OPERATOR_CONTAINERS
 
 
 # Parts of the errors of opendal and huggingface_hub that another attempt may not have.
@@ -262,45 +274,49 @@ def is_permanent_start_error(message: str) -> bool:
 
 def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination | None) -> str:
     """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
-    why = pod.reason or (pod.disrupted.reason if pod.disrupted else "")
-    if why:
-        more = pod.message.strip() or (pod.disrupted.message if pod.disrupted else "")
+    disruption = pod.disrupted or _NO_DISRUPTION
+    if why := pod.reason or disruption.reason:
+        more = pod.message.strip() or disruption.message
         return f"{why}: {more}" if more else why
     if ended is None or container is None:
         return pod.message or "it failed, and the cluster reports no reason"
-    code = ended.exit_code or 0
-    if failure := find_failure(code, ended.message):
+    if failure := find_failure(ended.exit_code or 0, ended.message):
         return failure
-    number = decode_signal(code) or -min(code, 0)
-    name = format_signal(number) if number else ""
-    how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
-    what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""
+    what = "" if ended.reason in ("Error", "Completed") else ended.reason
     kind = "init container" if container.init else "container"
     where = "" if container is pod.primary else f" in {kind} {container.name}"
-    return f"{what}, {how}{where}" if what else f"{how}{where}"
+    return ", ".join(filter(None, (what, _format_exit(ended.exit_code)))) + where
+
+
+_NO_DISRUPTION: Final = Condition(type="", true=False)
+
+
+def _format_exit(exit_code: int | None) -> str:
+    code = exit_code or 0
+    number = decode_signal(code) or -min(code, 0)
+    name = format_signal(number) if number else ""
+    return f"killed by {name} (exit code {code})" if name else f"exit code {exit_code}"
 
 
 def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     """Return the termination of a running pod that is disrupted or being deleted, otherwise None."""
     if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
-    known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
-    is_reported = pod.disrupted is not None or known is not None
-    at = (
-        (pod.disrupted.since if pod.disrupted else None)
-        or (_find_unready_time(pod) if is_reported else None)
-        or pod.deleted
-    )
+    known = _classify_reason(pod)
+    at = pod.deleted
+    if known is not None:
+        disrupted = None if pod.disrupted is None else pod.disrupted.since
+        at = disrupted or find_unready_time(pod) or pod.deleted
     # A deletion without a reported reason may be the cleanup after the failure of another replica.
-    failure = build_exit_code_failure(pod.replica, 0, at, stopped=not is_reported)
+    failure = build_exit_code_failure(pod.replica, 0, at, stopped=known is None)
     return ReplicaTermination(
         failure=failure,
-        cause=known or (Cause.NODE_LOST if is_reported else Cause.PREEMPTED),
-        summary=_format_summary(pod, None, None) if is_reported else "its pod is being deleted",
+        cause=known or Cause.PREEMPTED,
+        summary="its pod is being deleted" if known is None else _format_summary(pod, None, None),
         pod=pod.name,
         at=at,
         ordered=True,
-        explained=is_reported,
+        explained=known is not None,
     )
 
 

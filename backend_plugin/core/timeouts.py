@@ -10,25 +10,22 @@ from backend_plugin.core.deadline import check_deadline, get_admission_time, get
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
 
 
-def check_timeouts(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict | None:
+def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
-    over = check_deadline(status, judging, deadlines, now) or _check_no_status(
-        status, judging, deadlines, now
-    )
+    over = check_deadline(status, rules, now) or _check_no_status(status, rules, now)
     if over is not None or _can_continue(status):
         return over
     return (
-        _check_start(status, judging, now)
-        or _check_scheduling(status, deadlines, now)
-        or _check_queue(status, judging, deadlines, now)
+        _check_start(status, rules.judging, now)
+        or _check_scheduling(status, rules.deadlines, now)
+        or _check_queue(status, rules, now)
     )
 
 
@@ -39,13 +36,11 @@ def _can_continue(status: JobStatus) -> bool:
     return status.has_run and status.ready > 0 and status.scales
 
 
-def _check_no_status(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict | None:
+def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
     if status.has_run or status.started is not None or status.job is None:
         return None
-    limit = get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
+    limit = get_limit(rules.deadlines.no_status_seconds, rules.judging.no_status_timeout)
     if not limit or not is_exceeded(limit, get_admission_time(status.job), now):
         return None
     for wait in status.waits:
@@ -109,11 +104,9 @@ def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) ->
     return None
 
 
-def _check_queue(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict | None:
+def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     wait = statuses.find_first_reason(status)
-    limit = get_limit(deadlines.queue_seconds, _get_queue_timeout(wait, judging))
+    limit = get_limit(rules.deadlines.queue_seconds, _get_queue_timeout(wait, rules.judging))
     if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
         return None
     if not is_exceeded(limit, _find_wait_start(status, wait), now):

@@ -13,9 +13,9 @@ from typing_extensions import assert_never
 from backend_plugin.core import initializers, messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core.deadline import is_exceeded
-from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_conditions import FAILED
 from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Condition, get_end_time
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -25,7 +25,7 @@ from backend_plugin.core.verdict_annotation import find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 
-def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime) -> Verdict:
+def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
     """Return the verdict on a job, which depends only on the arguments."""
     if (decided := _find_recorded_verdict(status)) is not None:
         return decided
@@ -35,7 +35,7 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
         )
     match status.state:
         case JobState.SUCCEEDED:
-            return _judge_success(status, judging, now)
+            return _judge_success(status, rules.judging, now)
         case JobState.FAILED:
             return _judge_failure(status, now)
         case JobState.DELETED | JobState.GONE:
@@ -48,7 +48,7 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
             | JobState.RUNNING
             | JobState.RESTARTING
         ):
-            return _judge_active_job(status, judging, deadlines, now)
+            return _judge_active_job(status, rules, now)
         case _:
             assert_never(status.state)
 
@@ -186,11 +186,10 @@ def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -
 # ---- before the end
 
 
-def _judge_active_job(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict:
-    if (over := timeouts.check_timeouts(status, judging, deadlines, now)) is not None:
+def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
+    if (over := timeouts.check_timeouts(status, rules, now)) is not None:
         return over
+    judging = rules.judging
     lasting = list_reportable_warnings(status, judging, now)
     phase = Phase.RUNNING if status.has_begun else _judge_start_phase(status, judging, lasting, now)
     wait, reason, cause = statuses.find_first_reason(status), "", None
