@@ -86,7 +86,8 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
 
 def read_pod_group(manifest: Manifest) -> PodGroup:
     """Return the record of a PodGroup of any scheduler, or of a Kueue Workload."""
-    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
+    status = get_mapping(manifest, "status")
     reasons = [
         why for each in get_mappings(status, "schedulingConditions") for why in get_mappings(each, "reasons")
     ]

@@ -129,12 +129,16 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
         if part.HasField("priority_class_name"):
             path = f"{_PATH}.{name}.priorityClassName"
             yield from check_name(part.priority_class_name, path, "a PriorityClass")
-    for field, value in message.gang.ListFields():
+    yield from _check_gang(message.gang)
+    yield from _check_train_job(message.train_job)
+    yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
+
+
+def _check_gang(gang: task_pb2.Gang) -> Iterator[Problem]:
+    for field, value in gang.ListFields():
         if field.name in _POSITIVE and value < 1:
             remedy = "write at least 1, or leave it out"
             yield build_problem(f"{_PATH}.gang.{field.json_name}", value, "is less than 1", remedy)
-    yield from _check_train_job(message.train_job)
-    yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
 
 
 def _check_role(role: task_pb2.Role, path: str) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
 from backend_plugin.core.errors import BackendError
@@ -145,8 +146,8 @@ def _select_last_attempt(jobs: Sequence[Known]) -> Known | None:
     if len(jobs) == 1:
         return jobs[0]
     runs = [job.origin.run for job in jobs if job.origin is not None]
-    nodes = {(run.namespace, run.project, run.domain, run.execution, run.node_id) for run in runs}
     by_attempt = dict(zip((run.attempt for run in runs), jobs, strict=False))
+    nodes = set(map(attrgetter("namespace", "project", "domain", "execution", "node_id"), runs))
     return by_attempt[max(by_attempt)] if len(nodes) == 1 and len(by_attempt) == len(jobs) else None
 
 

@@ -273,8 +273,8 @@ def _format_state(status: JobStatus, *, queued: bool) -> str:
     if queued and not status.waits:
         return "created; no further status yet"
     state = f"{status.ready} of {status.total} replicas ready"
-    if status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
-        return f"{state}; {status.condition.message}"
+    if status.state is JobState.RESTARTING and status.condition is not None:
+        return "; ".join(filter(None, (state, status.condition.message)))
     return state
 
 

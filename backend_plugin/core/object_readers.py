@@ -30,14 +30,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def read_observed(manifests: Manifest) -> Observed:
     """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
-    job = manifests.get("job")
-    outputs = manifests.get("outputs")
+    job, outputs = get_mapping(manifests, "job"), manifests.get("outputs")
     observed = Observed(
-        job=table.read_job(job) if isinstance(job, Mapping) and job else None,
-        pods=tuple(read_pod(each) for each in get_mappings(manifests, "pods")),
-        events=tuple(read_event(each) for each in get_mappings(manifests, "events")),
-        pod_groups=tuple(read_pod_group(each) for each in get_mappings(manifests, "pod_groups")),
-        error_files=tuple(read_error_file(each) for each in get_mappings(manifests, "error_files")),
+        job=table.read_job(job) if job else None,
+        pods=tuple(map(read_pod, get_mappings(manifests, "pods"))),
+        events=tuple(map(read_event, get_mappings(manifests, "events"))),
+        pod_groups=tuple(map(read_pod_group, get_mappings(manifests, "pod_groups"))),
+        error_files=tuple(map(read_error_file, get_mappings(manifests, "error_files"))),
         outputs=outputs if isinstance(outputs, bool) else None,
     )
     return table.interpret(observed)

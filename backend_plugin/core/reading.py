@@ -17,7 +17,7 @@ _MAPPINGS: Final = (dict, Mapping)
 _LARGEST: Final = 2**31 - 1
 _LONGEST: Final = 4_000
 _TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d|)", re.ASCII
 )
 
 
@@ -95,8 +95,8 @@ def parse_time(text: str) -> datetime | None:
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
-    day, clock, decimals, zone = cast("tuple[str, str, str | None, str | None]", match.groups())
-    offset = "+00:00" if zone is None or zone in "Zz" else zone
+    day, clock, decimals, zone = cast("tuple[str, str, str | None, str]", match.groups())
+    offset = "+00:00" if zone in "Zz" else zone
     offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
     try:
         return datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}").astimezone(

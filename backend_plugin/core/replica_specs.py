@@ -132,7 +132,7 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
     if gang is None or gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member
-    fewest = elastic.min_replicas if elastic is not None else replicas if framework == MPI else 0
+    fewest = {MPI: replicas}.get(framework, 0) if elastic is None else elastic.min_replicas
     if least > replicas > 0:
         message = f"is more than the {replicas} replicas of the job: none would ever start"
         yield build_problem(path, least, message, f"write at most {replicas}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from backend_plugin.core.pending import PendingReason, ResourceShortage
-from backend_plugin.core.quantity import subtract_quantity
+from backend_plugin.core.quantity import Quantity, subtract_quantity
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 
 
@@ -51,23 +51,30 @@ def _iter_numbers(
     if requested is None:
         return
     yield f"{requested.text} requested"
-    if shortage.held is not None:
-        yield f"{shortage.held.text} held"
-        return
-    counted = shortage.requested or gang.compute_total(
-        shortage.resource, shortage.last_role, counts_all=shortage.counts_all
-    )
-    free = shortage.free
-    if free is None and shortage.missing is not None and counted is not None:
-        free = subtract_quantity(counted, shortage.missing)
-        own = gang.compute_amount(placed, shortage.resource) if shortage.counts_own else None
-        if own is not None and own.nano > 0:
-            yield f"{own.text} held"
-            free = subtract_quantity(free, own)
-            if not free.nano:
-                return
+    held, free = shortage.held, None
+    if held is None:
+        held, free = _compute_held_and_free(shortage, gang, placed)
+    if held is not None:
+        yield f"{held.text} held"
     if free is not None and free.nano >= 0:
         yield f"{free.text} free{at}"
+
+
+def _compute_held_and_free(
+    shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
+) -> tuple[Quantity | None, Quantity | None]:
+    """Return what the gang holds of the amount that its scheduler counts as free, and the rest; or None."""
+    resource, missing = shortage.resource, shortage.missing
+    counted = shortage.requested or gang.compute_total(
+        resource, shortage.last_role, counts_all=shortage.counts_all
+    )
+    if shortage.free is not None or missing is None or counted is None:
+        return None, shortage.free
+    free = subtract_quantity(counted, missing)
+    own = gang.compute_amount(placed, resource) if shortage.counts_own else None
+    if own is None or own.nano <= 0:
+        return None, free
+    return own, subtract_quantity(free, own) or None
 
 
 def _format_queue_position(count: int | None) -> str:

@@ -81,16 +81,18 @@ def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> 
         if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.INVALID_CONFIG):
             return _build_timeout_failure(wait, timedelta(0))
         limit = _get_start_limit(wait, judging)
-        if limit is not None and is_exceeded(limit, wait.since, now):
+        if is_exceeded(limit, wait.since, now):
             return _build_timeout_failure(wait, limit)
     return None
 
 
-def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta | None:
+def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta:
+    limit = timedelta.max
     if wait.reason in _GRACE:
-        limit: timedelta = getattr(judging, _GRACE[wait.reason])
-        return limit
-    return judging.pending_timeout or None if wait.stage is PendingStage.STARTING else None
+        limit = getattr(judging, _GRACE[wait.reason])
+    elif wait.stage is PendingStage.STARTING and judging.pending_timeout:
+        limit = judging.pending_timeout
+    return limit
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:

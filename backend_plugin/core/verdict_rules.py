@@ -30,9 +30,8 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
     if (decided := _find_recorded_verdict(status)) is not None:
         return decided
     if status.looking and status.state.is_finished:
-        return _build_verdict(
-            Phase.RUNNING, "CollectingOutputs", "the job has ended; its remaining state is being read"
-        )
+        text = "the job has ended; its remaining state is being read"
+        return _build_verdict(Phase.RUNNING, "CollectingOutputs", text)
     match status.state:
         case JobState.SUCCEEDED:
             return _judge_success(status, rules.judging, now)
@@ -77,13 +76,11 @@ def _build_verdict(phase: Phase, reason: str, message: str) -> Verdict:
 def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict:
     ended = get_end_time(status.job, status.condition)
     if status.unsettled and ended is not None and now - ended <= judging.success_settling_period:
-        return _build_verdict(
-            Phase.RUNNING, "AwaitingReplicas", "the job has succeeded; a restarted replica has not ended"
-        )
+        text = "the job has succeeded; a restarted replica has not ended"
+        return _build_verdict(Phase.RUNNING, "AwaitingReplicas", text)
     if status.death is None:
-        return _build_verdict(
-            Phase.SUCCEEDED, "Succeeded", f"job {messages.format_job_name(status)} succeeded"
-        )
+        text = f"job {messages.format_job_name(status)} succeeded"
+        return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     note = "the job has succeeded, but a replica wrote this error and did not recover"
     return _judge_root_cause(status, status.death, note)
 
@@ -134,9 +131,8 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
         text = messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED))
         return build_failure(Cause.PREEMPTED, condition.reason, text)
     if since is not None and now - since < _NEWS and _can_await_termination(status):
-        return _build_verdict(
-            Phase.RUNNING, "CollectingTerminations", f"the operator reports that the job failed: {message}"
-        )
+        text = f"the operator reports that the job failed: {message}"
+        return _build_verdict(Phase.RUNNING, "CollectingTerminations", text)
     return build_failure(
         Cause.SYSTEM_ERROR,
         condition.reason or "Failed",
@@ -155,9 +151,8 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     if death is not None and not death.failure.stopped:
         return _judge_root_cause(status, death, f"the job {messages.LOSS[status.state]}")
     if status.outputs or _has_completed_work(status):
-        return _build_verdict(
-            Phase.SUCCEEDED, "Succeeded", f"the work was complete; the job {messages.LOSS[status.state]}"
-        )
+        text = f"the work was complete; the job {messages.LOSS[status.state]}"
+        return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     return build_failure(
         Cause.SYSTEM_ERROR,
         "JobNotFound" if status.state is JobState.GONE else "Deleted",
