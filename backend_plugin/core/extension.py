@@ -146,16 +146,10 @@ def _check_role(role: task_pb2.Role, path: str) -> Iterator[Problem]:
         yield from _check_toleration(toleration, f"{path}.tolerations[{index}]")
     for key, value in sorted(role.node_selector.items()):
         at = f"{path}.nodeSelector"
-        yield from select_problems(
-            (not labels.is_key(key), at, key, "is not a label name", f"write {labels.KEY}"),
-            (
-                not labels.is_value(value),
-                f"{at}.{key}",
-                value,
-                "is not a label value",
-                f"write {labels.VALUE}",
-            ),
-        )
+        if not labels.is_key(key):
+            yield build_problem(at, key, "is not a label name", f"write {labels.KEY}")
+        if not labels.is_value(value):
+            yield build_problem(f"{at}.{key}", value, "is not a label value", f"write {labels.VALUE}")
 
 
 def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:

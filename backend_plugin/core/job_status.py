@@ -88,11 +88,6 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """True if the job can run with fewer replicas than its spec has."""
         return self.job is not None and self.job.scales
 
-    @property
-    def has_begun(self) -> bool:
-        """True if the training has begun."""
-        return self.has_run and self.enough
-
 
 def find_first_reason(status: JobStatus) -> PendingReason | None:
     """Return the pending reason to report first, or None: the earliest stage, then problems first."""

@@ -20,7 +20,7 @@ def list_warnings(
         _check_host(job, pods),
         _check_places(observed, job, pods, gang),
     )
-    return (*_list_reported(observed), *[note for note in derived if note is not None])
+    return (*_list_reported(observed), *filter(None, derived))
 
 
 def _list_reported(observed: Observed) -> list[JobWarning]:
@@ -65,16 +65,13 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
     if not job.elastic or any(pod.role == "master" for pod in pods) or not any(pod.is_bound for pod in pods):
         return None
-    if not any(_is_waiting(pod) for pod in pods if pod.replica == _HOST):
+    hosts = [pod for pod in pods if pod.replica == _HOST and pod.phase == "Pending"]
+    if not any(not pod.is_bound and pod.deleted is None for pod in hosts):
         return None
     return JobWarning(
         text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
         " min_member of the gang to the largest number of nodes to start all workers together",
     )
-
-
-def _is_waiting(pod: Pod) -> bool:
-    return pod.phase == "Pending" and not pod.is_bound and pod.deleted is None
 
 
 def _build_foreign_group_warning(group: PodGroup) -> JobWarning:
@@ -89,7 +86,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
     Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
     """
-    waiting = [pod for pod in pods if _is_waiting(pod)]
+    waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.is_bound and pod.deleted is None]
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
         return None
     name = "is there one with the schedulerName of these pods"

@@ -256,8 +256,8 @@ def _is_job_wide(wait: PendingReason) -> bool:
 def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
     """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
     state = _format_state(status, queued=queued)
-    reasons = [text for each in status.waits[:6] if (text := format_pending(each))]
     warnings = [note.text for note in notes]
+    reasons = [text for each in status.waits[:6] if (text := format_pending(each))]
     if not reasons:
         return join_lines(state, *warnings)
     first = status.waits[0]

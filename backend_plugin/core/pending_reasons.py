@@ -73,23 +73,19 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
     """Return the pending reason for the last failed creation of a missing pod; at most one."""
     job = observed.job
-    last = find_last_event(
-        [event for event in observed.events if event.warning and event.reason in CREATION_FAILURES]
-    )
-    if job is None or last is None or _is_suspended(job):
-        return []
-    if _has_all_pods(observed, pods) or _is_outdated(last, job, pods):
+    refused = [
+        each
+        for each in observed.events
+        if each.warning
+        and each.reason in CREATION_FAILURES
+        and (job is None or not _is_outdated(each, job, pods))
+    ]
+    last = find_last_event(refused) if refused else None
+    if last is None or job is None or _is_suspended(job) or _has_all_pods(observed, pods):
         return []
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.SYSTEM_ERROR)
-    return [
-        PendingReason(
-            stage=PendingStage.HELD,
-            cause=cause,
-            reason=last.reason,
-            text=f"its pods cannot be created: {last.message}",
-            since=last.at,
-        )
-    ]
+    text = f"its pods cannot be created: {last.message}"
+    return [PendingReason(stage=PendingStage.HELD, cause=cause, reason=last.reason, text=text, since=last.at)]
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:

@@ -27,7 +27,7 @@ from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
-from backend_plugin.core.observed import Observed
+from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection, topology
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.scheduler_request import Selection
@@ -137,6 +137,11 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
+
+
+def needs_start(job: Job | None, rules: JudgingContext) -> bool:
+    """True if the job has a deadline, and the server must record the time at which the job starts to run."""
+    return deadline.needs_start(job, rules)
 
 
 def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | None:

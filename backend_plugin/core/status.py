@@ -12,9 +12,7 @@ from backend_plugin.core import (
     job_warnings,
     pending_reasons,
     replica_pods,
-    root_cause,
     shortage_message,
-    terminations,
 )
 from backend_plugin.core.final_status import (
     build_final_status,
@@ -26,7 +24,6 @@ from backend_plugin.core.observed import Condition, Job, Observed, Pod
 from backend_plugin.core.pending import PendingReason
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 
@@ -168,19 +165,3 @@ def _count_placed(pods: Iterable[Pod]) -> Mapping[str, int]:
 def _with_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> PendingReason:
     text = shortage_message.format_sentence(wait, gang, placed)
     return wait if text == wait.text else structs.replace(wait, text=text)
-
-
-def has_unobserved_termination(observed: Observed) -> bool:
-    """True if the job failed and the watch may not have delivered the termination that caused it.
-
-    This is the case if no termination is known. It is also the case if the operator reports the end of a pod
-    that still appears to run. The third case is a running pod while all known terminations are consequences.
-    """
-    job_status = compute_status(observed, {})
-    if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:
-        return False
-    death = job_status.death
-    running = {pod.name for pod in job_status.pods if terminations.is_pod_alive(pod)}
-    if death is None or (running and not root_cause.is_possible_cause(death)):
-        return True
-    return death.pod in running.difference(file.worker for file in observed.error_files)

@@ -21,14 +21,16 @@ from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.verdict import Phase, Verdict, build_failure, is_retryable
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
+from backend_plugin.core.verdict_annotation import RecordedVerdict, find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 
 def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
     """Return the verdict on a job, which depends only on the arguments."""
-    if (decided := _find_recorded_verdict(status)) is not None:
-        return decided
+    recorded = find_recorded_verdict(status.job)
+    # The job may have succeeded in the meantime.
+    if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
+        return _build_recorded_verdict(recorded)
     if status.looking and status.state.is_finished:
         text = "the job has ended; its remaining state is being read"
         return _build_verdict(Phase.RUNNING, "CollectingOutputs", text)
@@ -52,17 +54,13 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
             assert_never(status.state)
 
 
-def _find_recorded_verdict(status: JobStatus) -> Verdict | None:
-    """Return the failure stored on the job; None if there is none or the job succeeded in the meantime."""
-    known = find_recorded_verdict(status.job)
-    if known is None or (status.state is JobState.SUCCEEDED and status.death is None):
-        return None
+def _build_recorded_verdict(recorded: RecordedVerdict) -> Verdict:
     return Verdict(
-        phase=Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED,
-        reason=known.reason,
-        message=messages.shorten_message(known.message),
-        cause=known.cause,
-        retry=known.retry,
+        phase=Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED,
+        reason=recorded.reason,
+        message=messages.shorten_message(recorded.message),
+        cause=recorded.cause,
+        retry=recorded.retry,
     )
 
 
@@ -186,7 +184,8 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
         return over
     judging = rules.judging
     lasting = list_reportable_warnings(status, judging, now)
-    phase = Phase.RUNNING if status.has_begun else _judge_start_phase(status, judging, lasting, now)
+    begun = status.has_run and status.enough
+    phase = Phase.RUNNING if begun else _judge_start_phase(status, judging, lasting, now)
     wait, reason, cause = statuses.find_first_reason(status), "", None
     if wait is not None:
         reason = "" if phase is Phase.RUNNING else wait.reason

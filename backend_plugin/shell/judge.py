@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend_plugin.core import deadline, pipeline
+from backend_plugin.core import pipeline
 from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Observed
@@ -37,7 +37,7 @@ class Judge:
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:
         """Return the patch that records the start of the run on the job; None if none is needed."""
         context = self._build_context(entry.origin)
-        if not deadline.needs_start(entry.job, context):
+        if not pipeline.needs_start(entry.job, context):
             return None
         return pipeline.build_start_patch(entry.get_observed_state(), context)
 

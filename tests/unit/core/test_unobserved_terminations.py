@@ -20,7 +20,7 @@ from cluster import (
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.object_readers import read_observed
-from backend_plugin.core.status import has_unobserved_termination
+from backend_plugin.core.unobserved_terminations import has_unobserved_termination
 from backend_plugin.core.verdict import build_failure
 from kfpytorch_common.causes import Cause
 

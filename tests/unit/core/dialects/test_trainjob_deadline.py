@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from train_job_objects import BEGAN, at, build_condition, build_job, build_pod, build_running, observe
 
-from backend_plugin.core.deadline import needs_start
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.pipeline import build_start_patch, judge
+from backend_plugin.core.pipeline import build_start_patch, judge, needs_start
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Phase
 

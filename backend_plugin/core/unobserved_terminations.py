@@ -1,0 +1,22 @@
+"""Detection of unobserved terminations, which a slow or stalled watch has not delivered."""
+
+from backend_plugin.core import root_cause, status, terminations
+from backend_plugin.core.job_status import JobState
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
+
+
+def has_unobserved_termination(observed: Observed) -> bool:
+    """True if the job failed and the watch may not have delivered the termination that caused it.
+
+    This is the case if no termination is known. It is also the case if the operator reports the end of a pod
+    that still appears to run. The third case is a running pod while all known terminations are consequences.
+    """
+    job_status = status.compute_status(observed, {})
+    if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:
+        return False
+    death = job_status.death
+    running = {pod.name for pod in job_status.pods if terminations.is_pod_alive(pod)}
+    if death is None or (running and not root_cause.is_possible_cause(death)):
+        return True
+    return death.pod in running.difference(file.worker for file in observed.error_files)
