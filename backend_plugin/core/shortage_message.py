@@ -13,7 +13,9 @@ def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str,
     if not wait.shortages:
         holder = f"queue {wait.queue}: " if wait.queue else ""
         return f"{holder}{wait.again}{wait.text}{_format_replica_request(wait, gang)}{ahead}"
-    queue = wait.queue or gang.queue
+    # A scheduler that counts what members hold compares the request with the nodes, not with a quota.
+    of_nodes = any(shortage.counts_own for shortage in wait.shortages)
+    queue = wait.queue or ("" if of_nodes else gang.queue)
     where = f" in queue {queue}" if queue else " in the cluster"
     at = f" at {wait.observed_at:%H:%M:%S} UTC" if wait.observed_at is not None else ""
     counted = [
