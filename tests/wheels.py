@@ -2,6 +2,7 @@
 
 import sysconfig
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -25,7 +26,7 @@ def build_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
 
 def create_environment(folder: Path) -> Path:
     """Create an environment with pip and the packages of this one, which may lack pip; return its path."""
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=find_spec("pip") is None)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text(sysconfig.get_path("purelib"))
     return folder

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,6 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
 SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)
 
 
 async def test_task_message_contains_no_control_characters(served: Served) -> None:
@@ -74,7 +64,7 @@ def test_job_event_contains_no_control_characters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", logging_setup.FORMS)
-def test_log_line_contains_no_control_characters(form: str, restored: None) -> None:
+def test_log_line_contains_no_control_characters(form: str, restored_logging: None) -> None:
     stream = io.StringIO()
     logging_setup.configure_logging(form=form, stream=stream)
     logging.getLogger("x").warning("refused: %s", EVIL, extra={"execution": EVIL})

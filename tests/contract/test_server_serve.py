@@ -27,9 +27,13 @@ from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.embedded.state_lock import MARKER
 
+# Servers that do not start run in this process.
+pytestmark = pytest.mark.usefixtures("restored_logging")
+
 FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("KFPYTORCH_", "OTEL_"))}
+UNSET = dict.fromkeys(name for name in os.environ if name.startswith(("KFPYTORCH_", "OTEL_")))
+ENVIRON = {name: value for name, value in os.environ.items() if name not in UNSET}
 
 
 @contextmanager
@@ -71,10 +75,9 @@ def health(endpoint: str) -> int:
 
 def fail(*arguments: str) -> str:
     """Return the message of a server that does not start."""
-    command = [str(KFPYTORCH), "serve", "--port", "0", *arguments]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
-    assert (ended.returncode, bool(ended.stdout)) == (1, "--check" in arguments)
-    assert "Traceback" not in ended.stderr
+    ended = CliRunner().invoke(kfpytorch, ["serve", "--port", "0", *arguments], env=UNSET)
+    assert (ended.exit_code, bool(ended.stdout)) == (1, "--check" in arguments)
+    assert isinstance(ended.exception, SystemExit)
     return ended.stderr
 
 

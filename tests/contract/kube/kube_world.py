@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kube_server import KubeServer, kubeconfig
+from serving import Served, serving
 
 from backend_plugin.core.observed import Job
 from backend_plugin.kube.cluster import KubernetesCluster
@@ -47,6 +48,23 @@ def pod(name: str = f"{NAME}-master-0", phase: str = "Pending", **spec: Any) -> 
         },
         "spec": {"containers": [{"name": "pytorch"}], **spec},
         "status": {"phase": phase},
+    }
+
+
+def build_replica(job: Any, replica: str, **metadata: Any) -> Any:
+    """Return the metadata of the pod that the operator creates for a replica of a job."""
+    about = job["metadata"]
+    role, _, index = replica.partition("-")
+    labels = {"job-name": about["name"], "replica-type": role, "replica-index": index}
+    return {
+        "name": f"{about['name']}-{replica}",
+        "namespace": about["namespace"],
+        "ownerReferences": [{"kind": "PyTorchJob", "name": about["name"], "uid": about["uid"]}],
+        "labels": {
+            **{f"training.kubeflow.org/{key}": value for key, value in labels.items()},
+            IDENTITY: about["labels"][IDENTITY],
+        },
+        **metadata,
     }
 
 
@@ -123,6 +141,19 @@ async def opened(settings: KubernetesOptions) -> AsyncIterator[KubernetesCluster
     finally:
         await cluster.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}, asyncio.all_tasks()
+
+
+@asynccontextmanager
+async def connected(
+    server: KubeServer, folder: Path, platform: Any = None, *, detects: bool = False
+) -> AsyncIterator[Served]:
+    """Run a connector that is ready; `detects` lets it detect gang schedulers. It ends as if killed."""
+    async with opened(options(server, folder, patience=2.0)) as cluster:
+        client: Any = cluster
+        source = cluster.looking if detects else None
+        async with serving(folder, client, platform, source=source) as here:
+            await wait_until(here.cache.ready.is_set)
+            yield here
 
 
 @asynccontextmanager

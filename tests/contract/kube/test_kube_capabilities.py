@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import list_objects, opened, options
-from serving import NAMESPACE, Served, serving, wait_until
+from kube_world import connected, list_objects, opened, options
+from serving import NAMESPACE, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
@@ -196,22 +194,12 @@ def test_unavailable_api_server_raises_cluster_unavailable(server, tmp_path):
 # ---- use by a server
 
 
-@asynccontextmanager
-async def ready_server(server: KubeServer, folder: Path, platform: Any = AUTO) -> AsyncIterator[Served]:
-    async with (
-        opened(options(server, folder, patience=1.0)) as cluster,
-        serving(folder, cluster, platform, source=cluster.looking) as here,  # type: ignore[arg-type]
-    ):
-        await wait_until(here.cache.ready.is_set)
-        yield here
-
-
 async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(server, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     server.groups |= COSCHEDULING
     operator(server)
 
-    async with ready_server(server, tmp_path) as here:
+    async with connected(server, tmp_path, AUTO, detects=True) as here:
         await here.create(workers=4)
         await here.create(workers=4, execution="f2")
     assert len(list_objects(server, "podgroups")) == 2
@@ -224,35 +212,26 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
     assert server.asked.count("GET /apis") == 1
 
 
-async def test_queue_created_after_the_first_scan_is_accepted(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_created", [True, False], ids=["created", "capabilities unknown"])
+async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
+    server, tmp_path, monkeypatch, is_created
+):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
     platform = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
-
-    async with ready_server(server, tmp_path, platform) as here:
+    queue = {"metadata": {"name": "late", "namespace": NAMESPACE}}
+    async with connected(server, tmp_path, platform, detects=True) as here:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
         assert list_objects(server, "pytorchjobs") == []
-        has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "late", "namespace": NAMESPACE}})
+        if is_created:
+            has(server, "kueue.x-k8s.io", "localqueues", queue)
+        else:
+            server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")
     (job,) = list_objects(server, "pytorchjobs")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
-
-
-async def test_job_is_not_rejected_if_the_capabilities_cannot_be_refreshed(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(remembering, "FRESH", 0.0)
-    server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
-    server.objects.manages_jobs = True
-
-    async with ready_server(
-        server, tmp_path, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
-    ) as here:
-        refused = await here.get(await here.create())
-        assert "is not a queue of kueue for this namespace" in refused.message
-        server.faults.append(Fault(path="/version", times=1_000, code=503))
-        await here.create(execution="f2")
-    assert len(list_objects(server, "pytorchjobs")) == 1
 
 
 async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):

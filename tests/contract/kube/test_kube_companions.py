@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import grpc
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import list_objects, opened, options
-from serving import NAMESPACE, Served, serving, wait_until
+from kube_world import build_replica, connected, list_objects
+from serving import NAMESPACE, wait_until
 
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
 SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
-Story = Callable[[Served], Awaitable[None]]
 
 
 @pytest.fixture
@@ -22,191 +19,147 @@ def server(server):
     return server
 
 
-def run_stories(server: KubeServer, folder: Path, *stories: Story) -> None:
-    """Run each story with its own server, which ends as if killed."""
-
-    async def run() -> None:
-        for story in stories:
-            async with (
-                opened(options(server, folder, patience=1.0)) as cluster,
-                serving(folder, cluster, SETTINGS) as here,  # type: ignore[arg-type]
-            ):
-                await wait_until(here.cache.ready.is_set)
-                await story(here)
-
-    asyncio.run(run())
+@pytest.fixture
+def here(server, tmp_path):
+    return connected(server, tmp_path, SETTINGS)
 
 
 def creations(server: KubeServer) -> list[str]:
     return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
 
 
-def test_job_is_created_first_and_owns_its_pod_group(server, tmp_path):
-    async def story(here: Served) -> None:
-        await here.create(workers=4)
-        (job,), (group,) = list_objects(server, "pytorchjobs"), list_objects(server, "podgroups")
-        assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
-        (owner,) = group["metadata"]["ownerReferences"]
-        assert owner["uid"] == job["metadata"]["uid"]
-        assert group["metadata"]["name"] == job["metadata"]["name"]
-        assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
-        # A second call creates nothing.
-        await here.create(workers=4)
-        assert (len(list_objects(server, "pytorchjobs")), len(list_objects(server, "podgroups"))) == (1, 1)
-
-    run_stories(server, tmp_path, story)
+async def test_job_is_created_first_and_owns_its_pod_group(server, here):
+    await here.create(workers=4)
+    (job,), (group,) = list_objects(server, "pytorchjobs"), list_objects(server, "podgroups")
+    assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
+    (owner,) = group["metadata"]["ownerReferences"]
+    assert owner["uid"] == job["metadata"]["uid"]
+    assert group["metadata"]["name"] == job["metadata"]["name"]
+    assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
+    # A second call creates nothing.
+    await here.create(workers=4)
+    assert (len(list_objects(server, "pytorchjobs")), len(list_objects(server, "podgroups"))) == (1, 1)
 
 
-def test_next_server_creates_the_pod_group_after_an_interrupted_creation(server, tmp_path):
-    async def create_and_check(here: Served) -> None:
-        server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
+async def test_next_server_creates_the_pod_group_after_an_interrupted_creation(server, tmp_path):
+    server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
+    async with connected(server, tmp_path, SETTINGS) as here:
         await here.create(workers=4)  # The server continues the creation after the call.
         assert (len(list_objects(server, "pytorchjobs")), list_objects(server, "podgroups")) == (1, [])
-
-    async def second(here: Served) -> None:
-        server.faults.clear()
+    server.faults.clear()
+    async with connected(server, tmp_path, SETTINGS):
         # Without any call.
         await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
 
-    run_stories(server, tmp_path, create_and_check, second)
+
+async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
+    await here.create(workers=4)
+    (group,) = list_objects(server, "podgroups")
+    name, uid = group["metadata"]["name"], group["metadata"]["uid"]
+    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
+    server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+    await wait_until(
+        lambda: any(each["metadata"]["uid"] != uid for each in list_objects(server, "podgroups"))
+    )
+    (entry,) = here.cache
+    await wait_until(lambda: bool(entry.pod_groups))
+    # After the job has ended, the group is deleted and not recreated.
+    (job,) = list_objects(server, "pytorchjobs")
+    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    here.leave("outputs.pb")
+    made = creations(server).count("PodGroup")
+    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    await wait_until(lambda: list_objects(server, "podgroups") == [])
+    # A foreground deletion updates the group first, and only an update wakes waiting gangs.
+    deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
+    assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
+    await wait_until(lambda: not entry.pod_groups)
+    await asyncio.sleep(0.2)
+    assert (list_objects(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
 
 
-def test_deleted_pod_group_is_recreated_until_the_job_ends(server, tmp_path):
-    async def story(here: Served) -> None:
-        await here.create(workers=4)
-        (group,) = list_objects(server, "podgroups")
-        name, uid = group["metadata"]["name"], group["metadata"]["uid"]
-        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
-        await wait_until(
-            lambda: any(each["metadata"]["uid"] != uid for each in list_objects(server, "podgroups"))
-        )
-        (entry,) = here.cache
-        await wait_until(lambda: bool(entry.pod_groups))
-        # After the job has ended, the group is deleted and not recreated.
-        (job,) = list_objects(server, "pytorchjobs")
-        ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-        here.leave("outputs.pb")
-        made = creations(server).count("PodGroup")
-        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await wait_until(lambda: list_objects(server, "podgroups") == [])
-        # A foreground deletion updates the group first, and only an update wakes waiting gangs.
-        deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
-        assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
-        await wait_until(lambda: not entry.pod_groups)
-        await asyncio.sleep(0.2)
-        assert (list_objects(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
-
-    run_stories(server, tmp_path, story)
+async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, here):
+    meta = await here.create(workers=4)
+    (group,) = list_objects(server, "podgroups")
+    name = group["metadata"]["name"]
+    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
+    theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
+    server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+    server.do(lambda objects: objects.apply((*GROUPS, NAMESPACE, name), theirs))
+    (entry,) = here.cache
+    await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
+    made = creations(server).count("PodGroup")
+    resource = await here.get(meta)
+    assert "does not belong to it" in resource.custom_info["notes"][0]
+    (job,) = list_objects(server, "pytorchjobs")
+    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    here.leave("outputs.pb")
+    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
+    await asyncio.sleep(0.3)
+    assert creations(server).count("PodGroup") == made
+    assert "ownerReferences" not in list_objects(server, "podgroups")[0]["metadata"]
 
 
-def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, tmp_path):
-    async def story(here: Served) -> None:
-        meta = await here.create(workers=4)
-        (group,) = list_objects(server, "podgroups")
-        name = group["metadata"]["name"]
-        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-        theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
-        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
-        server.do(lambda objects: objects.apply((*GROUPS, NAMESPACE, name), theirs))
-        (entry,) = here.cache
-        await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
-        made = creations(server).count("PodGroup")
-        resource = await here.get(meta)
-        assert "does not belong to it" in resource.custom_info["notes"][0]
-        (job,) = list_objects(server, "pytorchjobs")
-        ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-        here.leave("outputs.pb")
-        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
-        await asyncio.sleep(0.3)
-        assert creations(server).count("PodGroup") == made
-        assert "ownerReferences" not in list_objects(server, "podgroups")[0]["metadata"]
-
-    run_stories(server, tmp_path, story)
-
-
-def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, tmp_path):
+async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, here):
     server.forbidden.add("delete podgroups")
-
-    async def story(here: Served) -> None:
-        await here.create(workers=4)
-        (job,) = list_objects(server, "pytorchjobs")
-        name = job["metadata"]["name"]
-        labels = {
-            "kfpytorch.flyte.org/job": job["metadata"]["labels"]["kfpytorch.flyte.org/job"],
-            "training.kubeflow.org/job-name": name,
-            "training.kubeflow.org/replica-type": "worker",
-            "training.kubeflow.org/replica-index": "0",
-        }
-        owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}]
-        meta = {"name": f"{name}-worker-0", "namespace": NAMESPACE, "labels": labels}
-        meta["ownerReferences"] = owners
-        pod = {"metadata": meta, "status": {"phase": "Running"}}
-        failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-        server.do(lambda objects: objects.apply(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
-        await wait_until(lambda: any(entry.pods for entry in here.cache))
-        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
-        stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0"
-        await wait_until(lambda: stopped in server.asked)
-
-    run_stories(server, tmp_path, story)
+    await here.create(workers=4)
+    (job,) = list_objects(server, "pytorchjobs")
+    name = job["metadata"]["name"]
+    meta = build_replica(job, "worker-0")
+    pod = {"metadata": meta, "status": {"phase": "Running"}}
+    failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    server.do(lambda objects: objects.apply(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
+    await wait_until(lambda: any(entry.pods for entry in here.cache))
+    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
+    stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0"
+    await wait_until(lambda: stopped in server.asked)
 
 
-def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, tmp_path):
-    async def story(here: Served) -> None:
-        await here.create(workers=4)
-        server.forbidden.add("create podgroups")
-        meta = await here.create(workers=4)
-        await asyncio.sleep(0.2)
-        assert len(list_objects(server, "pytorchjobs")) == 1
-        assert await here.phase(meta) != "FAILED"
-
-    run_stories(server, tmp_path, story)
+async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, here):
+    await here.create(workers=4)
+    server.forbidden.add("create podgroups")
+    meta = await here.create(workers=4)
+    await asyncio.sleep(0.2)
+    assert len(list_objects(server, "pytorchjobs")) == 1
+    assert await here.phase(meta) != "FAILED"
 
 
 @pytest.mark.parametrize("api_version", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
-def test_edited_companions_annotation_causes_no_deletion(server, tmp_path, api_version):
-    async def story(here: Served) -> None:
-        await here.create(workers=4)
-        (job,) = list_objects(server, "pytorchjobs")
-        name = job["metadata"]["name"]
-        annotations = {**job["metadata"]["annotations"]}
-        annotations["kfpytorch.flyte.org/companions"] = json.dumps(
-            [{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}]
-        )
-        ended = {
-            **job,
-            "metadata": {**job["metadata"], "annotations": annotations},
-            "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
-        }
-        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        (entry,) = here.cache
-        await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
-        await asyncio.sleep(0.3)
-        assert [each for each in server.asked if each.startswith("DELETE")] == []
-
-    run_stories(server, tmp_path, story)
+async def test_edited_companions_annotation_causes_no_deletion(server, here, api_version):
+    await here.create(workers=4)
+    (job,) = list_objects(server, "pytorchjobs")
+    name = job["metadata"]["name"]
+    annotations = {**job["metadata"]["annotations"]}
+    annotations["kfpytorch.flyte.org/companions"] = json.dumps(
+        [{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}]
+    )
+    ended = {
+        **job,
+        "metadata": {**job["metadata"], "annotations": annotations},
+        "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
+    }
+    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
+    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    (entry,) = here.cache
+    await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
+    await asyncio.sleep(0.3)
+    assert [each for each in server.asked if each.startswith("DELETE")] == []
 
 
-def test_pod_group_without_list_permission_is_not_recreated_for_each_change(server, tmp_path):
+async def test_pod_group_without_list_permission_is_not_recreated_for_each_change(server, here):
     server.forbidden |= {"list podgroups", "watch podgroups"}
-
-    async def create_and_check(here: Served) -> None:
-        await here.create(workers=4)
-        (entry,) = here.cache
-        for annotation in ("a", "b"):
-            patch = {"metadata": {"annotations": {annotation: "x"}}}
-            key = ("kubeflow.org", "pytorchjobs", NAMESPACE, entry.name)
-            server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
-            await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
-            await asyncio.sleep(0.2)
-        assert len(list_objects(server, "podgroups")) == 1
-        # One for the call and one for the concurrent pass.
-        assert creations(server).count("PodGroup") <= 2
-
-    run_stories(server, tmp_path, create_and_check)
+    await here.create(workers=4)
+    (entry,) = here.cache
+    for annotation in ("a", "b"):
+        patch = {"metadata": {"annotations": {annotation: "x"}}}
+        key = ("kubeflow.org", "pytorchjobs", NAMESPACE, entry.name)
+        server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
+        await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
+        await asyncio.sleep(0.2)
+    assert len(list_objects(server, "podgroups")) == 1
+    # One for the call and one for the concurrent pass.
+    assert creations(server).count("PodGroup") <= 2
 
 
 @pytest.mark.parametrize(
@@ -220,36 +173,29 @@ def test_pod_group_without_list_permission_is_not_recreated_for_each_change(serv
         (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
     ],
 )
-def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, tmp_path, forbid, message):
+async def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, here, forbid, message):
     groups = server.groups[GROUPS[0]]
     if forbid:
         server.forbidden.add("create podgroups")
     else:
         del server.groups[GROUPS[0]]
-
-    async def story(here: Served) -> None:
-        with pytest.raises(grpc.RpcError) as caught:
-            await here.create(workers=4)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
-        assert message in caught.value.details()  # type: ignore[attr-defined]
-        await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
-        server.forbidden.clear()
-        server.groups[GROUPS[0]] = groups
+    with pytest.raises(grpc.RpcError) as caught:
         await here.create(workers=4)
-        assert len(list_objects(server, "podgroups")) == 1
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    assert message in caught.value.details()  # type: ignore[attr-defined]
+    await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
+    server.forbidden.clear()
+    server.groups[GROUPS[0]] = groups
+    await here.create(workers=4)
+    assert len(list_objects(server, "podgroups")) == 1
 
-    run_stories(server, tmp_path, story)
 
-
-def test_exceeded_quota_of_a_pod_group_returns_a_retryable_error(server, tmp_path):
-    async def story(here: Served) -> None:
-        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
-        server.faults.append(Fault(method="POST", path="podgroups", times=1_000, code=403, status=status))
-        with pytest.raises(grpc.RpcError) as caught:
-            await here.create(workers=4)
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
-        server.faults.clear()
+async def test_exceeded_quota_of_a_pod_group_returns_a_retryable_error(server, here):
+    status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
+    server.faults.append(Fault(method="POST", path="podgroups", times=1_000, code=403, status=status))
+    with pytest.raises(grpc.RpcError) as caught:
         await here.create(workers=4)
-        assert len(list_objects(server, "podgroups")) == 1
-
-    run_stories(server, tmp_path, story)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
+    server.faults.clear()
+    await here.create(workers=4)
+    assert len(list_objects(server, "podgroups")) == 1

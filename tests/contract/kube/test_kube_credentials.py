@@ -35,36 +35,24 @@ def server(server):
     return server
 
 
-def asking(settings, check):
-    async def all_of_it():
-        async with opened(settings) as cluster:
-            await check(cluster)
-
-    asyncio.run(all_of_it())
-
-
 def with_user(server, tmp_path, user):
     return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), patience=1.0)
 
 
-def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path):
+async def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
-
-    async def check(cluster):
+    async with opened(with_user(server, tmp_path, {"tokenFile": str(token)})) as cluster:
         assert await cluster.get(JOB)
         server.tokens = {"second"}
         token.write_text("second\n")
         assert await cluster.get(JOB)
 
-    asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
 
-
-def test_watch_continues_with_a_new_token(server, tmp_path):
+async def test_watch_continues_with_a_new_token(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("first")
-
-    async def check(cluster):
+    async with opened(with_user(server, tmp_path, {"tokenFile": str(token)})) as cluster:
         heard = Heard()
         task = asyncio.create_task(cluster.watch(heard))
         await wait_until(heard.complete)
@@ -76,10 +64,8 @@ def test_watch_continues_with_a_new_token(server, tmp_path):
         task.cancel()
         await asyncio.wait([task])
 
-    asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
 
-
-def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
+async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
     token, plugin = tmp_path / "said", tmp_path / "plugin"
     token.write_text("first")
     status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % token  # noqa: UP031
@@ -89,20 +75,19 @@ def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path
         f'"kind": "ExecCredential", "status": {status}}}\nEOF\n'
     )
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-
-    async def check(cluster):
+    async with opened(
+        with_user(server, tmp_path, {"exec": {"apiVersion": api, "command": str(plugin)}})
+    ) as cluster:
         assert await cluster.get(JOB)
         assert await cluster.get(JOB)
         assert (tmp_path / "runs").read_text() == "run\n"
         server.tokens = {"second"}
         token.write_text("second")
         assert await cluster.get(JOB)
-
-    asking(with_user(server, tmp_path, {"exec": {"apiVersion": api, "command": str(plugin)}}), check)
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
-def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
+async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
     token, plugin = tmp_path / "said", tmp_path / "plugin"
     api = "client.authentication.k8s.io/v1"
     token.write_text("first")
@@ -112,8 +97,8 @@ def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, 
     )
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     user = {"exec": {"apiVersion": api, "command": str(plugin)}}
-
-    async def check(cluster):
+    config = kubeconfig(server, tmp_path / "config", user)
+    async with opened(KubernetesOptions(kubeconfig=config, patience=0.5)) as cluster:
         assert await cluster.get(JOB)
         server.tokens = {"second"}
         token.write_text("second")
@@ -125,9 +110,6 @@ def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, 
             except ClusterUnavailable:
                 gave_up += 1
         assert gave_up
-
-    config = kubeconfig(server, tmp_path / "config", user)
-    asking(KubernetesOptions(kubeconfig=config, patience=0.5), check)
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
@@ -199,47 +181,40 @@ def paper(tmp_path):
     return Paper(tmp_path)
 
 
-def test_renewed_client_certificate_is_used(paper, tmp_path):
+async def test_renewed_client_certificate_is_used(paper, tmp_path):
     with served(paper.context) as server:
         server.do(apply(JOBS, job()))
         user = {"client-certificate": str(paper.cert), "client-key": str(paper.key)}
         config = kubeconfig(server, tmp_path / "config", user, **{"certificate-authority": str(paper.ca)})
-
-        async def check(cluster):
+        async with opened(KubernetesOptions(kubeconfig=config)) as cluster:
             assert await cluster.get(JOB)
             paper.renew("us-renewed")
             # An expired certificate is not accepted.
             server.faults.append(Fault(code=401))
             assert await cluster.get(JOB)
-
-        asking(KubernetesOptions(kubeconfig=config), check)
         assert list(dict.fromkeys(server.peers)) == ["us", "us-renewed"]
 
 
-def test_api_server_with_an_untrusted_certificate_is_rejected(paper, tmp_path):
+async def test_api_server_with_an_untrusted_certificate_is_rejected(paper, tmp_path):
     with served(paper.context) as server:
         other = tmp_path / "other.crt"
         other.write_bytes(Authority("other").pem)
         config = kubeconfig(
             server, tmp_path / "config", {"token": "secret"}, **{"certificate-authority": str(other)}
         )
-
-        async def check(cluster):
+        async with opened(KubernetesOptions(kubeconfig=config, patience=2)) as cluster:
             with pytest.raises(ClusterUnavailable, match="certificate"):
                 await cluster.get(JOB)
-
-        asking(KubernetesOptions(kubeconfig=config, patience=2), check)
         assert server.asked == []
 
 
 @pytest.mark.parametrize("name", ["server.test", "server.test.", "other.test"])
-def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name):
+async def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name):
     with served(paper.context) as server:
         server.do(apply(JOBS, job()))
         cluster = {"certificate-authority": str(paper.ca), "tls-server-name": name}
         config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
-
-        async def check(cluster):
+        async with opened(KubernetesOptions(kubeconfig=config, patience=2)) as cluster:
             if name == "other.test":
                 with pytest.raises(
                     ClusterUnavailable, match=f"{server.url[8:]}: .*not valid for 'other.test'"
@@ -252,8 +227,6 @@ def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name):
             await wait_until(heard.complete)
             task.cancel()
             await asyncio.wait([task])
-
-        asking(KubernetesOptions(kubeconfig=config, patience=2), check)
 
 
 class Accounts:
@@ -338,28 +311,24 @@ def test_kubeconfig_options_take_precedence_over_the_pod_service_account():
     assert isinstance(select_credentials(KubernetesOptions(), {}), KubeconfigCredentials)
 
 
-def test_netrc_password_is_not_sent_to_the_api_server(server, tmp_path, monkeypatch):
+async def test_netrc_password_is_not_sent_to_the_api_server(server, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password secret\n")
     netrc.chmod(stat.S_IRUSR)
     monkeypatch.setenv("NETRC", str(netrc))
-
-    async def check(cluster):
+    async with opened(with_user(server, tmp_path, {"token": "first"})) as cluster:
         assert await cluster.get(JOB)
 
-    asking(with_user(server, tmp_path, {"token": "first"}), check)
 
-
-def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(server, tmp_path, monkeypatch):
+async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(server, tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     far = kubeconfig(server, tmp_path / "config", {"token": "first"})
     config = (tmp_path / "config").read_text()
     (tmp_path / "config").write_text(config.replace(server.url, "http://api.invalid"))
-
-    async def check(cluster):
+    settings = KubernetesOptions(kubeconfig=far, patience=1.0)
+    async with opened(settings) as cluster:
         assert await cluster.get(JOB)
-
-    asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
     monkeypatch.setenv("no_proxy", "api.invalid")
-    with pytest.raises(ClusterUnavailable, match=r"api\.invalid"):
-        asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
+    async with opened(settings) as cluster:
+        with pytest.raises(ClusterUnavailable, match=r"api\.invalid"):
+            await cluster.get(JOB)

@@ -2,14 +2,23 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, job, list_objects, opened, options
+from kube_world import (
+    EVENTS,
+    JOBS,
+    PODS,
+    ago,
+    apply,
+    build_replica,
+    connected,
+    event,
+    job,
+    list_objects,
+    opened,
+    options,
+)
 from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.job_events import JobEventReason
@@ -18,30 +27,8 @@ from backend_plugin.core.verdict import Phase
 from backend_plugin.shell import reconciler
 from backend_plugin.shell.cached_job import CachedJob
 
-LABEL = "training.kubeflow.org/"
-Story = Callable[..., Awaitable[None]]
-NOTHING_SET: Any = {}
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
 GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
-
-
-def run_servers(
-    server: KubeServer, folder: Path, story: Story, count: int = 1, settings: Any = NOTHING_SET
-) -> None:
-    """Run a story with this number of servers, which end as if killed."""
-
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            cluster_options = options(server, folder, patience=2.0)
-            clusters: list[Any] = [
-                await stack.enter_async_context(opened(cluster_options)) for _ in range(count)
-            ]
-            here = [await stack.enter_async_context(serving(folder, each, settings)) for each in clusters]
-            for each in here:
-                await wait_until(each.cache.ready.is_set)
-            await story(*here)
-
-    asyncio.run(run())
 
 
 def reasons(server: KubeServer) -> list[str]:
@@ -72,22 +59,9 @@ class Playing:
             self.pod(replica, created=90)
 
     def pod(self, replica: str, created: float, *, placed: bool = True) -> None:
-        role, index = replica.split("-")
-        labels = {"job-name": self.name, "replica-type": role, "replica-index": index}
         message = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
         looked = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        metadata = {
-            "name": f"{self.name}-{replica}",
-            "namespace": NAMESPACE,
-            "creationTimestamp": ago(created),
-            "ownerReferences": [
-                {"kind": "PyTorchJob", "name": self.name, "uid": self.job["metadata"]["uid"]}
-            ],
-            "labels": {
-                **{f"{LABEL}{key}": value for key, value in labels.items()},
-                IDENTITY: self.job["metadata"]["labels"][IDENTITY],
-            },
-        }
+        metadata = build_replica(self.job, replica, creationTimestamp=ago(created))
         spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
         status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
         self._server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
@@ -113,8 +87,15 @@ async def phase_is(here: Served, meta: bytes, phase: str) -> bool:
     return await here.phase(meta) == phase
 
 
-def test_event_is_written_once_by_several_servers(server, tmp_path):
-    async def story(one: Served, other: Served) -> None:
+async def test_event_is_written_once_by_several_servers(server, tmp_path):
+    settings = options(server, tmp_path, patience=2.0)
+    async with (
+        opened(settings) as first,
+        opened(settings) as second,
+        serving(tmp_path, first) as one,
+        serving(tmp_path, second) as other,
+    ):
+        await wait_until(lambda: one.cache.ready.is_set() and other.cache.ready.is_set())
         play, meta = await turned(server, one)
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
         (event,) = list_objects(server, "events")
@@ -130,11 +111,8 @@ def test_event_is_written_once_by_several_servers(server, tmp_path):
                 [entry.turned for here in (one, other) for entry in here.cache] == [JobEventReason.WAITS] * 2
             )
         )
-
-    run_servers(server, tmp_path, story, count=2)
     written = posts(server)
-
-    async def third(here: Served) -> None:
+    async with connected(server, tmp_path) as here:
         await wait_until(lambda: any(entry.turned for entry in here.cache))
         await asyncio.sleep(0.3)
         assert posts(server) == written
@@ -146,101 +124,81 @@ def test_event_is_written_once_by_several_servers(server, tmp_path):
         await wait_until(lambda: len(reasons(server)) == 3)
         assert sorted(reasons(server))[1:] == ["WaitingForResources"] * 2
 
-    run_servers(server, tmp_path, third)
 
-
-def test_missing_event_permission_is_logged_once_and_the_job_continues(server, tmp_path, caplog):
+async def test_missing_event_permission_is_logged_once_and_the_job_continues(server, here, caplog):
     server.forbidden.add("create events")
-
-    async def story(here: Served) -> None:
-        play, meta = await turned(server, here)
-        await wait_until(lambda: posts(server) == 1)
-        await wait_until(lambda: len(here.orders) == 0)
-        assert "waiting for a node" in (await here.get(meta)).message
-        play.pod("worker-0", created=10)
-        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
-        play.pod("worker-0", created=0, placed=False)
-        await wait_until(lambda: posts(server) == 2)
-        await wait_until(lambda: len(here.orders) == 0)
-        # The event is written with the next change after the permission was granted.
-        server.forbidden.clear()
-        play.pod("worker-0", created=10)
-        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
-        play.pod("worker-0", created=-5, placed=False)
-        await wait_until(lambda: reasons(server) == ["WaitingForResources"])
-
-    run_servers(server, tmp_path, story)
+    play, meta = await turned(server, here)
+    await wait_until(lambda: posts(server) == 1)
+    await wait_until(lambda: len(here.orders) == 0)
+    assert "waiting for a node" in (await here.get(meta)).message
+    play.pod("worker-0", created=10)
+    await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+    play.pod("worker-0", created=0, placed=False)
+    await wait_until(lambda: posts(server) == 2)
+    await wait_until(lambda: len(here.orders) == 0)
+    # The event is written with the next change after the permission was granted.
+    server.forbidden.clear()
+    play.pod("worker-0", created=10)
+    await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+    play.pod("worker-0", created=-5, placed=False)
+    await wait_until(lambda: reasons(server) == ["WaitingForResources"])
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     named = [each for each in warned if "permission" in each]
     assert len(named) == 1
     assert named[0].endswith('{apiGroups: [""], resources: [events], verbs: [create]}')
 
 
-def test_calls_do_not_wait_for_a_slow_event_request(server, tmp_path):
+async def test_calls_do_not_wait_for_a_slow_event_request(server, here):
     answered = threading.Event()
     server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
-
-    async def story(here: Served) -> None:
-        _, meta = await turned(server, here)
-        await wait_until(lambda: posts(server) > 0)
-        assert await here.phase(meta) == "RUNNING"
-        await here.create(execution="f2")
-        assert reasons(server) == []
-        server.faults.clear()
-        answered.set()
-        await wait_until(lambda: reasons(server) == ["WaitingForResources"])
-
-    run_servers(server, tmp_path, story)
+    _, meta = await turned(server, here)
+    await wait_until(lambda: posts(server) > 0)
+    assert await here.phase(meta) == "RUNNING"
+    await here.create(execution="f2")
+    assert reasons(server) == []
+    server.faults.clear()
+    answered.set()
+    await wait_until(lambda: reasons(server) == ["WaitingForResources"])
 
 
-def test_earlier_wait_event_is_kept_among_many_other_events(server, tmp_path):
-    async def story(here: Served) -> None:
-        play, _ = await turned(server, here)
-        # Wait for the event to arrive, because other events use a different watch.
-        await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
-        for number in range(60):
-            other = event(f"Other{number}", name=f"{play.name}-master-0")
-            server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
-        await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
-        play.pod("worker-0", created=10)
-        await wait_until(lambda: "Resumed" in reasons(server))
-
-    run_servers(server, tmp_path, story)
+async def test_earlier_wait_event_is_kept_among_many_other_events(server, here):
+    play, _ = await turned(server, here)
+    # Wait for the event to arrive, because other events use a different watch.
+    await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
+    for number in range(60):
+        other = event(f"Other{number}", name=f"{play.name}-master-0")
+        server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
+    await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
+    play.pod("worker-0", created=10)
+    await wait_until(lambda: "Resumed" in reasons(server))
 
 
-def test_resumed_event_is_written_after_a_delayed_wait_event(server, tmp_path):
+async def test_resumed_event_is_written_after_a_delayed_wait_event(server, here):
     answered = threading.Event()
     server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
-
-    async def story(here: Served) -> None:
-        play, _ = await turned(server, here)
-        await wait_until(lambda: posts(server) > 0)
-        play.pod("worker-0", created=10)
-        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
-        assert reasons(server) == []
-        server.faults.clear()
-        answered.set()
-        await wait_until(lambda: len(reasons(server)) == 2)
-        assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
-
-    run_servers(server, tmp_path, story)
+    play, _ = await turned(server, here)
+    await wait_until(lambda: posts(server) > 0)
+    play.pod("worker-0", created=10)
+    await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+    assert reasons(server) == []
+    server.faults.clear()
+    answered.set()
+    await wait_until(lambda: len(reasons(server)) == 2)
+    assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
 
 
-def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, tmp_path, caplog):
-    async def story(here: Served) -> None:
-        meta = await here.create()
-        play = Playing(server)
-        play.runs()
-        await wait_until(lambda: phase_is(here, meta, "RUNNING"))
-        server.objects.namespaces[NAMESPACE] = "Terminating"
-        with caplog.at_level("INFO"):
-            play.loses()
-            await wait_until(lambda: posts(server) == 1)
-            await wait_until(lambda: len(here.orders) == 0)
-        await asyncio.sleep(0.5)
-        assert posts(server) == 1
-
-    run_servers(server, tmp_path, story)
+async def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, here, caplog):
+    meta = await here.create()
+    play = Playing(server)
+    play.runs()
+    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
+    server.objects.namespaces[NAMESPACE] = "Terminating"
+    with caplog.at_level("INFO"):
+        play.loses()
+        await wait_until(lambda: posts(server) == 1)
+        await wait_until(lambda: len(here.orders) == 0)
+    await asyncio.sleep(0.5)
+    assert posts(server) == 1
     assert (
         "the cluster rejected an event of the job (403 Forbidden): unable to create new content"
         in caplog.text
@@ -292,38 +250,29 @@ async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing,
 
 
 @pytest.mark.usefixtures("rare_checks")
-def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, tmp_path):
-    async def story(here: Served) -> None:
-        _, entry = await create_running_job(server, here)
-        others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
-        here.cache.replace_records(Job, others)
-        assert entry.unconfirmed
-        await wait_until(lambda: not entry.unconfirmed, seconds=50)
-
-    run_servers(server, tmp_path, story)
+async def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, here):
+    _, entry = await create_running_job(server, here)
+    others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
+    here.cache.replace_records(Job, others)
+    assert entry.unconfirmed
+    await wait_until(lambda: not entry.unconfirmed, seconds=50)
 
 
 @pytest.mark.usefixtures("rare_checks")
-def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, tmp_path):
-    async def story(here: Served) -> None:
-        play, entry = await create_running_job(server, here)
-        play.pod("worker-0", created=90)
-        await wait_until(lambda: entry.undisturbed != ())
-        other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
-        server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
-        await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
-
-    run_servers(server, tmp_path, story)
+async def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, here):
+    play, entry = await create_running_job(server, here)
+    play.pod("worker-0", created=90)
+    await wait_until(lambda: entry.undisturbed != ())
+    other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
+    server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
+    await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
 
 
 @pytest.mark.usefixtures("rare_checks")
-def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
+async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
     server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
-
-    async def story(here: Served) -> None:
+    async with connected(server, tmp_path, GROUPS_OF_OURS) as here:
         play, entry = await create_running_job(server, here)
         assert len(entry.pod_groups) == 1
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
         await wait_until(lambda: len(list_objects(server, GROUPS[1])) == 1, seconds=50)
-
-    run_servers(server, tmp_path, story, settings=GROUPS_OF_OURS)

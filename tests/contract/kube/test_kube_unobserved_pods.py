@@ -1,31 +1,18 @@
 """A job fails while the watch of its pods sends no data: the server lists the pods once before it reports."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, opened, options
-from serving import NAMESPACE, Served, serving, wait_until
+from kube_world import EVENTS, JOBS, PODS, ago, apply, build_replica, connected, event
+from serving import NAMESPACE, Served, wait_until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
 from backend_plugin.shell.cluster import ObjectName
 
-LABEL = "training.kubeflow.org/"
 LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
-
-
-@asynccontextmanager
-async def ready_server(server: KubeServer, folder: Path) -> AsyncIterator[Served]:
-    async with opened(options(server, folder, patience=1.0)) as cluster:
-        here: Any = cluster
-        async with serving(folder, here) as there:
-            await wait_until(there.cache.ready.is_set)
-            yield there
 
 
 def the_job(server: KubeServer, name: str) -> Any:
@@ -33,30 +20,16 @@ def the_job(server: KubeServer, name: str) -> Any:
 
 
 def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> None:
-    role, index = replica.split("-")
-    labels = {"job-name": name, "replica-type": role, "replica-index": index}
-    job = the_job(server, name)["metadata"]
-    identity = job["labels"][IDENTITY]
-    metadata = {
-        "name": f"{name}-{replica}",
-        "namespace": NAMESPACE,
-        "ownerReferences": [{"kind": "PyTorchJob", "name": name, "uid": job["uid"]}],
-        "labels": {**{LABEL + key: value for key, value in labels.items()}, IDENTITY: identity},
-    }
     status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}
     spec = {"nodeName": "n", "containers": [{"name": "pytorch"}]}
+    metadata = build_replica(the_job(server, name), replica)
     server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
     """Set a condition of the job as the operator does."""
-    condition = {
-        "type": kind,
-        "status": "True",
-        "reason": f"PyTorchJob{kind}",
-        "lastTransitionTime": ago(since),
-    }
-    status = {"startTime": ago(60), "conditions": [condition]}
+    condition = {"type": kind, "status": "True", "lastTransitionTime": ago(since)}
+    status = {"startTime": ago(60), "conditions": [{**condition, "reason": f"PyTorchJob{kind}"}]}
     server.do(apply(JOBS, {**the_job(server, name), "status": status}))
 
 
@@ -107,7 +80,7 @@ def written(server: KubeServer, name: str) -> Any:
 async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, tmp_path, protobuf):
     server.protobuf = protobuf
 
-    async with ready_server(server, tmp_path) as here:
+    async with connected(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
         fails(server, name)
@@ -121,35 +94,33 @@ async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(ser
         assert lists(server) == 1
 
 
-async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(server, tmp_path):
-    async with ready_server(server, tmp_path) as here:
-        meta, name = await running(server, here)
-        server.muted.add("pods")
-        exit_event = event(
-            "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
-        )
-        metadata = {**exit_event["metadata"], "namespace": NAMESPACE}
-        server.do(apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)}))
-        await wait_until(lambda: all(entry.events for entry in here.cache))
-        fails(server, name)
-        assert await wait_for_end(here, meta) == ["FAILED"]
-        assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
-        assert lists(server) == 1
+async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(server, here):
+    meta, name = await running(server, here)
+    server.muted.add("pods")
+    exit_event = event(
+        "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
+    )
+    metadata = {**exit_event["metadata"], "namespace": NAMESPACE}
+    server.do(apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)}))
+    await wait_until(lambda: all(entry.events for entry in here.cache))
+    fails(server, name)
+    assert await wait_for_end(here, meta) == ["FAILED"]
+    assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
+    assert lists(server) == 1
 
 
-async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, tmp_path, caplog):
+async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):
     trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
 
-    async with ready_server(server, tmp_path) as here:
-        meta, name = await running(server, here)
-        server.muted.add("pods")
-        server.faults.append(trouble)
-        fails(server, name)
-        await wait_until(lambda: "retrying in" in caplog.text)
-        resource = await here.get(meta)
-        assert resource.message == "the job has ended; its remaining state is being read"
-        trouble.times = 0
-        assert await wait_for_end(here, meta) == ["FAILED"]
+    meta, name = await running(server, here)
+    server.muted.add("pods")
+    server.faults.append(trouble)
+    fails(server, name)
+    await wait_until(lambda: "retrying in" in caplog.text)
+    resource = await here.get(meta)
+    assert resource.message == "the job has ended; its remaining state is being read"
+    trouble.times = 0
+    assert await wait_for_end(here, meta) == ["FAILED"]
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
