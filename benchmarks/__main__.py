@@ -26,7 +26,7 @@ from benchmarks import (
     bench_two_processes,
     upstream,
 )
-from benchmarks.comparison import Row, markdown
+from benchmarks.comparison import Row, format_markdown
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 FIGURES: Final = MappingProxyType(
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
         imports=bench_import.AT_LEAST,
         turns=bench_ddp_step.TURNS * options.repeat,
         machine=machine,
-        table=markdown(rows),
+        table=format_markdown(rows),
     )
     if not options.only:
         RESULTS.write_text(page, encoding="utf-8")

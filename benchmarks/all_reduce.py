@@ -8,14 +8,14 @@ from typing import Final
 
 from benchmarks import upstream
 from benchmarks.comparison import Pair, Row, Target
-from benchmarks.measure import HERE, SCRIPTS, Command, Side, in_turn
+from benchmarks.measure import HERE, SCRIPTS, Command, Side, measure_in_turn
 
 PLACES: Final = MappingProxyType(
     {"inside": "torch imported in the function", "on_top": "torch imported at the top"}
 )
 
 
-def compared(
+def compare(
     ranks: int,
     repeat: int,
     target: Target,
@@ -29,32 +29,32 @@ def compared(
     difference.
     """
     result = sum(range(ranks))
-    sides = [Side(name="torchrun", measured=partial(_torchrun(ranks).seconds, result))]
+    sides = [Side(name="torchrun", measured=partial(_build_torchrun(ranks).time_run, result))]
     for place in PLACES:
-        ours = _pyflyte(HERE, place, ranks)
-        sides.append(Side(name=f"ours, {place}", measured=partial(ours.seconds, result)))
+        ours = _build_pyflyte(HERE, place, ranks)
+        sides.append(Side(name=f"ours, {place}", measured=partial(ours.time_run, result)))
     for place in upstream_places:
-        theirs, name = _pyflyte(upstream.environment(), place, ranks), f"{upstream.NAME}, {place}"
-        sides.append(Side(name=name, measured=partial(theirs.seconds, result), every=upstream_every))
-    took = in_turn(sides, repeat)
+        theirs, name = _build_pyflyte(upstream.find_environment(), place, ranks), f"{upstream.NAME}, {place}"
+        sides.append(Side(name=name, measured=partial(theirs.time_run, result), every=upstream_every))
+    took = measure_in_turn(sides, repeat)
     rows = []
     for place, place_name in PLACES.items():
         what, ours_took = f"all-reduce of {ranks} processes, {place_name}", took[f"ours, {place}"]
         against = Pair(what=what, ours=ours_took, against="torchrun", theirs=took["torchrun"])
-        rows.append(against.ratio(target))
+        rows.append(against.build_ratio_row(target))
         if place in upstream_places:
             theirs_took = took[f"{upstream.NAME}, {place}"]
             against = Pair(what=what, ours=ours_took, against=upstream.NAME, theirs=theirs_took)
-            rows.append(against.ratio())
+            rows.append(against.build_ratio_row())
     return rows
 
 
-def _torchrun(ranks: int) -> Command:
+def _build_torchrun(ranks: int) -> Command:
     arguments = ("--standalone", f"--nproc-per-node={ranks}", str(SCRIPTS / "all_reduce_inside.py"))
     return Command(program="torchrun", arguments=arguments)
 
 
-def _pyflyte(environment: Path, place: str, ranks: int) -> Command:
+def _build_pyflyte(environment: Path, place: str, ranks: int) -> Command:
     return Command(
         environment=environment,
         program="pyflyte",

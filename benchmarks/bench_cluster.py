@@ -27,11 +27,11 @@ _HOW: Final = {"apart": "the API server on other processors", "shared": "all on 
 def measure(repeat: int) -> list[Row]:
     """Measure the creation of jobs, then the cost of ten thousand jobs."""
     if shutil.which("go") is None:
-        return [Row.alone("with a real API server", "not measured: its programs are built with Go")]
+        return [Row.build_single("with a real API server", "not measured: its programs are built with Go")]
     print(f"  jobs created in a real API server, {TURNS * repeat} turns", flush=True)
     created = _run_script("create_rate.py", TURNS * repeat)
     return [
-        *(row for how in _HOW for row in _created(how, created[how])),
+        *(row for how in _HOW for row in _build_create_rows(how, created[how])),
         *(row for kind, memory in MEMORY.items() for row in _measure_scale(kind, memory)),
     ]
 
@@ -44,7 +44,7 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
     visible, (idle, *full) = measured["visible"], measured["resident"]
     last = visible[int(len(visible) * 0.99)]
     yield from (
-        Row.alone(
+        Row.build_single(
             f"from a change in the API server until GetTask returns it, {kind}s, 99th percentile",
             f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
             VISIBLE,
@@ -59,25 +59,25 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
             target=memory.text,
             is_reached=memory.is_reached(max(full) - idle),
         ),
-        Row.alone(
+        Row.build_single(
             f"requests to the API server for {measured['polls']:,} GetTask of {kind}s",
             str(measured["reads"]),
             READS,
             measured["reads"],
         ),
-        Row.alone(
+        Row.build_single(
             f"start of a server until it is ready, {many}",
             f"{measured['ready']:.1f} s",
             READY,
             measured["ready"],
         ),
-        Row.alone(
+        Row.build_single(
             f"processor time for listing {many}",
             f"{measured['list_processor']:.1f} s",
             LIST,
             measured["list_processor"],
         ),
-        *(_change(kind, how, measured[f"watched {how}"]) for how in ("in bursts", "one at a time")),
+        *(_build_change_row(kind, how, measured[f"watched {how}"]) for how in ("in bursts", "one at a time")),
     )
 
 
@@ -85,32 +85,32 @@ def _run_script(script: str, number: int, *kind: str) -> Any:
     """Return the output of a script that receives this number, and the kind of jobs."""
     command = Command(program="python", arguments=(str(SCRIPTS / script), str(number), *kind))
     path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
-    return command.with_variables(path).run().printed
+    return command.add_variables(path).run().printed
 
 
-def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
+def _build_create_rows(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
     ours = rates["ours"]
     each = {"pattern": "{:.0f}", "unit": " a second"}
     for side, client in _CLIENTS.items():
         theirs = rates[side]
         is_target = (how, side) == ("shared", "official")
-        ratios = Spread.of(one / other for one, other in zip(ours, theirs, strict=True))
+        ratios = Spread.from_values(one / other for one, other in zip(ours, theirs, strict=True))
         yield Row(
             what=f"jobs created, 16 at a time, {_HOW[how]}",
-            ours=Spread.of(ours).text(**each),
+            ours=Spread.from_values(ours).format(**each),
             against=f"the same POSTs by {client}",
-            theirs=Spread.of(theirs).text(**each),
-            compared=ratios.text(pattern="{:.2f}"),
+            theirs=Spread.from_values(theirs).format(**each),
+            compared=ratios.format(pattern="{:.2f}"),
             # With separate processors the API server limits all clients. The bare client does no task work.
             target=CREATED.text if is_target else "",
             is_reached=CREATED.is_reached(ratios.median) if is_target else None,
         )
-    spent = Spread.of(rates["processor"]).text(pattern="{:.1f}", unit=" ms")
-    yield Row.alone(f"processor time of our server per job, {_HOW[how]}", spent)
+    spent = Spread.from_values(rates["processor"]).format(pattern="{:.1f}", unit=" ms")
+    yield Row.build_single(f"processor time of our server per job, {_HOW[how]}", spent)
 
 
-def _change(kind: str, how: str, measured: dict[str, float]) -> Row:
+def _build_change_row(kind: str, how: str, measured: dict[str, float]) -> Row:
     """Return a row for the processor time of a pod change in the whole server."""
     spent = measured["milliseconds"]
     what = f"processor time per change of a pod of a {kind}, {how} ({measured['rate']:,.0f} a second)"
-    return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)
+    return Row.build_single(what, f"{spent:.3f} ms", CHANGE, spent)

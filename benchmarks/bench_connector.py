@@ -38,7 +38,7 @@ def _measure_kind(kind: str, memory: Target, repeat: int) -> Iterator[Row]:
     idle = _run(kind, 1, 1, "ours")["ours"]["resident"]
     ours = sides["ours"]
     yield from (
-        *(_cost(kind, name, sides) for name in AGAINST),
+        *(_build_cost_row(kind, name, sides) for name in AGAINST),
         Row(
             what=f"GetTask of {kind}s at {RATE} a second, 99th percentile",
             ours=f"{ours['p99']:.1f} ms (half within {ours['p50']:.1f} ms)",
@@ -59,16 +59,16 @@ def _measure_kind(kind: str, memory: Target, repeat: int) -> Iterator[Row]:
     )
 
 
-def _cost(kind: str, name: str, sides: Mapping[str, Any]) -> Row:
+def _build_cost_row(kind: str, name: str, sides: Mapping[str, Any]) -> Row:
     what, target = AGAINST[name]
     mine, theirs = sides["ours"]["microseconds"], sides[name]["microseconds"]
-    ratios = Spread.of(one / other for one, other in zip(mine, theirs, strict=True))
+    ratios = Spread.from_values(one / other for one, other in zip(mine, theirs, strict=True))
     return Row(
         what=f"processor time of the server for one GetTask of a {kind}",
         ours=f"{statistics.median(mine):.0f} µs",
         against=what,
         theirs=f"{statistics.median(theirs):.0f} µs",
-        compared=ratios.text(pattern="{:.2f}"),
+        compared=ratios.format(pattern="{:.2f}"),
         target=target.text,
         is_reached=target.is_reached(ratios.median),
     )

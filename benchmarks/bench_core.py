@@ -26,16 +26,16 @@ def measure(repeat: int) -> list[Row]:
         row
         for name, calls in CALLS.items()
         for kind in KINDS
-        for row in (_rate(name, kind, calls, repeat), _memory(name, kind))
+        for row in (_build_rate_row(name, kind, calls, repeat), _build_memory_row(name, kind))
     ]
 
 
-def _rate(name: str, kind: str, calls: int, repeat: int) -> Row:
-    spread = Spread.of(_run(name, kind, calls)["per_second"] for _ in range(repeat))
+def _build_rate_row(name: str, kind: str, calls: int, repeat: int) -> Row:
+    spread = Spread.from_values(_run(name, kind, calls)["per_second"] for _ in range(repeat))
     target = TARGETS[name]
     return Row(
         what=f"{name}(), {calls:,} different {kind}s, one core",
-        ours=spread.text(pattern="{:,.0f}", unit=" a second"),
+        ours=spread.format(pattern="{:,.0f}", unit=" a second"),
         against="",
         theirs="",
         target=target.text,
@@ -43,7 +43,7 @@ def _rate(name: str, kind: str, calls: int, repeat: int) -> Row:
     )
 
 
-def _memory(name: str, kind: str) -> Row:
+def _build_memory_row(name: str, kind: str) -> Row:
     resident = _run(name, kind, MANY)["resident"]
     return Row(
         what=f"memory of {name}() for {kind}s after {MANY // 10:,} and after {MANY:,} calls",

@@ -30,7 +30,7 @@ def measure(repeat: int) -> list[Row]:
             against="torchrun",
             theirs=took["torchrun"],
             is_short=True,
-        ).ratio(TARGET)
+        ).build_ratio_row(TARGET)
     ]
 
 
@@ -50,7 +50,7 @@ def _in_turns(turns: int) -> dict[str, Samples]:
                 "RANKS": RANKS,
             }
             try:
-                return dict(enumerate(SIDES[name].with_variables(variables).run().printed))
+                return dict(enumerate(SIDES[name].add_variables(variables).run().printed))
             finally:
                 os.write(opened[after], b"." * turns)  # If this side failed, the other must not wait for it.
 

@@ -8,4 +8,4 @@ TARGET = Target(text="≤ 0.40", high=0.40)
 
 def measure(repeat: int) -> list[Row]:
     # A run of upstream's plugin takes half a minute on two cores, wherever torch is imported.
-    return all_reduce.compared(8, repeat, TARGET, upstream_every=2, upstream_places=["inside"])
+    return all_reduce.compare(8, repeat, TARGET, upstream_every=2, upstream_places=["inside"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import upstream
 from benchmarks.comparison import Pair, Row
-from benchmarks.measure import HERE, SCRIPTS, Command, Side, in_turn
+from benchmarks.measure import HERE, SCRIPTS, Command, Side, measure_in_turn
 
 WHAT = "from rank 0's return to the caller having read "
 
@@ -15,31 +15,33 @@ def measure(repeat: int) -> list[Row]:
     """Measure without flytekit's conversion of outputs, which is the same for both sides."""
     printed: dict[str, list[Any]] = {"ours": [], upstream.NAME: []}
     sides = [
-        Side(name="ours", measured=_recorded(HERE, printed["ours"])),
-        Side(name=upstream.NAME, measured=_recorded(upstream.environment(), printed[upstream.NAME])),
+        Side(name="ours", measured=_record_runs(HERE, printed["ours"])),
+        Side(name=upstream.NAME, measured=_record_runs(upstream.find_environment(), printed[upstream.NAME])),
     ]
-    in_turn(sides, repeat)
+    measure_in_turn(sides, repeat)
     # The first run was the warm-up.
     ours, theirs = (
         {key: dict(enumerate(run[key] for run in runs[1:])) for key in runs[0]} for runs in printed.values()
     )
     large, small = WHAT + "a tensor of 200 MB", WHAT + "one number"
     return [
-        Pair(what=large, ours=ours["large"], against=upstream.NAME, theirs=theirs["large"]).ratio(),
-        Pair(what=large, ours=ours["large"], against="pickle in one process", theirs=ours["pickled"]).ratio(),
-        Pair(what=small, ours=ours["small"], against=upstream.NAME, theirs=theirs["small"]).ratio(),
+        Pair(what=large, ours=ours["large"], against=upstream.NAME, theirs=theirs["large"]).build_ratio_row(),
+        Pair(
+            what=large, ours=ours["large"], against="pickle in one process", theirs=ours["pickled"]
+        ).build_ratio_row(),
+        Pair(what=small, ours=ours["small"], against=upstream.NAME, theirs=theirs["small"]).build_ratio_row(),
         Row(
             what="the tensor in the caller's memory",
-            ours=_kind(ours["mapped"]),
+            ours=_format_kind(ours["mapped"]),
             against=upstream.NAME,
-            theirs=_kind(theirs["mapped"]),
+            theirs=_format_kind(theirs["mapped"]),
             target="mapped",
             is_reached=all(ours["mapped"].values()),
         ),
     ]
 
 
-def _recorded(environment: Path, printed: list[Any]) -> Callable[[], float]:
+def _record_runs(environment: Path, printed: list[Any]) -> Callable[[], float]:
     command = Command(environment=environment, program="python", arguments=(str(SCRIPTS / "hand_over.py"),))
 
     def run() -> float:
@@ -49,5 +51,5 @@ def _recorded(environment: Path, printed: list[Any]) -> Callable[[], float]:
     return run
 
 
-def _kind(mapped: dict[int, bool]) -> str:
+def _format_kind(mapped: dict[int, bool]) -> str:
     return "mapped" if all(mapped.values()) else "copied"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks import upstream
 from benchmarks.comparison import Pair, Row, Target
-from benchmarks.measure import HERE, Command, Side, in_turn
+from benchmarks.measure import HERE, Command, Side, measure_in_turn
 
 TARGET = Target(text="≤ +0.05 s", high=0.05)
 # The difference is a fiftieth of the measured time, and single runs vary by a tenth of that time.
@@ -22,36 +22,36 @@ def measure(repeat: int) -> list[Row]:
     Bare flytekit runs in upstream's environment, which has the same packages, because in ours flytekit
     would load our entry point.
     """
-    bare, ours = _python(upstream.environment(), "import flytekit"), _python(HERE, PLUGIN)
-    theirs = _python(upstream.environment(), PLUGIN)
+    bare, ours = _build_command(upstream.find_environment(), "import flytekit"), _build_command(HERE, PLUGIN)
+    theirs = _build_command(upstream.find_environment(), PLUGIN)
     loaded, loaded_by_theirs = ours.run().printed, theirs.run().printed
     sides = [
-        Side(name="flytekit", measured=partial(bare.seconds, [])),
-        Side(name="ours", measured=partial(ours.seconds, loaded)),
-        Side(name=upstream.NAME, measured=partial(theirs.seconds, loaded_by_theirs), every=9),
+        Side(name="flytekit", measured=partial(bare.time_run, [])),
+        Side(name="ours", measured=partial(ours.time_run, loaded)),
+        Side(name=upstream.NAME, measured=partial(theirs.time_run, loaded_by_theirs), every=9),
     ]
-    took = in_turn(sides, max(repeat, AT_LEAST))
+    took = measure_in_turn(sides, max(repeat, AT_LEAST))
     return [
         Pair(
             what="import of the plugin", ours=took["ours"], against="bare flytekit", theirs=took["flytekit"]
-        ).difference(TARGET),
+        ).build_difference_row(TARGET),
         Pair(
             what="import of the plugin", ours=took["ours"], against=upstream.NAME, theirs=took[upstream.NAME]
-        ).difference(),
+        ).build_difference_row(),
         Row(
             what=f"which of {' and '.join(HEAVY)} the import loads",
-            ours=_listed(loaded),
+            ours=_format_names(loaded),
             against=upstream.NAME,
-            theirs=_listed(loaded_by_theirs),
+            theirs=_format_names(loaded_by_theirs),
             target="neither",
             is_reached=not loaded,
         ),
     ]
 
 
-def _python(environment: Path, code: str) -> Command:
+def _build_command(environment: Path, code: str) -> Command:
     return Command(environment=environment, program="python", arguments=("-c", code + SAY))
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ", ".join(names) or "neither"

@@ -14,39 +14,43 @@ _MEMORY: Final = {"pattern": "{:.0f}", "unit": " MiB"}
 
 def measure(repeat: int) -> list[Row]:
     """Measure time until ready, idle memory, and time from CreateTask to the function's first line."""
-    starts = [_printed("serve_idle.py", "embedded") for _ in range(repeat)]
-    outside = Spread.of(_printed("serve_idle.py", "kubernetes")["resident"] for _ in range(repeat))
-    ready = Spread.of(each["seconds"] for each in starts)
-    idle = Spread.of(each["resident"] for each in starts)
-    taken = _printed("first_line.py", str(3 * repeat))
-    embedded, alone = Spread.of(taken["embedded"]), Spread.of(taken["alone"])
-    ratio = Spread.of(one / other for one, other in zip(taken["embedded"], taken["alone"], strict=True))
+    starts = [_run_script("serve_idle.py", "embedded") for _ in range(repeat)]
+    outside = Spread.from_values(
+        _run_script("serve_idle.py", "kubernetes")["resident"] for _ in range(repeat)
+    )
+    ready = Spread.from_values(each["seconds"] for each in starts)
+    idle = Spread.from_values(each["resident"] for each in starts)
+    taken = _run_script("first_line.py", str(3 * repeat))
+    embedded, alone = Spread.from_values(taken["embedded"]), Spread.from_values(taken["alone"])
+    ratio = Spread.from_values(
+        one / other for one, other in zip(taken["embedded"], taken["alone"], strict=True)
+    )
     return [
-        Row.alone(
+        Row.build_single(
             "kfpytorch serve with an embedded cluster, until it is ready",
-            ready.text(unit=" s"),
+            ready.format(unit=" s"),
             READY,
             ready.median,
         ),
-        Row.alone("its memory while idle", idle.text(**_MEMORY), IDLE, idle.median),
-        Row.alone(
+        Row.build_single("its memory while idle", idle.format(**_MEMORY), IDLE, idle.median),
+        Row.build_single(
             "memory of kfpytorch serve with a Kubernetes cluster while idle",
-            outside.text(**_MEMORY),
+            outside.format(**_MEMORY),
             IDLE_OUTSIDE,
             outside.median,
         ),
         Row(
             what="from CreateTask to the first line of the user's function",
-            ours=embedded.text(unit=" s"),
+            ours=embedded.format(unit=" s"),
             against="the same command, started directly",
-            theirs=alone.text(unit=" s"),
-            compared=ratio.text(pattern="{:.2f}"),
+            theirs=alone.format(unit=" s"),
+            compared=ratio.format(pattern="{:.2f}"),
             target=FIRST_LINE.text,
             is_reached=FIRST_LINE.is_reached(ratio.median),
         ),
     ]
 
 
-def _printed(script: str, *arguments: str) -> Any:
+def _run_script(script: str, *arguments: str) -> Any:
     print(f"  {script} {' '.join(arguments)}", flush=True)
     return Command(program="python", arguments=(str(SCRIPTS / script), *arguments)).run().printed

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.comparison import Pair, Row, Target
-from benchmarks.measure import Command, Samples, Side, in_turn
+from benchmarks.measure import Command, Samples, Side, measure_in_turn
 
 IMPORT: Final = Target(text="≤ +0.25 s", high=0.25)
 RENDER: Final = Target(text="≤ +0.50 s", high=0.50)
@@ -27,26 +27,28 @@ DONE: Final = "import atexit; atexit.register(print, 'true'); "
 
 def measure(repeat: int) -> list[Row]:
     rounds = max(repeat, AT_LEAST)
-    messages, core = _in_turn(_python(MESSAGES), _python(CORE), rounds)
-    loaded, rendered = _in_turn(_python(LOAD), _python(PRINT, "render", str(FILE), "train"), rounds)
+    messages, core = _in_turn(_build_command(MESSAGES), _build_command(CORE), rounds)
+    loaded, rendered = _in_turn(
+        _build_command(LOAD), _build_command(PRINT, "render", str(FILE), "train"), rounds
+    )
     return [
-        Pair(what="import of the core", ours=core, against="flyteidl's messages", theirs=messages).difference(
-            IMPORT
-        ),
+        Pair(
+            what="import of the core", ours=core, against="flyteidl's messages", theirs=messages
+        ).build_difference_row(IMPORT),
         Pair(
             what="kfpytorch render FILE TASK", ours=rendered, against="import of FILE", theirs=loaded
-        ).difference(RENDER),
+        ).build_difference_row(RENDER),
     ]
 
 
-def _python(code: str, *arguments: str) -> Command:
+def _build_command(code: str, *arguments: str) -> Command:
     return Command(program="python", arguments=("-c", DONE + code, *arguments))
 
 
 def _in_turn(less: Command, more: Command, rounds: int) -> tuple[Samples, Samples]:
     sides = [
-        Side(name=name, measured=partial(command.seconds, result=True))
+        Side(name=name, measured=partial(command.time_run, result=True))
         for name, command in (("less", less), ("more", more))
     ]
-    took = in_turn(sides, rounds)
+    took = measure_in_turn(sides, rounds)
     return took["less"], took["more"]

@@ -7,4 +7,4 @@ TARGET = Target(text="≤ 0.80", high=0.80)
 
 
 def measure(repeat: int) -> list[Row]:
-    return all_reduce.compared(2, repeat, TARGET)
+    return all_reduce.compare(2, repeat, TARGET)

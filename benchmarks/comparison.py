@@ -18,12 +18,12 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> "Spread":
+    def from_values(cls, values: Iterable[float]) -> "Spread":
         """Return the spread of at least one value."""
         known = list(values)
         return cls(low=min(known), median=statistics.median(known), high=max(known))
 
-    def text(self, *, pattern: str = "{:.2f}", unit: str = "") -> str:
+    def format(self, *, pattern: str = "{:.2f}", unit: str = "") -> str:
         """Return ``2.51 s (2.40 to 2.80)``."""
         low, median, high = (pattern.format(value) for value in (self.low, self.median, self.high))
         return f"{median}{unit} ({low} to {high})"
@@ -56,7 +56,7 @@ class Row:
     """None without a target."""
 
     @classmethod
-    def alone(cls, what: str, ours: str, target: Target | None = None, reached: float = 0) -> "Row":
+    def build_single(cls, what: str, ours: str, target: Target | None = None, reached: float = 0) -> "Row":
         """Return a row for a figure that is compared only with a target, or not at all."""
         return cls(
             what=what,
@@ -67,7 +67,7 @@ class Row:
             is_reached=target.is_reached(reached) if target else None,
         )
 
-    def cells(self) -> tuple[str, ...]:
+    def list_cells(self) -> tuple[str, ...]:
         """Return the cells in the order of `COLUMNS`."""
         reached = {None: "", True: "yes", False: "**no**"}[self.is_reached]
         return (self.what, self.ours, self.against, self.theirs, self.compared, self.target, reached)
@@ -84,21 +84,25 @@ class Pair:
     is_short: bool = False
     """True to show milliseconds instead of seconds."""
 
-    def ratio(self, target: Target | None = None) -> Row:
+    def build_ratio_row(self, target: Target | None = None) -> Row:
         """Return a row with the ratio of our time to theirs, over the rounds in which both were measured."""
         values = [
             self.ours[number] / self.theirs[number]
             for number in sorted(self.ours.keys() & self.theirs.keys())
         ]
-        return self._row(Spread.of(values), Spread.of(values).text(), target)
+        return self._row(Spread.from_values(values), Spread.from_values(values).format(), target)
 
-    def difference(self, target: Target | None = None) -> Row:
+    def build_difference_row(self, target: Target | None = None) -> Row:
         """Return a row with the difference of our time and theirs, in seconds."""
         values = [
             self.ours[number] - self.theirs[number]
             for number in sorted(self.ours.keys() & self.theirs.keys())
         ]
-        return self._row(Spread.of(values), Spread.of(values).text(pattern="{:+.3f}", unit=" s"), target)
+        return self._row(
+            Spread.from_values(values),
+            Spread.from_values(values).format(pattern="{:+.3f}", unit=" s"),
+            target,
+        )
 
     def _row(self, spread: Spread, compared: str, target: Target | None) -> Row:
         return Row(
@@ -113,10 +117,10 @@ class Pair:
 
     def _time(self, samples: Samples) -> str:
         factor, unit = (1e3, " ms") if self.is_short else (1, " s")
-        return Spread.of(factor * value for value in samples.values()).text(unit=unit)
+        return Spread.from_values(factor * value for value in samples.values()).format(unit=unit)
 
 
-def markdown(rows: Iterable[Row]) -> str:
+def format_markdown(rows: Iterable[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells() for row in rows)]
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *(row.list_cells() for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

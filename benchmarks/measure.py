@@ -45,7 +45,7 @@ class Side:
     """The side takes part in every nth round; more than 1 for slow sides without a target."""
 
 
-def in_turn(sides: Sequence[Side], repeat: int) -> dict[str, Samples]:
+def measure_in_turn(sides: Sequence[Side], repeat: int) -> dict[str, Samples]:
     """Measure all sides `repeat` times in turn, after one warm-up run of each.
 
     Returns:
@@ -79,7 +79,7 @@ class Command:
     arguments: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def with_variables(self, variables: Mapping[str, str]) -> "Command":
+    def add_variables(self, variables: Mapping[str, str]) -> "Command":
         """Return the same command with more environment variables."""
         return replace(self, variables={**self.variables, **variables})
 
@@ -111,7 +111,7 @@ class Command:
         except (subprocess.CalledProcessError, json.JSONDecodeError, IndexError) as error:
             raise Invalid(f"{' '.join(command)}: {error}\n{done.stdout}{done.stderr}") from error
 
-    def seconds(self, result: Any) -> float:
+    def time_run(self, result: Any) -> float:
         """Run the command, and return the time in seconds.
 
         Raises:

@@ -22,7 +22,7 @@ PINNED: Final = _ROOT / "tests" / "conformance" / "upstream.txt"
 
 
 @functools.cache
-def environment() -> Path:
+def find_environment() -> Path:
     """Return the directory of the environment, with all its modules compiled as in ours."""
     key = hashlib.sha256(_LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -23,19 +23,19 @@ KEY = b"of this benchmark"
 METHOD = "flyteidl.service.AsyncAgentService"
 
 
-def execution(number: int) -> str:
+def build_execution(number: int) -> str:
     return f"f{number:08x}"
 
 
-def prefix(number: int) -> str:
-    return f"s3://bucket/metadata/propeller/{PROJECT}-{execution(number)}/n0/data/0"
+def build_prefix(number: int) -> str:
+    return f"s3://bucket/metadata/propeller/{PROJECT}-{build_execution(number)}/n0/data/0"
 
 
-def name(number: int) -> str:
-    return f"{execution(number)}-n0-0-4fc1931eedf1"
+def build_job_name(number: int) -> str:
+    return f"{build_execution(number)}-n0-0-4fc1931eedf1"
 
 
-def reference(number: int, kind: JobKind) -> bytes:
+def build_reference(number: int, kind: JobKind) -> bytes:
     from backend_plugin.core import job_ref
     from backend_plugin.core.job import JobRef
     from backend_plugin.core.signing import SigningKeys
@@ -44,8 +44,8 @@ def reference(number: int, kind: JobKind) -> bytes:
         JobRef(
             dialect=kind.name,
             namespace=PROJECT,
-            name=name(number),
-            output_prefix=prefix(number),
+            name=build_job_name(number),
+            output_prefix=build_prefix(number),
             uid=f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10",
         ),
         SigningKeys(keys=(KEY,)),
@@ -55,15 +55,15 @@ def reference(number: int, kind: JobKind) -> bytes:
 # ---- the objects of a cluster
 
 
-def job(number: int, now: datetime, kind: JobKind, *states: str) -> dict[str, Any]:
+def build_job(number: int, now: datetime, kind: JobKind, *states: str) -> dict[str, Any]:
     from backend_plugin.core.job import Attempt, Deadlines
     from backend_plugin.core.task_annotation import encode
 
     run = Attempt(
-        output_prefix=prefix(number),
+        output_prefix=build_prefix(number),
         project="flytesnacks",
         domain="development",
-        execution=execution(number),
+        execution=build_execution(number),
         node_id="n0",
         attempt=0,
         task_project="flytesnacks",
@@ -72,12 +72,12 @@ def job(number: int, now: datetime, kind: JobKind, *states: str) -> dict[str, An
         task_version="v1",
         namespace=PROJECT,
     )
-    began = moment(now - timedelta(minutes=number % 50 + 1))
+    began = format_time(now - timedelta(minutes=number % 50 + 1))
     return {
         "apiVersion": f"{kind.group}/{kind.version}",
         "kind": kind.name,
         "metadata": {
-            "name": name(number),
+            "name": build_job_name(number),
             "namespace": PROJECT,
             "uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10",
             "creationTimestamp": began,
@@ -91,17 +91,17 @@ def job(number: int, now: datetime, kind: JobKind, *states: str) -> dict[str, An
     }
 
 
-def pod(number: int, index: int, now: datetime, kind: JobKind) -> dict[str, Any]:
+def build_pod(number: int, index: int, now: datetime, kind: JobKind) -> dict[str, Any]:
     replica = kind.replicas[index]
-    began = moment(now - timedelta(minutes=number % 50 + 1))
+    began = format_time(now - timedelta(minutes=number % 50 + 1))
     kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
         "metadata": {
-            "name": kind.build_pod_name(name(number), *replica),
+            "name": kind.build_pod_name(build_job_name(number), *replica),
             "namespace": PROJECT,
             "uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7b{index:02x}",
             "creationTimestamp": began,
-            "labels": kind.build_labels(name(number), *replica),
+            "labels": kind.build_labels(build_job_name(number), *replica),
             "ownerReferences": [{"uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10"}],
         },
         "spec": {"nodeName": f"gpu-node-{number % 500}"},
@@ -122,18 +122,18 @@ def pod(number: int, index: int, now: datetime, kind: JobKind) -> dict[str, Any]
     }
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # ---- the sides
 
 
-def now() -> datetime:
+def get_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-async def ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
+async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import object_readers, settings
     from backend_plugin.core.dialects import table
     from backend_plugin.core.observed import Job, Pod
@@ -152,21 +152,25 @@ async def ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.shell.task_responses import TaskResponses
 
     links = {"kubernetes-enabled": True, "kubernetes-url": "https://kubernetes.example.org"}
-    judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=now)
-    metrics, cache, prefixes = Metrics(), Cache(now), OutputPrefixes()
+    judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=get_now)
+    metrics, cache, prefixes = Metrics(), Cache(get_now), OutputPrefixes()
     orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
     nobody, ring = Nobody(), KeyRing.from_keys(KEY)
     keeper = Reconciler(
         nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
     )
-    began = now()
+    began = get_now()
     cache.replace_records(
-        Job, ((PROJECT, table.read_job(plain(job(each, began, kind, "Running")))) for each in range(jobs))
+        Job,
+        (
+            (PROJECT, table.read_job(copy_manifest(build_job(each, began, kind, "Running"))))
+            for each in range(jobs)
+        ),
     )
     cache.replace_records(
         Pod,
         (
-            (PROJECT, object_readers.read_pod(plain(pod(each, i, began, kind))))
+            (PROJECT, object_readers.read_pod(copy_manifest(build_pod(each, i, began, kind))))
             for each in range(jobs)
             for i in range(4)
         ),
@@ -178,57 +182,64 @@ async def ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server()
     handlers = connector_handlers.build_handlers(tasks)
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
-    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), changing(cache, jobs, kind)))
+    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), change_statuses(cache, jobs, kind)))
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
 KEPT: list[Any] = []
 
 
-def plain(manifest: dict[str, Any]) -> dict[str, Any]:
+def copy_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with separate strings, as in JSON that was just parsed."""
     read: dict[str, Any] = json.loads(json.dumps(manifest))
     return read
 
 
-async def changing(cache: Any, jobs: int, kind: JobKind) -> None:
+async def change_statuses(cache: Any, jobs: int, kind: JobKind) -> None:
     """Change the status of twenty jobs per second."""
     from backend_plugin.core.dialects.table import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):
-        manifest = job(number, now(), kind, *(() if number % 2 else ("Running",)))
+        manifest = build_job(number, get_now(), kind, *(() if number % 2 else ("Running",)))
         cache.put_record(PROJECT, read_job(manifest))
         await asyncio.sleep(0.05)
 
 
 class Nobody:
-    """A cluster that sends no events and rejects all calls."""
+    """A cluster that is empty, sends no events and rejects all other calls."""
 
     async def watch(self, _: Any) -> None:
         """Wait forever without events."""
         await asyncio.Event().wait()
 
+    async def list_prerequisites(self) -> tuple[()]:
+        """Return nothing; the reconciler lists the prerequisites of jobs when it starts."""
+        return ()
+
     def __getattr__(self, method: str) -> Any:
         raise AssertionError(f"the cluster was asked: {method}")
 
 
-def constant() -> bytes:
+def build_constant_response() -> bytes:
     """Return the response of our server for a running job."""
     from flyteidl.core.execution_pb2 import TaskLog
 
     links = [
         TaskLog(
-            name=f"Kubernetes logs {index}", uri=f"https://kubernetes.example.org/#!/log/{PROJECT}/{index}"
+            name=f"Kubernetes logs {index}",
+            uri=f"https://kubernetes.example.org/#!/log/{PROJECT}/{index}",
         )
         for index in range(4)
     ]
     resource = admin.Resource(phase="RUNNING", message="4 of 4 replicas ready", log_links=links)
-    resource.custom_info.update({"state": "running", "job": name(1), "namespace": PROJECT, "ready": 4})
+    resource.custom_info.update(
+        {"state": "running", "job": build_job_name(1), "namespace": PROJECT, "ready": 4}
+    )
     return resource.SerializeToString()  # type: ignore[no-any-return]
 
 
-async def bare(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
-    resource = admin.Resource.FromString(constant())
+async def start_bare(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
+    resource = admin.Resource.FromString(build_constant_response())
 
     async def get(_: admin.GetTaskRequest, __: Any) -> admin.GetTaskResponse:
         return admin.GetTaskResponse(resource=resource)
@@ -241,7 +252,7 @@ async def bare(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
-async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
+async def start_flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     from dataclasses import dataclass
 
     from flyteidl.service.agent_pb2_grpc import add_AsyncAgentServiceServicer_to_server
@@ -253,7 +264,7 @@ async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     )
     from flytekit.extend.backend.connector_service import AsyncConnectorService
 
-    resource = admin.Resource.FromString(constant())
+    resource = admin.Resource.FromString(build_constant_response())
 
     @dataclass
     class Meta(ResourceMeta):  # type: ignore[misc]  # flytekit ships no types.
@@ -284,14 +295,10 @@ async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
 
 
 SIDES: dict[str, Callable[[int, JobKind], Awaitable[tuple[grpc.aio.Server, int]]]] = {
-    "ours": ours,
-    "bare": bare,
-    "flytekit": flytekit,
+    "ours": start_ours,
+    "bare": start_bare,
+    "flytekit": start_flytekit,
 }
-
-
-def lines() -> Iterator[str]:
-    yield from sys.stdin
 
 
 async def main(side: str, jobs: int, kind: JobKind) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from flyteidl.admin import agent_pb2 as admin
 
-from benchmarks.scripts.answering import METHOD, reference
+from benchmarks.scripts.answering import METHOD, build_reference
 from benchmarks.scripts.job_kinds import KINDS, JobKind
 
 SERVER = Path(__file__).with_name("answering.py")
@@ -49,7 +49,7 @@ class Side:
         self.latencies: list[float] = []
         self.resident = 0.0
 
-    def used(self) -> float:
+    def read_processor_seconds(self) -> float:
         """Return the processor seconds of the server since its start."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -58,33 +58,33 @@ class Side:
         seconds, self.resident = json.loads(self.process.stdout.readline())
         return float(seconds)
 
-    async def turn(self, requests: list[bytes], load: Load) -> None:
+    async def send_turn(self, requests: list[bytes], load: Load) -> None:
         """Send requests for one turn, and record their cost."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             ask = channel.unary_unary(f"/{METHOD}/GetTask", bytes, admin.GetTaskResponse.FromString)
             await ask(requests[0])
-            before = self.used()
-            calls = await self._ask(ask, requests, load)
-            self.microseconds.append((self.used() - before) / calls * 1e6)
+            before = self.read_processor_seconds()
+            calls = await self._send_requests(ask, requests, load)
+            self.microseconds.append((self.read_processor_seconds() - before) / calls * 1e6)
 
-    async def _ask(self, ask: Any, requests: list[bytes], load: Load) -> int:
+    async def _send_requests(self, ask: Any, requests: list[bytes], load: Load) -> int:
         began = time.perf_counter()
         pending = set()
         calls = int(load.rate * load.seconds)
         for number in range(calls):
             await asyncio.sleep(max(0.0, began + number / load.rate - time.perf_counter()))
-            task = asyncio.ensure_future(self._one(ask, requests[(number * 31) % len(requests)]))
+            task = asyncio.ensure_future(self._send_request(ask, requests[(number * 31) % len(requests)]))
             pending.add(task)
             task.add_done_callback(pending.discard)
         await asyncio.gather(*pending)
         return calls
 
-    async def _one(self, ask: Any, request: bytes) -> None:
+    async def _send_request(self, ask: Any, request: bytes) -> None:
         began = time.perf_counter()
         await ask(request)
         self.latencies.append(time.perf_counter() - began)
 
-    def result(self) -> dict[str, Any]:
+    def build_result(self) -> dict[str, Any]:
         """Return all measurements."""
         ordered = sorted(self.latencies)
         return {
@@ -100,7 +100,7 @@ async def main(kind: JobKind, jobs: int, load: Load, names: list[str]) -> None:
     requests = [
         admin.GetTaskRequest(
             task_type="pytorch",
-            resource_meta=reference(number, kind),
+            resource_meta=build_reference(number, kind),
             task_category=admin.TaskCategory(name="pytorch", version=1),
             output_prefix="s3://bucket",
         ).SerializeToString()
@@ -110,7 +110,7 @@ async def main(kind: JobKind, jobs: int, load: Load, names: list[str]) -> None:
         await asyncio.sleep(load.warm)
         for turn in range(load.turns + 1):
             for side in sides:
-                await side.turn(requests, load)
+                await side.send_turn(requests, load)
                 if turn == 0:  # The warm-up.
                     side.microseconds.clear()
                     side.latencies.clear()
@@ -118,7 +118,7 @@ async def main(kind: JobKind, jobs: int, load: Load, names: list[str]) -> None:
         for side in sides:
             side.process.stdin.close()  # type: ignore[union-attr]
             side.process.wait()
-    print(json.dumps({side.name: side.result() for side in sides}))
+    print(json.dumps({side.name: side.build_result() for side in sides}))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ from benchmarks.scripts.training_cluster import (
     Caller,
     Copies,
     Work,
-    api_server,
-    at_once,
-    processor,
-    serving,
+    read_processor_seconds,
+    run_api_server,
+    run_concurrently,
+    run_server,
 )
 
 VISIBLE: Final = 300
@@ -58,47 +58,50 @@ class Scale:
         """Run all stages."""
         writer = Bare(self.plane, ADMIN)
         with self.server("first") as (process, caller):
-            at_start = processor(process)
+            at_start = read_processor_seconds(process)
             await asyncio.sleep(SETTLED)
-            idle = resident(process)
+            idle = read_resident_memory(process)
             await self.fill(caller)
             await asyncio.sleep(SETTLED)
-            self.results["resident"] = [idle, resident(process)]
-            await self.visible(caller, writer)
-            await self.polled(caller)
+            self.results["resident"] = [idle, read_resident_memory(process)]
+            await self.measure_delay(caller, writer)
+            await self.measure_polls(caller)
             await caller.close()
         began = time.perf_counter()
         with self.server("second") as (process, caller):
             self.results["ready"] = time.perf_counter() - began
-            self.results["list_processor"] = processor(process) - at_start
-            assert await caller.phase(self.work.reference(f"f{self.total - 1:07}")) == TaskExecution.RUNNING
+            self.results["list_processor"] = read_processor_seconds(process) - at_start
+            assert (
+                await caller.phase(self.work.build_reference(f"f{self.total - 1:07}"))
+                == TaskExecution.RUNNING
+            )
             await asyncio.sleep(SETTLED)
-            self.results["resident"].append(resident(process))
-            await self.watched(process, writer)
+            self.results["resident"].append(read_resident_memory(process))
+            await self.measure_changes(process, writer)
             await caller.close()
         await writer.close()
 
     def server(self, name: str) -> AbstractContextManager[tuple[psutil.Process, Caller]]:
         """Start our server with a folder of this name."""
-        return serving(self.plane, self.folder / name, self.work)
+        return run_server(self.plane, self.folder / name, self.work)
 
     async def fill(self, caller: Caller) -> None:
         """Create two pattern jobs with their pods through the API server, and copies of them in etcd."""
         for pattern, running, total in ((RUNNING, True, self.total), (CREATED, False, VISIBLE)):
-            await caller.create(self.work.request(pattern))
+            await caller.create(self.work.build_request(pattern))
             training_cluster.play(self.plane, self.work, pattern, running=running)
             self.copies[pattern] = Copies(self.etcd, self.work, pattern)
             self.copies[pattern].make(range(1, total))
-        last = self.work.reference(f"g{VISIBLE - 1:07}")
+        last = self.work.build_reference(f"g{VISIBLE - 1:07}")
         while await caller.phase(last) != TaskExecution.INITIALIZING:
             await asyncio.sleep(0.1)
 
-    async def visible(self, caller: Caller, writer: Bare) -> None:
+    async def measure_delay(self, caller: Caller, writer: Bare) -> None:
         """Measure the milliseconds from a written change until GetTask reports it."""
         late = []
         for number in range(1, VISIBLE):
             execution = f"g{number:07}"
-            reference = self.work.reference(execution)
+            reference = self.work.build_reference(execution)
             *before, last = self.list_changes(writer, execution)
             for change in before:
                 await change()
@@ -112,21 +115,21 @@ class Scale:
             late.append(1_000 * (time.perf_counter() - written))
         self.results["visible"] = sorted(late)
 
-    async def watched(self, process: psutil.Process, writer: Bare) -> None:
+    async def measure_changes(self, process: psutil.Process, writer: Bare) -> None:
         """Measure the processor milliseconds for a change of a pod, and the number of changes per second."""
         await asyncio.sleep(ROUND)  # Wait until earlier changes have been judged.
-        before = processor(process)
+        before = read_processor_seconds(process)
         await asyncio.sleep(ROUND)
-        idle = (processor(process) - before) / ROUND
+        idle = (read_processor_seconds(process) - before) / ROUND
         numbers = range(1, min(CHANGES, self.total))
         alone = [partial(self.change, writer, f"f{number:07}") for number in numbers]
         moves = asyncio.to_thread(self.copies[RUNNING].move_masters, numbers)
-        for name, change in (("one at a time", at_once(alone)), ("in bursts", moves)):
-            before, began = processor(process), time.perf_counter()
+        for name, change in (("one at a time", run_concurrently(alone)), ("in bursts", moves)):
+            before, began = read_processor_seconds(process), time.perf_counter()
             await change
             seconds = time.perf_counter() - began
             await asyncio.sleep(SETTLED)  # Wait until the last changes have been received.
-            spent = processor(process) - before - idle * (seconds + SETTLED)
+            spent = read_processor_seconds(process) - before - idle * (seconds + SETTLED)
             self.results[f"watched {name}"] = {
                 "milliseconds": 1_000 * spent / len(numbers),
                 "rate": len(numbers) / seconds,
@@ -136,42 +139,44 @@ class Scale:
         """Return the changes after which a job runs; the last one makes the difference."""
         kind = self.work.kind
         pods = [partial(self.change, writer, execution, replica) for replica in kind.replicas]
-        status = {"status": training_cluster.job_status(kind, running=True)}
+        status = {"status": training_cluster.build_job_status(kind, running=True)}
         # Trainer does not report that a job runs.
-        job = [partial(writer.patch, f"{self.work.path(execution)}/status", status)]
+        job = [partial(writer.patch, f"{self.work.build_path(execution)}/status", status)]
         return [*pods, *job] if kind.has_conditions else [*job, *pods]
 
     async def change(self, writer: Bare, execution: str, replica: tuple[str, int] | None = None) -> None:
         """Set a pod to running with the current time."""
         kind = self.work.kind
-        name = kind.build_pod_name(self.work.job_name(execution), *(replica or kind.replicas[0]))
+        name = kind.build_pod_name(self.work.build_job_name(execution), *(replica or kind.replicas[0]))
         path = f"/api/v1/namespaces/{self.work.namespace}/pods/{name}/status"
-        await writer.patch(path, {"status": training_cluster.pod_status(kind, running=True)})
+        await writer.patch(path, {"status": training_cluster.build_pod_status(kind, running=True)})
 
-    async def polled(self, caller: Caller) -> None:
+    async def measure_polls(self, caller: Caller) -> None:
         """Count the read requests of the API server, without watches, while GetTask requests are sent."""
-        references = [self.work.reference(f"f{number:07}") for number in range(1, min(POLLS, self.total))]
-        before = self.reads()
-        await at_once([partial(caller.phase, each) for each in references])
-        self.results |= {"polls": len(references), "reads": self.reads() - before}
+        references = [
+            self.work.build_reference(f"f{number:07}") for number in range(1, min(POLLS, self.total))
+        ]
+        before = self.count_reads()
+        await run_concurrently([partial(caller.phase, each) for each in references])
+        self.results |= {"polls": len(references), "reads": self.count_reads() - before}
 
-    def reads(self) -> int:
+    def count_reads(self) -> int:
         """Return the number of GET and LIST requests at the API server for the kinds that we read."""
         text = self.plane.admin.request("GET", "/metrics").text
         of_ours = [line for line in text.splitlines() if _OURS.search(line)]
         return sum(int(float(match[1])) for line in of_ours if (match := _READS.match(line)))
 
 
-def resident(process: psutil.Process) -> float:
+def read_resident_memory(process: psutil.Process) -> float:
     return float(process.memory_info().rss / 2**20)
 
 
 def main(total: int, kind: JobKind) -> None:
-    split = processors.apart()
-    with tempfile.TemporaryDirectory() as place, api_server(Path(place), split.asked) as plane:
+    split = processors.split_processors()
+    with tempfile.TemporaryDirectory() as place, run_api_server(Path(place), split.asked) as plane:
         scale = Scale(plane, Work(Path(place), kind), Path(place), total)
         plane.namespace(scale.work.namespace)
-        with processors.running_on(split.asking):
+        with processors.run_on(split.asking):
             asyncio.run(scale.run())
     print(json.dumps(scale.results))
 

@@ -18,26 +18,36 @@ from rig.api import jobs
 from rig.control_plane import BACKEND, ControlPlane
 
 from benchmarks.scripts import processors
-from benchmarks.scripts.training_cluster import Bare, Official, Work, api_server, at_once, processor, serving
+from benchmarks.scripts.training_cluster import (
+    Bare,
+    Official,
+    Work,
+    read_processor_seconds,
+    run_api_server,
+    run_concurrently,
+    run_server,
+)
 
 CREATES: Final = 200
 SETTLED: Final = 5.0
 
 
-async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Mapping[str, list[float]]:
+async def measure_rates(
+    plane: ControlPlane, folder: Path, work: Work, turns: int
+) -> Mapping[str, list[float]]:
     """Return the rates of our server and of plain clients, in turn and as the same user."""
     plane.namespace(work.namespace)
     path = jobs(work.namespace)
     bare, official = Bare(plane, BACKEND), Official(plane, BACKEND, work.namespace)
     found: dict[str, list[float]] = {"ours": [], "bare": [], "official": [], "processor": []}
-    with serving(plane, folder / "server", work) as (process, caller):
+    with run_server(plane, folder / "server", work) as (process, caller):
         await asyncio.sleep(SETTLED)
         for turn in range(turns + 1):
-            first, *requests = [work.request(f"c{turn:03}{number:04}") for number in range(CREATES)]
+            first, *requests = [work.build_request(f"c{turn:03}{number:04}") for number in range(CREATES)]
             await caller.create(first)
-            made = plane.admin.get(jobs(work.namespace, work.job_name(f"c{turn:03}0000")))
+            made = plane.admin.get(jobs(work.namespace, work.build_job_name(f"c{turn:03}0000")))
             bodies = {
-                side: [bare_body(made, f"{side}-{turn:03}{number:04}") for number in range(1, CREATES)]
+                side: [build_bare_body(made, f"{side}-{turn:03}{number:04}") for number in range(1, CREATES)]
                 for side in ("bare", "official")
             }
             asked = {
@@ -46,9 +56,9 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
                 "official": [partial(official.post, each) for each in bodies["official"]],
             }
             for side, calls in asked.items():
-                before = processor(process)
-                rate = len(calls) / await at_once(calls)
-                spent = 1_000 * (processor(process) - before) / len(calls)
+                before = read_processor_seconds(process)
+                rate = len(calls) / await run_concurrently(calls)
+                spent = 1_000 * (read_processor_seconds(process) - before) / len(calls)
                 if turn:  # The first turn is the warm-up.
                     found[side].append(rate)
                     found["processor"] += [spent] if side == "ours" else []
@@ -57,7 +67,7 @@ async def rates(plane: ControlPlane, folder: Path, work: Work, turns: int) -> Ma
     return found
 
 
-def bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+def build_bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     """Return the manifest of a job with another name."""
     assert made is not None
     meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
@@ -72,10 +82,13 @@ def bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 def main(turns: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         work, results = Work(Path(place)), {}
-        for name, split in (("apart", processors.apart()), ("shared", processors.shared())):
+        for name, split in (
+            ("apart", processors.split_processors()),
+            ("shared", processors.share_processors()),
+        ):
             folder = Path(place, name)
-            with api_server(folder, split.asked) as plane, processors.running_on(split.asking):
-                results[name] = asyncio.run(rates(plane, folder, work, turns))
+            with run_api_server(folder, split.asked) as plane, processors.run_on(split.asking):
+                results[name] = asyncio.run(measure_rates(plane, folder, work, turns))
     print(json.dumps(results))
 
 

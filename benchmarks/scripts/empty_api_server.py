@@ -17,7 +17,7 @@ _EMPTY: Final = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1"}
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Path]:
+def serve(folder: Path) -> Iterator[Path]:
     """Serve in the background, write a kubeconfig into the folder, and yield its path."""
     ended = Event()
 

@@ -21,11 +21,13 @@ class Etcd:
     def __init__(self, port: int) -> None:
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
-    def patterns(self, part: str, name: str) -> dict[bytes, bytes]:
+    def list_patterns(self, part: str, name: str) -> dict[bytes, bytes]:
         """Return the objects with keys that start with ``/registry/`` and `part`, and contain the name."""
         first = f"/registry/{part}/".encode()
-        found = self._ask("kv/range", {"key": _text(first), "range_end": _text(first + b"\xff")})
-        pairs = ((_bytes(each["key"]), _bytes(each["value"])) for each in found.get("kvs", ()))
+        found = self._request(
+            "kv/range", {"key": _decode_text(first), "range_end": _decode_text(first + b"\xff")}
+        )
+        pairs = ((_encode_bytes(each["key"]), _encode_bytes(each["value"])) for each in found.get("kvs", ()))
         return {key: value for key, value in pairs if name.encode() in key}
 
     def copy(
@@ -41,34 +43,34 @@ class Etcd:
             replacements = words(number)
             for key, value in patterns.items():
                 put = {
-                    "key": _text(_replaced(key, replacements)),
-                    "value": _text(_replaced(value, replacements)),
+                    "key": _decode_text(_replace(key, replacements)),
+                    "value": _decode_text(_replace(value, replacements)),
                 }
                 puts.append(put)
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            for _ in pool.map(lambda put: self._ask("kv/put", put), puts):
+            for _ in pool.map(lambda put: self._request("kv/put", put), puts):
                 pass
 
-    def _ask(self, what: str, body: Mapping[str, Any]) -> Any:
+    def _request(self, what: str, body: Mapping[str, Any]) -> Any:
         return self._client.post(f"/v3/{what}", json=body).raise_for_status().json()
 
 
-def uids(values: Iterable[bytes]) -> list[str]:
+def list_uids(values: Iterable[bytes]) -> list[str]:
     """Return all uids in these values."""
     found = dict.fromkeys(match for value in values for match in _UID.findall(value))
     return [each.decode() for each in found]
 
 
-def _replaced(value: bytes, words: Mapping[str, str]) -> bytes:
+def _replace(value: bytes, words: Mapping[str, str]) -> bytes:
     for old, new in words.items():
         assert len(old) == len(new), f"{old} is not as long as {new}"
         value = value.replace(old.encode(), new.encode())
     return value
 
 
-def _text(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _bytes(value: str) -> bytes:
+def _encode_bytes(value: str) -> bytes:
     return base64.b64decode(value)

@@ -34,7 +34,7 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[Path]:
+def run_server(folder: Path) -> Iterator[Path]:
     state = folder / "state"
     program = Path(sys.executable).with_name("kfpytorch")
     command = [str(program), "serve", "--cluster", "embedded", "--port", "0"]
@@ -52,7 +52,7 @@ def server(folder: Path) -> Iterator[Path]:
         process.wait()
 
 
-def written(path: Path) -> float:
+def write_task(path: Path) -> float:
     deadline = time.monotonic() + PATIENCE
     while not path.exists() or not path.read_text():
         assert time.monotonic() < deadline, "the function never began"
@@ -60,7 +60,7 @@ def written(path: Path) -> float:
     return float(path.read_text())
 
 
-def through(state: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
+def run_through_server(state: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
     with client.open_channel(str(state)) as (channel, metadata):
         began = time.time()
         with closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk:
@@ -70,10 +70,10 @@ def through(state: Path, node: propeller_emulator.TaskNode, line: Path) -> float
                 if isinstance(each, propeller_emulator.NodeSucceeded | propeller_emulator.NodeFailed)
             ]
     assert isinstance(ends[-1], propeller_emulator.NodeSucceeded), ends
-    return written(line) - began
+    return write_task(line) - began
 
 
-def alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
+def measure_alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
     node.write_inputs()
     asked = node.build_request(0)
     planned = plan(
@@ -89,7 +89,7 @@ def alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
     command = [*container.get("command", ()), *container["args"]]
     began = time.time()
     subprocess.run(command, env=env, cwd=folder, check=True, capture_output=True)
-    return written(line) - began
+    return write_task(line) - began
 
 
 def main(times: int) -> None:
@@ -97,7 +97,7 @@ def main(times: int) -> None:
     (folder / "first.py").write_text(TASK)
     found = python_file.load_task(folder / "first.py", None, image=None)
     taken: dict[str, list[float]] = {"embedded": [], "alone": []}
-    with server(folder) as state:
+    with run_server(folder) as state:
         for number in range(times + 1):
             for side in taken:
                 line = folder / f"{side}{number}"
@@ -108,7 +108,11 @@ def main(times: int) -> None:
                     store=folder / "store",
                     execution=f"{side[0]}{number}",
                 )
-                seconds = through(state, node, line) if side == "embedded" else alone(folder, node, line)
+                seconds = (
+                    run_through_server(state, node, line)
+                    if side == "embedded"
+                    else measure_alone(folder, node, line)
+                )
                 if number:  # The first run is the warm-up.
                     taken[side].append(seconds)
     print(json.dumps(taken))

@@ -18,19 +18,19 @@ FLOATS = 50_000_000  # 200 MB
 
 # Upstream's default interval of 5 s between checks of the ranks would hide the measured time.
 @task(task_config=Elastic(nnodes=1, nproc_per_node=2, monitor_interval=0.1))
-def ones(count: int) -> tuple[float, torch.Tensor]:
+def build_ones(count: int) -> tuple[float, torch.Tensor]:
     value = torch.ones(count)
     return time.monotonic(), value  # On Linux all processes share this clock.
 
 
-def handed_over(count: int) -> tuple[float, torch.Tensor]:
+def measure_hand_over(count: int) -> tuple[float, torch.Tensor]:
     """Return the seconds until the caller has read the whole tensor, which loads it if it is mapped."""
     # `execute`, because a call would also write the outputs to disk with either plugin.
-    returned_at, value = ones.execute(count=count)
+    returned_at, value = build_ones.execute(count=count)
     return _read(value) - returned_at, value
 
 
-def pickled() -> float:
+def measure_pickle() -> float:
     value = torch.ones(FLOATS)
     began = time.monotonic()
     return _read(pickle.loads(pickle.dumps(value, protocol=5))) - began
@@ -53,7 +53,7 @@ def _read(value: torch.Tensor) -> float:
 
 
 if __name__ == "__main__":
-    small, _ = handed_over(1)
-    large, tensor = handed_over(FLOATS)
-    found = {"small": small, "large": large, "mapped": is_mapped(tensor), "pickled": pickled()}
+    small, _ = measure_hand_over(1)
+    large, tensor = measure_hand_over(FLOATS)
+    found = {"small": small, "large": large, "mapped": is_mapped(tensor), "pickled": measure_pickle()}
     print(json.dumps(found))

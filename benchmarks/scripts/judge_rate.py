@@ -14,7 +14,7 @@ from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from benchmarks.scripts.job_kinds import DEFAULT, KINDS, JobKind
-from benchmarks.scripts.rate import BATCH, measured
+from benchmarks.scripts.rate import BATCH, measure_rate
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NOW = START + timedelta(hours=1)
@@ -25,36 +25,36 @@ RULES = JudgingContext(
 )
 
 
-def moment(seconds: int) -> str:
+def format_time(seconds: int) -> str:
     return (START + timedelta(seconds=seconds)).isoformat()
 
 
-def pod(
+def build_pod(
     job: str, replica: tuple[str, int], phase: str, seconds: int, kind: JobKind = DEFAULT
 ) -> dict[str, Any]:
-    state: dict[str, Any] = {"running": {"startedAt": moment(seconds + 9)}}
+    state: dict[str, Any] = {"running": {"startedAt": format_time(seconds + 9)}}
     if phase == "Pending":
         state = {"waiting": {"reason": "ContainerCreating"}}
     if phase in ("Succeeded", "Failed"):
         code = 0 if phase == "Succeeded" else 1
-        state = {"terminated": {"exitCode": code, "finishedAt": moment(seconds + 60)}}
+        state = {"terminated": {"exitCode": code, "finishedAt": format_time(seconds + 60)}}
     return {
         "metadata": {
             "name": kind.build_pod_name(job, *replica),
-            "creationTimestamp": moment(seconds),
+            "creationTimestamp": format_time(seconds),
             "labels": kind.build_labels(job, *replica),
             "ownerReferences": [{"uid": job}],
         },
         "spec": {"nodeName": f"node-{seconds % 7}"},
         "status": {
             "phase": phase,
-            "startTime": moment(seconds + 1),
+            "startTime": format_time(seconds + 1),
             "conditions": [
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(seconds + 1)},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(seconds + 1)},
                 {
                     "type": "Ready",
                     "status": str(phase == "Running"),
-                    "lastTransitionTime": moment(seconds + 9),
+                    "lastTransitionTime": format_time(seconds + 9),
                 },
             ],
             "containerStatuses": [
@@ -73,7 +73,7 @@ STATES = (
 )
 
 
-def observed(number: int, kind: JobKind) -> Observed:
+def build_observed(number: int, kind: JobKind) -> Observed:
     condition, phase = STATES[number % len(STATES)]
     name, seconds = f"train-{number}", number % 5_000
     states = () if condition is None else (condition,)
@@ -86,22 +86,24 @@ def observed(number: int, kind: JobKind) -> Observed:
                     "name": name,
                     "namespace": "ns",
                     "uid": name,
-                    "creationTimestamp": moment(seconds),
+                    "creationTimestamp": format_time(seconds),
                 },
                 "spec": kind.spec,
-                "status": kind.build_status(*states, began=moment(seconds), changed=moment(seconds + 60)),
+                "status": kind.build_status(
+                    *states, began=format_time(seconds), changed=format_time(seconds + 60)
+                ),
             },
-            "pods": [pod(name, replica, phase, seconds, kind) for replica in kind.replicas],
+            "pods": [build_pod(name, replica, phase, seconds, kind) for replica in kind.replicas],
             "outputs": condition == "Succeeded",
         }
     )
 
 
-def batches(total: int, kind: JobKind) -> Iterator[list[Observed]]:
+def list_batches(total: int, kind: JobKind) -> Iterator[list[Observed]]:
     for first in range(0, total, BATCH):
-        yield [observed(number, kind) for number in range(first, first + BATCH)]
+        yield [build_observed(number, kind) for number in range(first, first + BATCH)]
 
 
 if __name__ == "__main__":
     chosen = KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name]
-    measured(lambda total: batches(total, chosen), lambda state: judge(state, RULES, NOW))
+    measure_rate(lambda total: list_batches(total, chosen), lambda state: judge(state, RULES, NOW))

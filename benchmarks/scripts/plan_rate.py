@@ -14,7 +14,7 @@ from backend_plugin.core import settings
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
 from benchmarks.scripts.job_kinds import DEFAULT, KINDS
-from benchmarks.scripts.rate import BATCH, measured
+from benchmarks.scripts.rate import BATCH, measure_rate
 
 CONTAINER = {
     "image": "image:1",
@@ -46,7 +46,7 @@ KIND = KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name]
 SETTINGS = settings.read({"kfpytorch": {"dialect": KIND.setting}})
 
 
-def task(target: dict[str, Any]) -> TaskTemplate:
+def build_task(target: dict[str, Any]) -> TaskTemplate:
     amounts = [{"name": "CPU", "value": "1"}, {"name": "MEMORY", "value": "1Mi"}]
     custom = {
         # All nodes of a TrainJob are equal.
@@ -61,10 +61,10 @@ def task(target: dict[str, Any]) -> TaskTemplate:
     return ParseDict({"type": "pytorch", "taskTypeVersion": 1, "custom": custom, **target}, TaskTemplate())
 
 
-TASKS = tuple(task(target) for target in TARGETS)
+TASKS = tuple(build_task(target) for target in TARGETS)
 
 
-def varied(index: int) -> TaskTemplate:
+def vary_task(index: int) -> TaskTemplate:
     """Return a task that differs from the others in all fields that usually vary."""
     template = TaskTemplate()
     template.CopyFrom(TASKS[index % len(TASKS)])
@@ -77,7 +77,7 @@ def varied(index: int) -> TaskTemplate:
     return template
 
 
-def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Attempt]]:
+def list_tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Attempt]]:
     for index in range(first, first + number):
         run = Attempt(
             output_prefix=f"s3://bucket/metadata/propeller/p-d-f{index}/n0/data/0",
@@ -93,13 +93,13 @@ def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Attempt]]:
             namespace="p-d",
             labels={"execution-id": f"f{index}"},
         )
-        yield varied(index), run
+        yield vary_task(index), run
 
 
-def batches(total: int) -> Iterator[list[tuple[TaskTemplate, Attempt]]]:
+def list_batches(total: int) -> Iterator[list[tuple[TaskTemplate, Attempt]]]:
     for first in range(0, total, BATCH):
-        yield list(tasks(first, BATCH))
+        yield list(list_tasks(first, BATCH))
 
 
 if __name__ == "__main__":
-    measured(batches, lambda given: plan(given[0], given[1], SETTINGS))
+    measure_rate(list_batches, lambda given: plan(given[0], given[1], SETTINGS))

@@ -18,13 +18,13 @@ class Split:
     asking: set[int]
 
 
-def shared() -> Split:
+def share_processors() -> Split:
     """Return all processors for both sides."""
     known = os.sched_getaffinity(0)
     return Split(known, known)
 
 
-def apart() -> Split:
+def split_processors() -> Split:
     """Return half of the processors for each side by number; a single one is shared."""
     known = sorted(os.sched_getaffinity(0))
     middle = len(known) // 2
@@ -32,7 +32,7 @@ def apart() -> Split:
 
 
 @contextmanager
-def running_on(processors: set[int]) -> Iterator[None]:
+def run_on(processors: set[int]) -> Iterator[None]:
     """Restrict this thread, and processes that it starts in the context, to these processors."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)

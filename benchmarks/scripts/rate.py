@@ -14,7 +14,7 @@ T = TypeVar("T")
 BATCH = 5_000
 
 
-def measured(batches: Callable[[int], Iterable[Sequence[T]]], call: Callable[[T], object]) -> None:
+def measure_rate(batches: Callable[[int], Iterable[Sequence[T]]], call: Callable[[T], object]) -> None:
     """Call a function for the number of inputs on the command line, and print the figures as JSON.
 
     Only the processor time of the calls counts. Memory is the resident memory after each tenth.

@@ -15,7 +15,7 @@ import psutil
 from grpc_health.v1 import health_pb2
 
 from backend_plugin.shell import server_file
-from benchmarks.scripts.empty_api_server import served
+from benchmarks.scripts.empty_api_server import serve
 
 PATIENCE = 60.0
 # Long enough for the work that a server does once at start.
@@ -24,7 +24,7 @@ SETTLED = 3.0
 
 def main() -> None:
     cluster = sys.argv[1]
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as kubeconfig:
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as kubeconfig:
         state = Path(folder) / "state"
         state.mkdir()
         program = Path(sys.executable).with_name("kfpytorch")

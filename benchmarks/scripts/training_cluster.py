@@ -28,9 +28,9 @@ from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import job_ref, names
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.job import Attempt, JobRef
-from benchmarks.scripts.etcd_copies import Etcd, uids
+from benchmarks.scripts.etcd_copies import Etcd, list_uids
 from benchmarks.scripts.job_kinds import DEFAULT, JobKind
-from benchmarks.scripts.processors import running_on
+from benchmarks.scripts.processors import run_on
 
 AT_ONCE: Final = 16
 _NODE: Final = "gpu-node-1"
@@ -60,7 +60,7 @@ class Work:
         self._store = folder / "store"
         self.namespace = f"{self._template.id.project}-{self._template.id.domain}"
 
-    def request(self, name: str) -> admin.CreateTaskRequest:
+    def build_request(self, name: str) -> admin.CreateTaskRequest:
         """Return the request of FlytePropeller for an execution with this name."""
         node = propeller_emulator.TaskNode(
             template=self._template, inputs=LiteralMap(), store=self._store, execution=name
@@ -69,25 +69,25 @@ class Work:
 
     def run(self, name: str) -> Attempt:
         """Return the first attempt of the Flyte node in the execution."""
-        asked = self.request(name)
+        asked = self.build_request(name)
         return task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix)
 
-    def job_name(self, name: str) -> str:
+    def build_job_name(self, name: str) -> str:
         """Return the name of the job of the execution."""
         return names.job_name(self.run(name), DIALECTS[self.kind.name].longest_name)
 
-    def path(self, name: str) -> str:
+    def build_path(self, name: str) -> str:
         """Return the API path of the job of the execution."""
-        return self.kind.build_path(self.namespace, self.job_name(name))
+        return self.kind.build_path(self.namespace, self.build_job_name(name))
 
-    def reference(self, name: str, uid: str | None = None) -> bytes:
+    def build_reference(self, name: str, uid: str | None = None) -> bytes:
         """Return the reference in the response of CreateTask."""
         run = self.run(name)
         return job_ref.encode(
             JobRef(
                 dialect=self.kind.name,
                 namespace=run.namespace,
-                name=self.job_name(name),
+                name=self.build_job_name(name),
                 output_prefix=run.output_prefix,
                 uid=uid,
             )
@@ -95,11 +95,11 @@ class Work:
 
 
 @contextmanager
-def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
+def run_api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
     """Start an API server with the CRDs of jobs on these processors, without controllers."""
     plane = ControlPlane(folder, Options(controllers=False))
     with ExitStack() as stack:
-        with running_on(processors):
+        with run_on(processors):
             stack.enter_context(plane)
         plane.crds([*operator.crds(), *trainer.list_crds()])
         backend.permit(plane)
@@ -107,7 +107,7 @@ def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
 
 
 @contextmanager
-def serving(plane: ControlPlane, folder: Path, work: Work) -> Iterator[tuple[psutil.Process, "Caller"]]:
+def run_server(plane: ControlPlane, folder: Path, work: Work) -> Iterator[tuple[psutil.Process, "Caller"]]:
     """Start our server, and yield it with a client when it is ready."""
     folder.mkdir()
     settings = {"kfpytorch": {"dialect": work.kind.setting}}
@@ -207,7 +207,7 @@ class Official:
         await self._client.close()  # type: ignore[no-untyped-call]
 
 
-async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
+async def run_concurrently(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
     """Make all calls, `AT_ONCE` at a time, and return the seconds that they took."""
     waiting = list(reversed(asked))
 
@@ -220,7 +220,7 @@ async def at_once(asked: Sequence[Callable[[], Awaitable[object]]]) -> float:
     return time.perf_counter() - began
 
 
-def processor(process: psutil.Process) -> float:
+def read_processor_seconds(process: psutil.Process) -> float:
     """Return the processor seconds since the start of the process."""
     times = process.cpu_times()
     return float(times.user + times.system)
@@ -228,15 +228,15 @@ def processor(process: psutil.Process) -> float:
 
 def play(plane: ControlPlane, work: Work, execution: str, *, running: bool) -> None:
     """Write the objects of the operator and the kubelets for a job: four pods and the statuses."""
-    path = work.path(execution)
+    path = work.build_path(execution)
     job = plane.admin.get(path)
     assert job is not None
     template = _find_template(plane, work, job)
     for role, index in work.kind.replicas:
-        pod = plane.admin.create(_pod(work.kind, job, (role, index), template))
+        pod = plane.admin.create(_build_pod(work.kind, job, (role, index), template))
         own = f"/api/v1/namespaces/{work.namespace}/pods/{pod['metadata']['name']}/status"
-        plane.admin.patch(own, {"status": pod_status(work.kind, running=running)})
-    plane.admin.patch(f"{path}/status", {"status": job_status(work.kind, running=running)})
+        plane.admin.patch(own, {"status": build_pod_status(work.kind, running=running)})
+    plane.admin.patch(f"{path}/status", {"status": build_job_status(work.kind, running=running)})
 
 
 def _find_template(plane: ControlPlane, work: Work, job: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -263,36 +263,40 @@ class Copies:
     def __init__(self, etcd: Etcd, work: Work, pattern: str) -> None:
         self._etcd, self._work, self._pattern = etcd, work, pattern
         kinds = [each for each in (work.kind.key, work.kind.prerequisites, "pods") if each]
-        self._made = {key: value for each in kinds for key, value in etcd.patterns(each, pattern).items()}
+        self._made = {
+            key: value for each in kinds for key, value in etcd.list_patterns(each, pattern).items()
+        }
         assert len(self._made) == len(kinds) + 3, f"a job and four pods, not {list(self._made)}"
 
-    def name(self, number: int) -> str:
+    def build_name(self, number: int) -> str:
         """Return the name of the execution of a copy."""
         return f"{self._pattern[0]}{number:07}"
 
     def make(self, numbers: range) -> None:
         """Create all objects of each copy."""
-        self._etcd.copy(self._made, self._words, numbers)
+        self._etcd.copy(self._made, self._build_replacements, numbers)
 
     def move_masters(self, numbers: range) -> None:
         """Move the first pod of each copy to another node."""
         first = self._work.kind.build_pod_name("", *self._work.kind.replicas[0]).encode()
         masters = {key: value for key, value in self._made.items() if first in key}
-        self._etcd.copy(masters, lambda number: {**self._words(number), _NODE: f"{_NODE[:-1]}2"}, numbers)
+        self._etcd.copy(
+            masters, lambda number: {**self._build_replacements(number), _NODE: f"{_NODE[:-1]}2"}, numbers
+        )
 
-    def _words(self, number: int) -> Mapping[str, str]:
-        name = self.name(number)
+    def _build_replacements(self, number: int) -> Mapping[str, str]:
+        name = self.build_name(number)
         before, run = self._work.run(self._pattern), self._work.run(name)
         return {
             names.compute_identity(before): names.compute_identity(run),
-            self._work.job_name(self._pattern): self._work.job_name(name),
+            self._work.build_job_name(self._pattern): self._work.build_job_name(name),
             self._pattern: name,
-            **{uid: f"{number:08x}{uid[8:]}" for uid in uids(self._made.values())},
+            **{uid: f"{number:08x}{uid[8:]}" for uid in list_uids(self._made.values())},
         }
 
 
-def pod_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
-    now = _now()
+def build_pod_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
+    now = _format_now()
     state = {"running": {"startedAt": now}} if running else {"waiting": {"reason": "ContainerCreating"}}
     status = {"name": kind.container, "image": "train:1", "imageID": "", "restartCount": 0, "ready": running}
     return {
@@ -306,14 +310,14 @@ def pod_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
     }
 
 
-def job_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
+def build_job_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
     """Return the status that the operator writes."""
-    status = kind.build_status(*(["Running"] if running else []), began=_now())
+    status = kind.build_status(*(["Running"] if running else []), began=_format_now())
     active = {"Master": {"active": 1}, "Worker": {"active": 3}}
     return {**status, "replicaStatuses": active} if kind.has_conditions else status
 
 
-def _pod(
+def _build_pod(
     kind: JobKind, job: Mapping[str, Any], replica: tuple[str, int], template: Mapping[str, Any]
 ) -> dict[str, Any]:
     meta, template_metadata = job["metadata"], template.get("metadata", {})
@@ -332,5 +336,5 @@ def _pod(
     }
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -23,7 +23,7 @@ from backend_plugin.kube.api_resources import KINDS
 from backend_plugin.kube.decoder import Decoder, WatchedObject
 from backend_plugin.kube.watch_merge import MergedKind
 from backend_plugin.shell.cluster import ObjectName, Record
-from benchmarks.scripts.judge_rate import moment, pod
+from benchmarks.scripts.judge_rate import build_pod, format_time
 
 JOBS, PODS_PER_JOB, PAGE = 10_000, 4, 500
 CHUNK = 1 << 16
@@ -49,11 +49,11 @@ class Nowhere:
         self.there.pop((kind, name.name), None)
 
 
-def a_pod(number: int, phase: str) -> dict[str, Any]:
+def build_full_pod(number: int, phase: str) -> dict[str, Any]:
     """Return a pod as an API server sends it, mostly with fields that are not read."""
     job, index = divmod(number, PODS_PER_JOB)
     # The pods of a job start together.
-    manifest = pod(f"f{job}{_TAIL}", ("worker", index), phase, job % 5_000)
+    manifest = build_pod(f"f{job}{_TAIL}", ("worker", index), phase, job % 5_000)
     env = [{"name": f"VARIABLE_{each}", "value": f"some value of the variable {each}"} for each in range(40)]
     fields: dict[str, Any] = {f"f:field-{each}": {".": {}, "f:sub": {}, "f:other": {}} for each in range(40)}
     meta = {
@@ -72,16 +72,16 @@ def a_pod(number: int, phase: str) -> dict[str, Any]:
     }
 
 
-def a_job(number: int) -> dict[str, Any]:
+def build_job(number: int) -> dict[str, Any]:
     """Return a job with a pod template for each replica role."""
-    template = {"spec": a_pod(number, "Running")["spec"]}
+    template = {"spec": build_full_pod(number, "Running")["spec"]}
     return {
         "metadata": {
             "name": f"f{number}{_TAIL}",
             "namespace": "project-development",
             "uid": f"job-{number}",
             "resourceVersion": str(number),
-            "creationTimestamp": moment(number),
+            "creationTimestamp": format_time(number),
             "annotations": {"kfpytorch.flyte.org/output-prefix": f"s3://bucket/metadata/f{number}/n0/data/0"},
         },
         "spec": {
@@ -91,31 +91,31 @@ def a_job(number: int) -> dict[str, Any]:
             }
         },
         "status": {
-            "conditions": [{"type": "Running", "status": "True", "lastTransitionTime": moment(number)}]
+            "conditions": [{"type": "Running", "status": "True", "lastTransitionTime": format_time(number)}]
         },
     }
 
 
-def parser_of(record: type[Record]) -> Decoder:
+def create_parser(record: type[Record]) -> Decoder:
     kind = next(kind for kind in KINDS if kind.record is record)
     return kind.protobuf or json_decoder.JsonDecoder(kind.wire, kind.read)
 
 
-def page_of(record: type[Record], items: list[Any]) -> bytes:
+def encode_page(record: type[Record], items: list[Any]) -> bytes:
     page = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
     return messages.wrapped("PodList", page) if record is Pod else json.dumps(page).encode()
 
 
-def watched(total: int) -> float:
+def measure_changes(total: int) -> float:
     """Return the milliseconds for each change of a pod."""
-    part, parser = MergedKind(Nowhere(), Pod).add_part(), parser_of(Pod)
+    part, parser = MergedKind(Nowhere(), Pod).add_part(), create_parser(Pod)
     parts = parser.create_splitter(1 << 24)
     part.replace_records(())
     spent = 0.0
     for first in range(0, total, 1_000):
         changes = [
             messages.frame(
-                "MODIFIED", "Pod", a_pod(number, random.choice(("Pending", "Running", "Succeeded")))
+                "MODIFIED", "Pod", build_full_pod(number, random.choice(("Pending", "Running", "Succeeded")))
             )
             for number in range(first, min(total, first + 1_000))
         ]
@@ -128,17 +128,17 @@ def watched(total: int) -> float:
     return 1_000 * spent / total
 
 
-def listed() -> tuple[float, int]:
+def measure_lists() -> tuple[float, int]:
     """Return the seconds for all jobs and pods, and the bytes that were read."""
     spent, size, sink = 0.0, 0, Nowhere()
     for record, make, total in (
-        (Job, a_job, JOBS),
-        (Pod, lambda n: a_pod(n, "Running"), JOBS * PODS_PER_JOB),
+        (Job, build_job, JOBS),
+        (Pod, lambda n: build_full_pod(n, "Running"), JOBS * PODS_PER_JOB),
     ):
-        parser, found = parser_of(record), list[WatchedObject]()
+        parser, found = create_parser(record), list[WatchedObject]()
         for first in range(0, total, PAGE):
             items = [make(number) for number in range(first, first + PAGE)]
-            body = page_of(record, items)
+            body = encode_page(record, items)
             size += len(body)
             began = time.process_time()
             found += parser.decode_page(body).items
@@ -151,8 +151,8 @@ def listed() -> tuple[float, int]:
 
 if __name__ == "__main__":
     before = psutil.Process().memory_info().rss / 2**20
-    per_change = watched(int(sys.argv[1]))
-    seconds, size = listed()
+    per_change = measure_changes(int(sys.argv[1]))
+    seconds, size = measure_lists()
     results = {
         "ms_per_change": round(per_change, 4),
         "list_seconds": round(seconds, 2),
