@@ -66,7 +66,7 @@ def test_unavailable_server_costs_no_attempt(
     time.sleep(AWAY_SECONDS)
     served.start()
     for execution in (runs, made):
-        assert propeller.wait(execution)["status"]["phase"] == 3
+        propeller.wait_for_success(execution)
         assert propeller.attempts(execution) == 1
     is_gone(plane, propeller, aborted)
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
@@ -78,7 +78,7 @@ def test_restarted_propeller_continues_the_same_job(plane: ControlPlane, propell
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     propeller.process.kill()
     propeller.process.start()
-    assert propeller.wait(execution)["status"]["phase"] == 3
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
     assert [each["metadata"]["uid"] for each in list_owned(plane.admin, jobs(NAMESPACE), execution)] == [
         job["metadata"]["uid"]
@@ -90,7 +90,7 @@ def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPr
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
-    assert propeller.wait(execution)["status"]["phase"] == 3
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 2
     messages = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
     assert "was deleted before it ended" in messages[0]

@@ -31,8 +31,7 @@ def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
 
 def test_replicas_train_and_return_their_outputs(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
-    assert propeller.wait(execution, 240)["status"]["phase"] == 3
-    assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
+    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-1] == "SUCCEEDED"
 
@@ -42,9 +41,7 @@ def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: Re
     propeller.until_shown(execution, "RUNNING", 240)
     nodes = {each["spec"]["nodeName"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)}
     assert len(nodes) == 2
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 41}
+    assert propeller.wait_for_outputs(execution) == {"o0": 41}
 
 
 def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
@@ -59,8 +56,7 @@ def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> Non
 
 def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.recovers, value=1)
-    assert propeller.wait(execution, 240)["status"]["phase"] == 3
-    assert propeller.outputs(execution) == {"o0": 2}
+    assert propeller.wait_for_outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 2
 
 
@@ -75,8 +71,7 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
             lambda: "its pod is ready",
         )
     stop_file.touch()
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
 
 
@@ -100,8 +95,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     (failed,) = (each for each in propeller.recorder.tasks(execution.name) if each.message)
     assert failed.attempt == 0
     assert "(node-lost)" in failed.message
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 2
     path = pods(NAMESPACE, lost["name"])
     wait_until(lambda: cluster.admin.get(path) is None, 60, lambda: str(cluster.admin.get(path)))

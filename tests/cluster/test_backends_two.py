@@ -48,7 +48,7 @@ def test_server_replacement_costs_no_attempt(
                 server.process.stop()
                 server.start()
         for execution in begun:
-            assert propeller.wait(execution)["status"]["phase"] == 3
+            propeller.wait_for_success(execution)
             assert propeller.attempts(execution) == 1
             found = plane.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={execution.name}")
             assert len(found) == 1

@@ -13,9 +13,8 @@ import pytest
 import workflows
 import yaml
 from flyteidl.admin import agent_pb2 as admin
-from flyteidl.core.execution_pb2 import TaskExecution
-from google.protobuf.json_format import ParseDict
 from rig.api import Manifest, jobs, pods
+from rig.caller import Caller
 from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
 from rig.images import REPOSITORY
@@ -160,9 +159,7 @@ def test_two_servers_are_ready_on_two_nodes_without_privileges(installed: Instal
 
 def test_propeller_runs_a_task_through_the_service(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
+    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
 
 
 def status_of(call: Any) -> grpc.StatusCode:
@@ -204,32 +201,10 @@ def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: 
         )
         codes = {method: status_of(channel.unary_stream(method)(b"", timeout=60)) for method in commands}
         assert codes == dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED)
-        create = channel.unary_unary(flyte + "CreateTask")
-        get = channel.unary_unary(flyte + "GetTask")
         for namespace in ("kube-system", "default", NAMESPACE):
-            meta = admin.CreateTaskResponse.FromString(create(creation(namespace), timeout=60)).resource_meta
-            response = get(admin.GetTaskRequest(resource_meta=meta).SerializeToString(), timeout=60)
-            assert admin.GetTaskResponse.FromString(response).resource.phase == TaskExecution.FAILED
+            with Caller(endpoint, tmp_path, namespace) as caller:
+                assert caller.get(caller.create()).phase == "FAILED"
             assert installed.cluster.admin.items(jobs(namespace)) == []
-
-
-def creation(namespace: str) -> bytes:
-    """Return the request to create a task of the project of this namespace, if there is one."""
-    identity = {"project": "flytesnacks", "domain": "development", "name": "f1"}
-    request = {
-        "template": {
-            "type": "pytorch",
-            "taskTypeVersion": 1,
-            "container": {"image": "train:1", "args": ["pyflyte-execute"]},
-            "custom": {"workerReplicas": {"replicas": 1}},
-        },
-        "outputPrefix": "s3://bucket/f1/n0/data/0",
-        "taskExecutionMetadata": {
-            "taskExecutionId": {"nodeExecutionId": {"nodeId": "n0", "executionId": identity}},
-            "namespace": namespace,
-        },
-    }
-    return ParseDict(request, admin.CreateTaskRequest()).SerializeToString()
 
 
 def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
@@ -267,8 +242,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
 
     assert job_pods(installed.cluster, execution) == before[0]
     stop_file.touch()
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
     assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(during, 240)))
 

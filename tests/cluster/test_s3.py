@@ -36,9 +36,7 @@ def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_outputs_and_errors_are_returned_from_s3(propeller: RealPropeller) -> None:
     well, badly = propeller.start(workflows.succeeds, value=3), propeller.start(workflows.fails, labels=31)
-    found = propeller.wait(well, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(well) == {"o0": "rank 0 of 2: 3"}
+    assert propeller.wait_for_outputs(well) == {"o0": "rank 0 of 2: 3"}
     error = error_of(propeller.wait(badly, 240))
     assert "ValueError: batch 7 has 31 labels for 32 images" in str(error)
     assert propeller.attempts(badly) == 1

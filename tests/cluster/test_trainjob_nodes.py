@@ -68,9 +68,7 @@ def test_torch_nodes_have_the_ranks_of_master_and_worker(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
+    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     assert job["spec"]["trainer"]["numNodes"] == 2
 
@@ -103,9 +101,7 @@ def test_each_node_installs_the_packages_of_the_task(
     propeller: RealPropeller, image: str, wheel: Path
 ) -> None:
     execution = propeller.start(workflows.installs, image)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": "1.2"}
+    assert propeller.wait_for_outputs(execution) == {"o0": "1.2"}
 
 
 def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, propeller: RealPropeller) -> None:
@@ -120,9 +116,7 @@ def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, prop
 
 def test_elastic_agents_on_two_nodes_reduce(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.reduces, value=20)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 41}
+    assert propeller.wait_for_outputs(execution) == {"o0": 41}
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
@@ -131,9 +125,7 @@ def test_logs_of_three_nodes_show_six_ranks(
     cluster: RealCluster, propeller: RealPropeller, served: Backend
 ) -> None:
     execution = propeller.start(workflows.shows_the_ranks)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 6}
+    assert propeller.wait_for_outputs(execution) == {"o0": 6}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     connection = {"namespace": NAMESPACE, "server": str(served.state)}
     ranks = list[int]()
@@ -158,8 +150,7 @@ def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPrope
     evict(cluster, first[-1])
     wait_for_replacements(cluster, execution, {each["metadata"]["uid"] for each in first})
     stop_file.touch()
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
 
 
@@ -206,8 +197,7 @@ def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealProp
             now = list_owned(cluster.admin, pods(NAMESPACE), execution)
             assert {each["spec"]["nodeName"] for each in now} == {f"node-{2 - number % 2}"}
     stop_file.touch()
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
+    propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     jobset = cluster.admin.get(
@@ -236,9 +226,7 @@ def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
     with drained(cluster, "node-2", execution):
         size.wait_for(2)
         stop_file.touch()
-        found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 2}
+        assert propeller.wait_for_outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 1
 
 
@@ -264,9 +252,7 @@ def jax(cluster: RealCluster) -> str:
 
 def test_jax_processes_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller, jax: str) -> None:
     execution = propeller.start(workflows.reduces_with_jax_by_node, value=3, packages=jax)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 18}
+    assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
 
@@ -280,9 +266,7 @@ def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropelle
 
 def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=3)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 18}
+    assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
     assert {each["status"]["phase"] for each in ended} == {"Succeeded"}
@@ -324,9 +308,7 @@ def test_nodes_train_with_the_data_that_initializers_have_loaded(
 ) -> None:
     add_volume(cluster.admin, "data", shared / "data")
     execution = propeller.start(workflows.reads_loaded_data)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 84}
+    assert propeller.wait_for_outputs(execution) == {"o0": 84}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     nodes = {
         each["spec"]["nodeName"]

@@ -37,6 +37,14 @@ def format_time(seconds: float) -> str:
     return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
 
 
+EXITED = {
+    "terminated": {
+        "exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)
+    }
+}  # fmt: skip
+"""The state of a container in a failed replica."""
+
+
 class TalkingCluster(ScriptedCluster):
     """A scripted cluster whose pods write logs with given times, and can continue to write."""
 

@@ -105,6 +105,16 @@ class Served:
     async def delete(self, meta: bytes) -> None:
         await self.call("DeleteTask", admin.DeleteTaskRequest(resource_meta=meta), admin.DeleteTaskResponse)
 
+    async def read_logs(self, meta: bytes) -> list[str]:
+        """Return the last two log lines of each replica."""
+        ask = self.channel.unary_stream(
+            ASYNC + "GetTaskLogs",
+            request_serializer=admin.GetTaskLogsRequest.SerializeToString,
+            response_deserializer=admin.GetTaskLogsResponse.FromString,
+        )
+        answers = ask(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
+        return [line async for each in answers for line in each.body.results]
+
     def leave(self, name: str, data: bytes = b"", attempt: int = 0) -> None:
         """Write a file below the output prefix, as the task's pod does."""
         folder = self.store / "f1" / "n0" / "data" / str(attempt)

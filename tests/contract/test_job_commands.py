@@ -13,21 +13,23 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from served_jobs import NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs, status
+from served_jobs import (
+    EXITED,
+    NAMESPACE,
+    FewNodes,
+    ServedJobs,
+    a_job,
+    a_pod,
+    format_time,
+    serving_jobs,
+    status,
+)
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.shell import server_file
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-EXITED = {
-    "terminated": {
-        "exitCode": 1,
-        "reason": "Error",
-        "startedAt": format_time(5),
-        "finishedAt": format_time(50),
-    }
-}
 WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 
 

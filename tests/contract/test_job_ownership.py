@@ -129,16 +129,6 @@ async def test_later_attempt_wins_if_two_are_created_concurrently(served: Served
     await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
 
 
-async def lines_of(served: Served, meta: bytes) -> list[str]:
-    ask = served.channel.unary_stream(
-        "/flyteidl.service.AsyncAgentService/GetTaskLogs",
-        request_serializer=admin.GetTaskLogsRequest.SerializeToString,
-        response_deserializer=admin.GetTaskLogsResponse.FromString,
-    )
-    answers = ask(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
-    return [line async for each in answers for line in each.body.results]
-
-
 async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> None:
     meta = await served.create()
     name = name_of(meta)
@@ -150,7 +140,7 @@ async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> Non
         stranger["metadata"]["ownerReferences"] = owners
         served.cluster.apply(stranger)
     served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
-    assert await lines_of(served, meta) == ["worker-0: ours"]
+    assert await served.read_logs(meta) == ["worker-0: ours"]
     served.cluster.status(name, status("Running", "Failed"))
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
     assert "worker-1" not in (await served.get(meta)).message
@@ -211,7 +201,7 @@ async def test_reference_without_a_valid_signature_is_rejected(
 ) -> None:
     meta = await served.create()
     guessed = made(meta)
-    for call in (served.get, served.delete, lambda data: lines_of(served, data)):
+    for call in (served.get, served.delete, served.read_logs):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(guessed)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -221,7 +211,7 @@ async def test_reference_without_a_valid_signature_is_rejected(
 @pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
 async def test_reference_outside_the_allowlist_is_rejected(served: Served, fields: Any) -> None:
     elsewhere = forged(await served.create(), **fields)
-    for call in (served.get, lambda data: lines_of(served, data)):
+    for call in (served.get, served.read_logs):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(elsewhere)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -7,30 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served_jobs import (
-    NAMESPACE,
-    TOKEN,
-    FewNodes,
-    ServedJobs,
-    a_job,
-    a_pod,
-    format_time,
-    serving_jobs,
-    status,
-)
+from served_jobs import EXITED, NAMESPACE, TOKEN, FewNodes, ServedJobs, a_job, a_pod, serving_jobs, status
 
 from backend_plugin import client
 from backend_plugin.shell import server_file
-
-# The state of a container in a failed replica.
-EXITED = {
-    "terminated": {
-        "exitCode": 1,
-        "reason": "Error",
-        "startedAt": format_time(5),
-        "finishedAt": format_time(50),
-    }
-}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +28,13 @@ def served() -> Iterator[ServedJobs]:
             a_job("g-n1-0-eee", made=40),
             a_job("h-n0-0-fff", made=50, workers=2, metadata={"namespace": "elsewhere"}),
         )
+        yield served
+
+
+@pytest.fixture
+def fresh() -> Iterator[ServedJobs]:
+    """A server of its own for one test."""
+    with serving_jobs() as served:
         yield served
 
 
@@ -107,18 +94,17 @@ def test_ambiguous_job_name_error_lists_the_matches(served: ServedJobs) -> None:
 # ---- watch
 
 
-def test_watch_returns_existing_jobs_and_then_changes() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
-        changes = client.watch_jobs(active_only=True, server=served.endpoint)
-        first = next(changes)
-        served.apply(a_job("f2-n0-0-c", made=2))
-        second = next(changes)
-        served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Succeeded")))
-        third = next(changes)
-        served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
-        fourth = next(changes)
-        changes.close()
+def test_watch_returns_existing_jobs_and_then_changes(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
+    changes = client.watch_jobs(active_only=True, server=fresh.endpoint)
+    first = next(changes)
+    fresh.apply(a_job("f2-n0-0-c", made=2))
+    second = next(changes)
+    fresh.do(lambda: fresh.cluster.status("f1-n0-0-b", status("Created", "Running", "Succeeded")))
+    third = next(changes)
+    fresh.do(lambda: fresh.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
+    fourth = next(changes)
+    changes.close()
     assert [(each.job.name, each.job.verdict.phase) for each in (first, second, third)] == [
         ("f1-n0-0-b", "INITIALIZING"),
         ("f2-n0-0-c", "INITIALIZING"),
@@ -138,22 +124,20 @@ def test_excess_stream_is_rejected_and_unary_calls_are_served() -> None:
         watching.close()
 
 
-def test_watch_reports_the_verdict_of_a_deleted_job() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-b", "Running"))
-        served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
-        verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=served.endpoint)]
-        assert client.list_jobs(server=served.endpoint) == []
+def test_watch_reports_the_verdict_of_a_deleted_job(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-b", "Running"))
+    fresh.do(lambda: fresh.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
+    verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=fresh.endpoint)]
+    assert client.list_jobs(server=fresh.endpoint) == []
     assert [(each.phase, each.reason) for each in verdicts] == [("RETRYABLE_FAILED", "JobNotFound")]
 
 
-def test_watch_of_one_job_ends_when_another_job_takes_its_name() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
-        changes = client.watch_jobs("f1", server=served.endpoint)
-        assert next(changes).job.uid == "first"
-        served.apply(a_job("f1-n0-0-b", metadata={"uid": "second"}))
-        assert [each.WhichOneof("change") for each in changes] == ["gone"]
+def test_watch_of_one_job_ends_when_another_job_takes_its_name(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
+    changes = client.watch_jobs("f1", server=fresh.endpoint)
+    assert next(changes).job.uid == "first"
+    fresh.apply(a_job("f1-n0-0-b", metadata={"uid": "second"}))
+    assert [each.WhichOneof("change") for each in changes] == ["gone"]
 
 
 # ---- logs
@@ -163,15 +147,14 @@ def texts(lines: Iterator[object]) -> list[str]:
     return [f"{line.replica} {line.text}" for line in lines]  # type: ignore[attr-defined]
 
 
-def test_log_lines_of_all_replicas_are_ordered_by_time() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running", workers=2))
-        for replica in ("master-0", "worker-0", "worker-1"):
-            served.apply(a_pod("f1-n0-0-a", replica))
-            for step in range(1_500):
-                offset = {"master-0": 0.000, "worker-0": 0.001, "worker-1": 0.002}[replica]
-                served.cluster.write(f"f1-n0-0-a-{replica}", step / 100 + offset, f"step {step}")
-        lines = list(client.get_job_logs("f1", server=served.endpoint))
+def test_log_lines_of_all_replicas_are_ordered_by_time(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running", workers=2))
+    for replica in ("master-0", "worker-0", "worker-1"):
+        fresh.apply(a_pod("f1-n0-0-a", replica))
+        for step in range(1_500):
+            offset = {"master-0": 0.000, "worker-0": 0.001, "worker-1": 0.002}[replica]
+            fresh.cluster.write(f"f1-n0-0-a-{replica}", step / 100 + offset, f"step {step}")
+    lines = list(client.get_job_logs("f1", server=fresh.endpoint))
     assert len(lines) == 4_500
     assert [line.time for line in lines] == sorted(line.time for line in lines)
     assert texts(iter(lines[:4])) == [
@@ -182,16 +165,15 @@ def test_log_lines_of_all_replicas_are_ordered_by_time() -> None:
     ]
 
 
-def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        for second, text in ((5, "a"), (3, "b"), (4, "c")):
-            served.cluster.write("f1-n0-0-a-worker-0", second, text)
-        assert texts(client.get_job_logs("f1", server=served.endpoint)) == [
-            "worker-0 a",
-            "worker-0 b",
-            "worker-0 c",
-        ]
+def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+    for second, text in ((5, "a"), (3, "b"), (4, "c")):
+        fresh.cluster.write("f1-n0-0-a-worker-0", second, text)
+    assert texts(client.get_job_logs("f1", server=fresh.endpoint)) == [
+        "worker-0 a",
+        "worker-0 b",
+        "worker-0 c",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -207,25 +189,25 @@ def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back() -> Non
         (client.LogOptions(previous=True), ["worker-0 before"]),
     ],
 )
-def test_log_options_select_the_lines(wanted: client.LogOptions, expected: list[str]) -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"))
-        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
-        for number in (1, 2):
-            served.cluster.write("f1-n0-0-a-master-0", number, f"m{number}")
-            served.cluster.write("f1-n0-0-a-worker-0", number + 0.5, f"w{number}")
-        served.cluster.write("f1-n0-0-a-worker-0 (previous)", 0, "before")
-        assert texts(client.get_job_logs("f1", wanted, server=served.endpoint)) == expected
+def test_log_options_select_the_lines(
+    fresh: ServedJobs, wanted: client.LogOptions, expected: list[str]
+) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"))
+    fresh.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+    for number in (1, 2):
+        fresh.cluster.write("f1-n0-0-a-master-0", number, f"m{number}")
+        fresh.cluster.write("f1-n0-0-a-worker-0", number + 0.5, f"w{number}")
+    fresh.cluster.write("f1-n0-0-a-worker-0 (previous)", 0, "before")
+    assert texts(client.get_job_logs("f1", wanted, server=fresh.endpoint)) == expected
 
 
-def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix() -> None:
+def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix(fresh: ServedJobs) -> None:
     elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running", **elastic))
-        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
-        for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
-            served.cluster.write("f1-n0-0-a-worker-0", place, text)
-        lines = texts(client.get_job_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
+    fresh.apply(a_job("f1-n0-0-a", "Running", **elastic))
+    fresh.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+    for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
+        fresh.cluster.write("f1-n0-0-a-worker-0", place, text)
+    lines = texts(client.get_job_logs("f1", client.LogOptions(rank=2), server=fresh.endpoint))
     assert lines == ["worker-0 [r2] a", "worker-0 [r2] c"]
 
 
@@ -243,72 +225,65 @@ def test_invalid_rank_or_replica_is_rejected(
         list(client.get_job_logs("f1", wanted, server=served.endpoint))
 
 
-def test_follow_includes_new_replicas_until_the_job_has_ended() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
-        received = [next(lines).text]
-        served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
-        received.append(next(lines).text)
-        served.apply(a_pod("f1-n0-0-a", "master-0"))
-        served.cluster.write("f1-n0-0-a-master-0", 3, "third")
-        received.append(next(lines).text)
-        served.cluster.ended = {"f1-n0-0-a-worker-0", "f1-n0-0-a-master-0"}
-        served.do(lambda: served.cluster.status("f1-n0-0-a", status("Created", "Running", "Succeeded")))
-        assert [*received, *lines] == ["first", "second", "third"]
+def test_follow_includes_new_replicas_until_the_job_has_ended(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+    fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+    lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=fresh.endpoint)
+    received = [next(lines).text]
+    fresh.cluster.write("f1-n0-0-a-worker-0", 2, "second")
+    received.append(next(lines).text)
+    fresh.apply(a_pod("f1-n0-0-a", "master-0"))
+    fresh.cluster.write("f1-n0-0-a-master-0", 3, "third")
+    received.append(next(lines).text)
+    fresh.cluster.ended = {"f1-n0-0-a-worker-0", "f1-n0-0-a-master-0"}
+    fresh.do(lambda: fresh.cluster.status("f1-n0-0-a", status("Created", "Running", "Succeeded")))
+    assert [*received, *lines] == ["first", "second", "third"]
 
 
-def test_closed_follow_stream_ends_the_log_reads() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
-        next(lines)
-        assert served.cluster.reading == 1
-        lines.close()
-        deadline = time.monotonic() + 60
-        while served.cluster.reading and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert served.cluster.reading == 0
+def test_closed_follow_stream_ends_the_log_reads(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+    fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+    lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=fresh.endpoint)
+    next(lines)
+    assert fresh.cluster.reading == 1
+    lines.close()
+    deadline = time.monotonic() + 60
+    while fresh.cluster.reading and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert fresh.cluster.reading == 0
 
 
-def test_long_log_line_is_split_and_a_large_log_is_complete() -> None:
-    with serving_jobs() as served:
-        served.apply(
-            a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
-        )
-        served.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
-        served.cluster.write("f1-n0-0-a-worker-0", 2, "end")
-        for number in range(30):
-            served.cluster.write("f1-n0-0-a-master-0", 3 + number, "y" * 200_000)
-        lines = list(client.get_job_logs("f1", server=served.endpoint))
+def test_long_log_line_is_split_and_a_large_log_is_complete(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0"))
+    fresh.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
+    fresh.cluster.write("f1-n0-0-a-worker-0", 2, "end")
+    for number in range(30):
+        fresh.cluster.write("f1-n0-0-a-master-0", 3 + number, "y" * 200_000)
+    lines = list(client.get_job_logs("f1", server=fresh.endpoint))
     worker = [line.text for line in lines if line.replica == "worker-0"]
     assert ("".join(worker[:-1]), worker[-1]) == ("x" * 5_000_000, "end")
     assert max(len(line.text) for line in lines) < 1_000_000
     assert sum(len(line.text) for line in lines if line.replica == "master-0") == 6_000_000
 
 
-def test_interrupted_log_raises_an_error() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        served.cluster.torn = True
-        with pytest.raises(client.RequestFailed, match="the node does not answer"):
-            list(client.get_job_logs("f1", server=served.endpoint))
+def test_interrupted_log_raises_an_error(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+    fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+    fresh.cluster.torn = True
+    with pytest.raises(client.RequestFailed, match="the node does not answer"):
+        list(client.get_job_logs("f1", server=fresh.endpoint))
 
 
 # ---- changes
 
 
-def test_cancelled_job_is_reported_as_failed_to_flyte_permanently() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        done = client.cancel_job("f1", reason="wrong data", server=served.endpoint)
-        again = client.cancel_job("f1", server=served.endpoint)
-        after = client.get_job("f1", server=served.endpoint)
-        (event,) = [each for each in after.events if each.kind == "PyTorchJob"]
-        policy = served.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
+def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+    done = client.cancel_job("f1", reason="wrong data", server=fresh.endpoint)
+    again = client.cancel_job("f1", server=fresh.endpoint)
+    after = client.get_job("f1", server=fresh.endpoint)
+    (event,) = [each for each in after.events if each.kind == "PyTorchJob"]
+    policy = fresh.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
     assert (done.phase_before, done.already_finished, again.already_finished) == ("RUNNING", False, True)
     assert done.job.verdict == after.verdict
     assert (after.verdict.phase, after.verdict.reason, after.verdict.retry) == ("FAILED", "Cancelled", False)
@@ -316,7 +291,7 @@ def test_cancelled_job_is_reported_as_failed_to_flyte_permanently() -> None:
     assert (event.reason, event.message) == ("Cancelled", after.verdict.message)
     # The pods end, and the operator does not delete them.
     assert (policy.get("activeDeadlineSeconds"), policy["cleanPodPolicy"]) == (None, "None")
-    assert served.cluster.awaited == ["patch"]
+    assert fresh.cluster.awaited == ["patch"]
 
 
 def test_ended_job_is_not_cancelled(served: ServedJobs) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from served_jobs import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs, status
+from served_jobs import EXITED, FewNodes, ServedJobs, a_job, a_pod, serving_jobs, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -59,19 +59,11 @@ def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_jobs(nodes=FewNodes("node-0")) as served:
-        ended = {
-            "terminated": {
-                "exitCode": 1,
-                "reason": "Error",
-                "startedAt": format_time(5),
-                "finishedAt": format_time(50),
-            }
-        }
         served.apply(
             a_job("f1-n0-0-aaa", "Running"),
             a_pod("f1-n0-0-aaa", "worker-0"),
             a_job("f2-n0-0-bbb", "Running", "Failed", made=60),
-            a_pod("f2-n0-0-bbb", "worker-0", ended, phase="Failed"),
+            a_pod("f2-n0-0-bbb", "worker-0", EXITED, phase="Failed"),
         )
         served.cluster.runtimes.append(Runtime(name="torch", kind="ClusterTrainingRuntime"))
         served.cluster.foreign.append(Job(name="other", namespace="ns", dialect="TrainJob"))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import read_counts
-from tiny_service import call, code_of, health, serving, wait_until
+from tiny_service import call, calling, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics
 from backend_plugin.shell.credentials import Token
@@ -40,10 +40,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 )
 def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
     async def check() -> list[Any]:
-        async with (
-            serving(token=Token.from_secret("secret")) as served,
-            grpc.aio.insecure_channel(served.address) as channel,
-        ):
+        async with calling(token=Token.from_secret("secret")) as (served, channel):
             stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
             reflection = channel.stream_stream(
                 "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -63,10 +60,7 @@ def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
 async def test_caller_with_the_token_is_served(word: str) -> None:
-    async with (
-        serving(token=Token.from_secret("secret")) as served,
-        grpc.aio.insecure_channel(served.address) as channel,
-    ):
+    async with calling(token=Token.from_secret("secret")) as (served, channel):
         result = await served.echo(channel, metadata=(("authorization", word),))
     assert result == b"hello"
 
@@ -75,10 +69,7 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
 
-    async with (
-        serving(token=Token.from_file(file)) as served,
-        grpc.aio.insecure_channel(served.address) as channel,
-    ):
+    async with calling(token=Token.from_file(file)) as (served, channel):
         assert await served.echo(channel, metadata=bearer("first")) == b"hello"
         file.write_text("")  # An empty file is not a token, so the previous token stays valid.
         await asyncio.sleep(1.1)
@@ -107,7 +98,7 @@ def test_file_without_a_token_is_reported_at_startup(
 
 
 async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
-    async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling(limit=2) as (served, channel):
         running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
         refused = await code_of(served.echo(channel))
@@ -124,7 +115,7 @@ async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
 
 
 async def test_cancelled_call_frees_its_slot() -> None:
-    async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling(limit=1) as (served, channel):
         call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
         await wait_until(lambda: served.tiny.waiting == 1)
         call.cancel()
@@ -139,7 +130,7 @@ def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
 
 
 async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
-    async with serving(limit=1, streams=2) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling(limit=1, streams=2) as (served, channel):
         (front,) = served.server.fronts
         streams = [counting(channel) for _ in range(2)]
         assert [await each.read() for each in streams] == [b"1", b"1"]
@@ -159,7 +150,7 @@ async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
 
 
 async def test_health_watches_use_no_slot_of_probes() -> None:
-    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling() as (_, channel):
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         watching = [watch(b"") for _ in range(64)]
         for each in watching:
@@ -187,7 +178,7 @@ async def test_largest_messages_of_propeller_are_accepted() -> None:
 
 
 async def test_calls_are_counted_by_result() -> None:
-    async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling(limit=1) as (served, channel):
         await served.echo(channel)
         await served.echo(channel)
         await code_of(call(channel, "Refuse"))

@@ -8,7 +8,7 @@ import threading
 import grpc
 import pytest
 from test_rpc_middleware import scraped
-from tiny_service import call, code_of, health, serving, wait_until
+from tiny_service import call, calling, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics
 
@@ -19,10 +19,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTING
 
 
 async def test_total_size_of_concurrent_requests_is_limited() -> None:
-    async with (
-        serving(limit=10, request_bytes=2_500) as served,
-        grpc.aio.insecure_channel(served.address) as channel,
-    ):
+    async with calling(limit=10, request_bytes=2_500) as (served, channel):
         running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
         refused, _ = await code_of(served.echo(channel, b"x" * 1_000))

@@ -13,10 +13,7 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from tiny_service import TinyServed, call, code_of, health, serving, wait_until
+from tiny_service import TinyServed, call, calling, code_of, health, serving, wait_until
 
 from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
@@ -25,7 +22,7 @@ PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 
 async def test_health_reports_readiness_and_drain() -> None:
-    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling() as (served, channel):
 
         async def all_of_it() -> list[str]:
             return [await health(channel, service) for service in ("", FLYTE, LIVENESS)]
@@ -55,14 +52,14 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
 
 
 async def test_health_of_an_unknown_service_is_not_found() -> None:
-    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling() as (_, channel):
         result = (await code_of(health(channel, "other")))[0]
     assert result is grpc.StatusCode.NOT_FOUND
 
 
 def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
     async def check() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
-        async with serving(drain_seconds=60) as served, grpc.aio.insecure_channel(served.address) as channel:
+        async with calling(drain_seconds=60) as (served, channel):
             stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
             assert await stream.read() == b"1"
             running = asyncio.ensure_future(call(channel, "Wait", b"done"))
@@ -118,7 +115,7 @@ def test_server_replacement_is_transparent_with_the_service_config_of_the_chart(
 
 
 async def test_call_that_exceeds_the_drain_timeout_is_cancelled() -> None:
-    async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with calling(drain_seconds=0.2) as (served, channel):
         running = asyncio.ensure_future(call(channel, "Wait"))
         await wait_until(lambda: served.tiny.waiting == 1)
         served.server.stop()
@@ -144,28 +141,6 @@ def test_unusable_host_is_reported(host: str) -> None:
 
     with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):
         asyncio.run(begun())
-
-
-async def test_reflection_serves_a_client_without_protos() -> None:
-    def foreign(address: str) -> tuple[list[str], list[str], Any]:
-        with grpc.insecure_channel(address) as channel:
-            database = ProtoReflectionDescriptorDatabase(channel)
-            pool = DescriptorPool(database)
-            methods = [method.name for method in pool.FindServiceByName(FLYTE).methods]
-            request = GetMessageClass(pool.FindMessageTypeByName("flyteidl.admin.ListAgentsRequest"))
-            answer = GetMessageClass(pool.FindMessageTypeByName("flyteidl.admin.ListAgentsResponse"))
-            call = channel.unary_unary(
-                "/flyteidl.service.AgentMetadataService/ListAgents",
-                request_serializer=request.SerializeToString,
-                response_deserializer=answer.FromString,
-            )
-            return sorted(database.get_services()), methods, call(request(), timeout=60).agents[0].name
-
-    async with serving() as served:
-        services, methods, name = await asyncio.to_thread(foreign, served.address)
-    assert services == [FLYTE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
-    assert methods == ["CreateTask", "GetTask", "DeleteTask", "GetTaskMetrics", "GetTaskLogs"]
-    assert name == "tiny"
 
 
 @contextmanager

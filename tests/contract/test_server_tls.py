@@ -46,29 +46,6 @@ async def call_server(
         return await served.echo(channel)
 
 
-async def test_client_with_the_trusted_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
-    async with secured(tls(tmp_path)) as served:
-        async with grpc.aio.insecure_channel(served.address) as channel:
-            plain, _ = await code_of(served.echo(channel))
-        other, _ = await code_of(call_server(served, OTHERS.pem))
-        result = [await call_server(served, OURS.pem), plain, other]
-    assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
-
-
-async def test_mutual_tls_requires_a_client_certificate_of_its_authority(tmp_path: Path) -> None:
-    OURS.issue("client", tmp_path / "ours.crt", tmp_path / "ours.key")
-    OTHERS.issue("client", tmp_path / "others.crt", tmp_path / "others.key")
-
-    def read_key_pair(name: str) -> tuple[bytes, bytes]:
-        return (tmp_path / f"{name}.key").read_bytes(), (tmp_path / f"{name}.crt").read_bytes()
-
-    async with secured(tls(tmp_path, mutual=True)) as served:
-        without, _ = await code_of(call_server(served, OURS.pem))
-        strange, _ = await code_of(call_server(served, OURS.pem, *read_key_pair("others")))
-        result = [await call_server(served, OURS.pem, *read_key_pair("ours")), without, strange]
-    assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
-
-
 async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
     OURS.issue("flytepropeller", tmp_path / "client.crt", tmp_path / "client.key")
     own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
-from tiny_service import call, code_of, health, serving
+from tiny_service import call, calling, code_of, health
 
 from backend_plugin.shell import tracing
 
@@ -43,10 +43,7 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
 def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         with tracing.open_tracing(os.environ) as interceptors:
-            async with (
-                serving(interceptors=interceptors) as served,
-                grpc.aio.insecure_channel(served.address) as channel,
-            ):
+            async with calling(interceptors=interceptors) as (served, channel):
                 assert await served.echo(channel) == b"hello"
                 assert (await code_of(call(channel, "Refuse")))[0] is grpc.StatusCode.NOT_FOUND
                 assert await health(channel, "liveness") == "SERVING"

@@ -235,14 +235,7 @@ async def test_last_log_lines_of_replicas_are_returned(served: Served) -> None:
     name = name_of(meta)
     served.cluster.apply(pod(name, "worker-0", "Running"))
     served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
-    ask = served.channel.unary_stream(
-        "/flyteidl.service.AsyncAgentService/GetTaskLogs",
-        request_serializer=admin.GetTaskLogsRequest.SerializeToString,
-        response_deserializer=admin.GetTaskLogsResponse.FromString,
-    )
-    request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
-    lines = [line async for each in ask(request) for line in each.body.results]
-    assert lines == ["worker-0: b", "worker-0: c"]
+    assert await served.read_logs(meta) == ["worker-0: b", "worker-0: c"]
 
 
 async def test_supported_task_types_are_reported_to_propeller(served: Served) -> None:

@@ -122,6 +122,13 @@ async def serving(
         await life
 
 
+@asynccontextmanager
+async def calling(**options: Any) -> AsyncIterator[tuple[TinyServed, grpc.aio.Channel]]:
+    """Run a server with these options, and open a channel to it."""
+    async with serving(**options) as served, grpc.aio.insecure_channel(served.address) as channel:
+        yield served, channel
+
+
 async def wait_until(true: Callable[[], Awaitable[bool] | bool]) -> None:
     """Wait until a condition is true."""
     for _ in range(3_000):

@@ -1,5 +1,6 @@
 """etcd, kube-apiserver and kube-controller-manager, on free ports."""
 
+import base64
 import contextlib
 import json
 import random
@@ -14,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from rig.api import Api, manifests
-from rig.certificates import ClusterAuthority
+from rig.certificates import CertificatePair, ClusterAuthority
 from rig.place import LOOPBACK, Place
 from rig.process import Process, wait_until
 from rig.tools import tool
@@ -188,6 +189,20 @@ class ControlPlane:
         self.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         metadata = {"name": "default", "namespace": name}
         self.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+
+    def keep_certificates(
+        self, namespace: str, name: str, serving: CertificatePair, authority: CertificatePair
+    ) -> None:
+        """Create the Secret from which an operator reads its certificate and its authority."""
+        files = {
+            "ca.crt": authority.certificate,
+            "ca.key": authority.key,
+            "tls.crt": serving.certificate,
+            "tls.key": serving.key,
+        }
+        data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
+        metadata = {"name": name, "namespace": namespace}
+        self.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 
     def crds(self, files: Sequence[Path]) -> None:
         """Create CRDs and wait until they are established."""

@@ -1,12 +1,11 @@
 """Kueue, which admits jobs when their queue has enough quota."""
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rig.api import manifests
-from rig.certificates import CertificatePair, ClusterAuthority
+from rig.certificates import ClusterAuthority
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
 from rig.tools import module_directory
@@ -40,7 +39,7 @@ def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDE
     # management disabled, it would require a certificate in a folder of /etc.
     authority = ClusterAuthority(folder, "kueue")
     serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
-    _keep(plane, authority.pair, serving)
+    plane.keep_certificates(_NAMESPACE, _SECRET, serving, authority.pair)
     trusted = encode_authority(authority.certificate)
     components = module_directory(release, "sigs.k8s.io/kueue") / "config/components"
     plane.crds(list(_kinds(components, folder, {"url": f"{address}/convert", "caBundle": trusted})))
@@ -51,23 +50,6 @@ def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDE
     process = plane.enter(plane.process(release, (f"--config={config}",), known))
     process.wait_until(lambda: plane.place.is_ready(health))
     return process
-
-
-def _keep(plane: ControlPlane, authority: CertificatePair, serving: CertificatePair) -> None:
-    pairs = {
-        "ca.crt": authority.certificate,
-        "ca.key": authority.key,
-        "tls.crt": serving.certificate,
-        "tls.key": serving.key,
-    }
-    plane.admin.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": _SECRET, "namespace": _NAMESPACE},
-            "data": {name: base64.b64encode(path.read_bytes()).decode() for name, path in pairs.items()},
-        }
-    )
 
 
 def _configuration(health: int, webhook: int, certificates: Path, framework: str) -> Mapping[str, Any]:

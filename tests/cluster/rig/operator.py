@@ -1,6 +1,5 @@
 """The training operator with its webhook."""
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,27 +38,13 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     serving = plane.authority.server(
         "training-operator", ("training-operator.kubeflow.svc", "localhost", HERE)
     )
-    authority = plane.authority.pair
-    pairs = {
-        "ca.crt": authority.certificate,
-        "ca.key": authority.key,
-        "tls.crt": serving.certificate,
-        "tls.key": serving.key,
-    }
-    plane.admin.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": _SECRET, "namespace": NAMESPACE},
-            "data": {name: base64.b64encode(path.read_bytes()).decode() for name, path in pairs.items()},
-        }
-    )
+    plane.keep_certificates(NAMESPACE, _SECRET, serving, plane.authority.pair)
     temporary = plane.folder / "operator"
     served = temporary / _LOOKED_FOR.relative_to("/tmp")
     for directory in (served, _LOOKED_FOR):
         directory.mkdir(parents=True, exist_ok=True)
-    for name in ("tls.key", "tls.crt"):
-        (served / name).write_bytes(pairs[name].read_bytes())
+    for name, path in (("tls.key", serving.key), ("tls.crt", serving.certificate)):
+        (served / name).write_bytes(path.read_bytes())
         (_LOOKED_FOR / name).touch()
     plane.admin.apply(_webhook(webhook))
     process = plane.process(

@@ -158,6 +158,16 @@ class RealPropeller:
         assert found is not None, "it was deleted"
         return found
 
+    def wait_for_success(self, execution: RealExecution, seconds: float = 240) -> None:
+        """Wait until the execution has ended. Fail the test unless it has succeeded."""
+        found = self.wait(execution, seconds)
+        assert found["status"]["phase"] == 3, error_of(found)
+
+    def wait_for_outputs(self, execution: RealExecution, seconds: float = 240) -> Mapping[str, Any]:
+        """Wait until the execution has succeeded, and return its outputs."""
+        self.wait_for_success(execution, seconds)
+        return self.outputs(execution)
+
     def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:
         """Wait until a task of the execution has reported this phase."""
         wait_until(
