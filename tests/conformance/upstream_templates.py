@@ -10,56 +10,25 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from flytekit import ImageSpec, PodTemplate, Resources, Secret, Workflow, task
+import flytekit
+from flytekit import Workflow, task
 from flytekit.configuration import FastSerializationSettings, Image, ImageConfig, SerializationSettings
 from flytekit.extras.accelerators import T4
 from flytekit.tools.translator import get_serializable
 from google.protobuf.json_format import MessageToDict
-from kubernetes.client import (
-    ApiClient,
-    V1Container,
-    V1EmptyDirVolumeSource,
-    V1PodSpec,
-    V1ResourceRequirements,
-    V1Toleration,
-    V1Volume,
-    V1VolumeMount,
-)
+from kubernetes import client
 
 import flytekitplugins.kfpytorch
-from flytekitplugins.kfpytorch import (
-    CleanPodPolicy,
-    Elastic,
-    Master,
-    PyTorch,
-    RestartPolicy,
-    RunPolicy,
-    Worker,
-)
 
-VOCABULARY = {
-    named.__name__: named
-    for named in (
-        CleanPodPolicy,
-        Elastic,
-        ImageSpec,
-        Master,
-        PodTemplate,
-        PyTorch,
-        Resources,
-        RestartPolicy,
-        RunPolicy,
-        Secret,
-        V1Container,
-        V1EmptyDirVolumeSource,
-        V1PodSpec,
-        V1ResourceRequirements,
-        V1Toleration,
-        V1Volume,
-        V1VolumeMount,
-        Worker,
-    )
-} | {"T4": T4}
+MODULES = (flytekitplugins.kfpytorch, flytekit, client)
+
+
+class Vocabulary(dict[str, Any]):
+    """The names in the expressions of cases. `client` loads its classes when they are read."""
+
+    def __missing__(self, name: str) -> Any:
+        return next(getattr(module, name) for module in MODULES if hasattr(module, name))
+
 
 IMAGES = ImageConfig(default_image=Image(name="default", fqn="registry/default", tag="v1"))
 SETTINGS = {"project": "p", "domain": "d", "version": "v", "env": {"FOO": "bar"}, "image_config": IMAGES}
@@ -72,7 +41,7 @@ def train(steps: int = 3) -> float:
 
 
 def read(expression: str) -> Any:
-    return eval(expression, dict(VOCABULARY))
+    return eval(expression, {}, Vocabulary(T4=T4))
 
 
 def define(case: dict[str, Any]) -> Any:
@@ -103,7 +72,7 @@ def describe(case: dict[str, Any]) -> dict[str, Any]:
         "template": template(defined, case),
         "custom": defined.get_custom(SerializationSettings(**SETTINGS)),
         "type": [defined.task_type, defined.task_type_version],
-        "pod": pod and [repr(pod), ApiClient().sanitize_for_serialization(pod.pod_spec)],
+        "pod": pod and [repr(pod), client.ApiClient().sanitize_for_serialization(pod.pod_spec)],
         "nodes": [getattr(defined, name, None) for name in ("min_nodes", "max_nodes", "rdzv_backend")],
     }
 
