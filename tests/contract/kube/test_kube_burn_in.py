@@ -69,25 +69,27 @@ def jobs(server):
     return server.do(lambda objects: [key for key in objects.now if key[:2] == JOBS])
 
 
-def played(server, play):
-    """Call `play` in a thread when the job exists."""
+def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
+    """Run a burn-in, and call `play` in a thread when its job exists; return the findings and messages."""
+    ended = threading.Event()
 
     def wait():
-        while not there_is(server):
-            time.sleep(0.01)
-        play()
+        while not ended.wait(0.01):
+            if there_is(server):
+                play()
+                return
 
-    thread = threading.Thread(target=wait, daemon=True)
+    thread = threading.Thread(target=wait)
     thread.start()
-    return thread
-
-
-def burned_in(server, tmp_path, seconds=60, **facts):
     messages = []
     options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=10.0)
     known = Facts(namespace="ns", **{"task": PlannedTask(job=PLANNED), **facts})
     limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
-    return asyncio.run(runner.run_burn_in(options, known, limits)), messages
+    try:
+        return asyncio.run(runner.run_burn_in(options, known, limits)), messages
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_path):
@@ -97,9 +99,7 @@ def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_pa
         server.do(apply(PODS, replica("worker", "node-2")))
         server.do(apply(PODS, replica("master", "node-1")))
 
-    thread = played(server, play)
-    (found,), messages = burned_in(server, tmp_path)
-    thread.join()
+    (found,), messages = burned_in(server, tmp_path, play)
     assert (found.id, found.level) == ("burn-in", Severity.NOTE)
     assert "2 ranks in 2 pods on 2 nodes all-reduced with gloo on cpu" in found.sentence
     assert "2.5 GB/s at 8 MiB" in found.sentence
@@ -110,36 +110,22 @@ def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_pa
     assert messages[-1] == f"deleted PyTorchJob ns/{NAME}"
 
 
-def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path):
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept pod", "deleted pod"])
+def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path, is_kept):
     server.logs[MASTER] = [["Traceback", "ModuleNotFoundError: No module named 'torch'"]]
 
     def play():
         server.do(apply(PODS, replica("master", "node-1", exit_code=1)))
+        if not is_kept:
+            while not any(f"{MASTER}/log" in each for each in server.asked):
+                time.sleep(0.01)
+            server.do(lambda objects: objects.delete((*PODS, "ns", MASTER), {}))
         failed(server)
 
-    thread = played(server, play)
-    (found,), _ = burned_in(server, tmp_path)
-    thread.join()
+    (found,), _ = burned_in(server, tmp_path, play)
     assert found.level is Severity.ERROR
     assert "No module named 'torch'" in found.sentence
     assert jobs(server) == []
-
-
-def test_last_log_lines_of_a_deleted_replica_are_reported(server, tmp_path):
-    server.logs[MASTER] = [["ModuleNotFoundError: No module named 'torch'"]]
-
-    def play():
-        server.do(apply(PODS, replica("master", "node-1", exit_code=1)))
-        while not any(f"{MASTER}/log" in each for each in server.asked):
-            time.sleep(0.01)
-        server.do(lambda objects: objects.delete((*PODS, "ns", MASTER), {}))
-        failed(server)
-
-    thread = played(server, play)
-    (found,), _ = burned_in(server, tmp_path)
-    thread.join()
-    assert found.level is Severity.ERROR
-    assert "No module named 'torch'" in found.sentence
 
 
 def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(server, tmp_path):
@@ -187,9 +173,7 @@ def test_failed_deletion_of_the_burn_in_job_is_reported(server, tmp_path):
         server.forbidden.add("delete pytorchjobs")
         server.do(apply(PODS, replica("master", "node-1")))
 
-    thread = played(server, play)
-    (found, left), _ = burned_in(server, tmp_path)
-    thread.join()
+    (found, left), _ = burned_in(server, tmp_path, play)
     assert (found.level, left.level) == (Severity.NOTE, Severity.WARNING)
     assert left.remedy == f"kubectl delete pytorchjob -n ns {NAME}"
 
