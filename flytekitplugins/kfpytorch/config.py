@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Final
 
 from flytekit import ImageSpec, PodTemplate, Resources
 
-from flytekitplugins.kfpytorch import data_sources, extension, frameworks, quantities, retries, validators
+from flytekitplugins.kfpytorch import (
+    data_sources,
+    extension,
+    frameworks,
+    pod_options,
+    quantities,
+    retries,
+    torchrun_options,
+    validators,
+)
 from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
@@ -97,7 +106,7 @@ class _Role(ConfigPart):
         ),
         "resources": build_optional_reader(quantities.read_paired_resources),
         "num_retries": build_optional_reader(validators.build_count_reader(low=0)),
-        **extension.ROLE_READERS,
+        **pod_options.READERS,
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -338,12 +347,12 @@ class Elastic(Config):
     train_job: TrainJob | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "nnodes": validators.read_nodes,
-        "nproc_per_node": validators.read_processes,
+        "nnodes": torchrun_options.read_nodes,
+        "nproc_per_node": torchrun_options.read_processes,
         "start_method": validators.build_choice_reader("spawn", "fork"),
         "monitor_interval": validators.read_seconds,
         "max_restarts": validators.build_count_reader(low=0),
-        "rdzv_configs": validators.read_rendezvous,
+        "rdzv_configs": torchrun_options.read_rendezvous,
         "increase_shared_mem": validators.read_flag,
         "run_policy": build_optional_reader(_read_run_policy),
         **_JOB_READERS,

@@ -1,20 +1,13 @@
-"""Config fields beyond those of upstream; only the kfpytorch backend reads them, Flyte's own ignores them."""
+"""The configs `Gang` and `TrainJob`, which upstream lacks; only the kfpytorch backend reads them."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-from flytekit import PodTemplate
+from typing import ClassVar, Final
 
 from flytekitplugins.kfpytorch import data_sources, frameworks, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
-from flytekitplugins.kfpytorch.problems import (
-    ConfigProblem,
-    build_invalid_value,
-    require_no_problems,
-    suggest_name,
-)
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
 from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.train_job_policies import (
     PodFailurePolicyRule,
@@ -23,8 +16,7 @@ from flytekitplugins.kfpytorch.train_job_policies import (
     check_success_policy,
     read_pod_failure_policy,
 )
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader, find_problems
-from kfpytorch_common import labels
+from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common.frameworks import TORCH
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
@@ -185,74 +177,3 @@ def check_max_restarts(
         return
     if remedy := find_second_limit(train_job.max_restarts, roles, backoff_limit):
         yield ConfigProblem("train_job.max_restarts", train_job.max_restarts, remedy)
-
-
-def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
-    if not (isinstance(key, str) and isinstance(value, str)):
-        yield ConfigProblem("", value, "a label and its value must be text")
-        return
-    if not labels.is_key(key):
-        yield ConfigProblem("", value, f"the name of a label is {labels.KEY}")
-    if not labels.is_value(value):
-        yield ConfigProblem("", value, f"the value of a label is {labels.VALUE}")
-
-
-def _read_toleration(value: object) -> object:
-    """Read a toleration: a dict as in a manifest, or a kubernetes model."""
-    mapping = validators.find_mapping(value)
-    if mapping is None:
-        raise build_invalid_value(value, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
-    require_no_problems(_check_toleration(value, mapping))
-    return value
-
-
-def _check_toleration(toleration: object, mapping: Mapping[Any, object]) -> Iterator[ConfigProblem]:
-    if {"tolerationSeconds", "toleration_seconds"} <= {*mapping}:
-        yield ConfigProblem("", toleration, "sets tolerationSeconds twice; leave one out")
-    for key, item in mapping.items():
-        reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else key)
-        if reader is None:
-            remedy = f"a toleration has no such key{suggest_name(key, [*_TOLERATION])}"
-            yield ConfigProblem(str(key), item, remedy)
-        else:
-            yield from find_problems(str(key), reader, item)
-
-
-# The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
-_TOLERATION: Final[Mapping[str, Reader]] = {
-    "key": build_optional_reader(validators.read_text),
-    "operator": build_optional_reader(validators.build_choice_reader("Exists", "Equal")),
-    "value": build_optional_reader(validators.read_text),
-    "effect": build_optional_reader(
-        validators.build_choice_reader("NoSchedule", "PreferNoSchedule", "NoExecute")
-    ),
-    "tolerationSeconds": build_optional_reader(validators.read_int),
-}
-
-
-def _read_pod_template(value: object) -> object:
-    if isinstance(value, PodTemplate):
-        parts = {name: getattr(value, name) for name in ("labels", "annotations", "pod_spec")}
-    elif isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}:
-        parts = dict(value)
-    else:
-        raise build_invalid_value(
-            value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest"
-        )
-    require_no_problems(validators.check_json_value(parts))
-    return value
-
-
-ROLE_READERS: Final[Mapping[str, Reader]] = {
-    "node_selector": build_optional_reader(
-        validators.build_mapping_reader(_check_label, "must be a dict of labels such as {'gpu': 'h100'}")
-    ),
-    "tolerations": build_optional_reader(
-        validators.build_list_reader(
-            _read_toleration,
-            "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}",
-        )
-    ),
-    "pod_template": build_optional_reader(_read_pod_template),
-    "priority_class_name": build_optional_reader(validators.read_priority_class),
-}

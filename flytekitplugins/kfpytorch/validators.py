@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from operator import index
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
@@ -116,20 +116,6 @@ def build_count_reader(low: int) -> Reader:
     return read
 
 
-def read_processes(value: object) -> object:
-    """Read a number of processes per node, or one of the words that ``torchrun`` accepts."""
-    if not isinstance(value, str):
-        return build_count_reader(low=1)(value)
-    if value not in PROCESSES:
-        remedy = f"must be a whole number of at least 1, or {_PROCESSES}{suggest_name(value, PROCESSES)}"
-        raise build_invalid_value(value, remedy)
-    return value
-
-
-PROCESSES: Final = ("auto", "gpu", "cpu")
-_PROCESSES: Final = "'auto', 'gpu' or 'cpu'"
-
-
 def read_flag(value: object) -> bool:
     """Read True or False, also as 1 or 0. Text is invalid because ``"false"`` would be true."""
     if isinstance(value, int) and value in (0, 1):
@@ -155,43 +141,6 @@ read_image: Final = build_check_reader(
     lambda value: isinstance(value, (str, ImageSpec)), "must be the name of an image or an ImageSpec"
 )
 read_priority_class: Final = build_object_name_reader("a PriorityClass")
-
-
-def find_mapping(value: object) -> Mapping[Any, object] | None:
-    """Return a dict as it is, a kubernetes model as a dict of its attributes that are set, or None."""
-    names = getattr(value, "attribute_map", None)
-    if isinstance(names, Mapping):
-        attributes = {name: getattr(value, name) for name in names}
-        return {name: item for name, item in attributes.items() if item is not None}
-    return value if isinstance(value, Mapping) else None
-
-
-def check_json_value(value: object) -> Iterator[ConfigProblem]:
-    """Yield a problem for each value within `value` that cannot be written as JSON in a manifest."""
-    entries = _find_entries(value)
-    if entries is None and not _is_json_scalar(value):
-        yield ConfigProblem("", value, "must be text, a number, a list or a dict, as in a manifest")
-    for key, item in entries or ():
-        if isinstance(key, str):
-            yield from add_prefix(key, check_json_value(item))
-        else:
-            yield ConfigProblem("", key, "a key must be text")
-
-
-def _find_entries(value: object) -> Iterable[tuple[object, object]] | None:
-    """Return the keys and values of a dict, the places and values of a list, or None."""
-    mapping = find_mapping(value)
-    if mapping is not None:
-        return mapping.items()
-    if isinstance(value, (list, tuple)):
-        return [(f"[{place}]", item) for place, item in enumerate(value)]
-    return None
-
-
-def _is_json_scalar(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, (str, int))
 
 
 def build_choice_reader(*known: str) -> Reader:
@@ -232,59 +181,3 @@ def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
 
 def _strip_non_letters(text: str) -> str:
     return re.sub(r"[^a-z]+", "", text.lower())
-
-
-def read_nodes(value: object) -> object:
-    """Read a number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. A text is kept unchanged."""
-    if isinstance(value, str) and _is_count_or_range(value):
-        return value
-    if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):
-        remedy = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
-        raise build_invalid_value(value, remedy)
-    return build_count_reader(low=1)(value)
-
-
-def _is_count_or_range(text: str) -> bool:
-    counts = text.split(":")
-    return len(counts) <= 2 and all(map(_is_count, counts)) and int(counts[0]) <= int(counts[-1])
-
-
-def _is_count(text: str) -> bool:
-    return re.fullmatch(r"\s*\+?[0-9]+\s*", text) is not None and 1 <= int(text) <= INT32_MAX
-
-
-# The keys that torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
-_RDZV_POSITIVE: Final = (
-    "timeout", "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout",
-    "keep_alive_interval", "keep_alive_max_attempt",
-)  # fmt: skip
-_RDZV_KNOWN: Final = (*_RDZV_POSITIVE, "cas_backoff_max_seconds", "is_host", "rank", "store_type")
-# The plugin sets these itself.
-_RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
-
-
-def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]:
-    """Yield the problem of a key, if any; a key that resembles no known one may be one of a newer torch."""
-    if not isinstance(key, str):
-        yield ConfigProblem("", value, "a key must be text")
-    elif key in _RDZV_TAKEN:
-        yield ConfigProblem("", value, "is set by the plugin; leave it out")
-    elif key in _RDZV_POSITIVE and not _is_positive_int(value):
-        yield ConfigProblem("", value, "must be a whole number above 0 (the time-outs are in seconds)")
-    elif key not in _RDZV_KNOWN and (hint := suggest_name(key, _RDZV_KNOWN, cutoff=0.8)):
-        yield ConfigProblem("", value, f"torch would ignore this key{hint}")
-
-
-read_rendezvous: Final = build_mapping_reader(
-    _check_rendezvous_key, "must be a dict such as {'timeout': 900, 'join_timeout': 900}"
-)
-
-
-def _is_positive_int(value: object) -> bool:
-    # torch converts the values with int(), so "900" and 900.0 are valid as well.
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return False
-    try:
-        return int(value) > 0
-    except (ValueError, OverflowError):
-        return False

@@ -1,0 +1,77 @@
+"""Readers for the settings of `Elastic` that are options of torchrun: nodes, processes and rendezvous."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch.validators import INT32_MAX, build_count_reader, build_mapping_reader
+
+_PROCESSES: Final = ("auto", "gpu", "cpu")
+
+
+def read_processes(value: object) -> object:
+    """Read a number of processes per node, or one of the words that ``torchrun`` accepts."""
+    if not isinstance(value, str):
+        return build_count_reader(low=1)(value)
+    if value not in _PROCESSES:
+        hint = suggest_name(value, _PROCESSES)
+        remedy = f"must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'{hint}"
+        raise build_invalid_value(value, remedy)
+    return value
+
+
+def read_nodes(value: object) -> object:
+    """Read a number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. A text is kept unchanged."""
+    if isinstance(value, str) and _is_count_or_range(value):
+        return value
+    if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):
+        remedy = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
+        raise build_invalid_value(value, remedy)
+    return build_count_reader(low=1)(value)
+
+
+def _is_count_or_range(text: str) -> bool:
+    counts = text.split(":")
+    return len(counts) <= 2 and all(map(_is_count, counts)) and int(counts[0]) <= int(counts[-1])
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch(r"\s*\+?[0-9]+\s*", text) is not None and 1 <= int(text) <= INT32_MAX
+
+
+# The keys that torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
+_RDZV_POSITIVE: Final = (
+    "timeout", "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout",
+    "keep_alive_interval", "keep_alive_max_attempt",
+)  # fmt: skip
+_RDZV_KNOWN: Final = (*_RDZV_POSITIVE, "cas_backoff_max_seconds", "is_host", "rank", "store_type")
+# The plugin sets these itself.
+_RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
+
+
+def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]:
+    """Yield the problem of a key, if any; a key that resembles no known one may be one of a newer torch."""
+    if not isinstance(key, str):
+        yield ConfigProblem("", value, "a key must be text")
+    elif key in _RDZV_TAKEN:
+        yield ConfigProblem("", value, "is set by the plugin; leave it out")
+    elif key in _RDZV_POSITIVE and not _is_positive_int(value):
+        yield ConfigProblem("", value, "must be a whole number above 0 (the time-outs are in seconds)")
+    elif key not in _RDZV_KNOWN and (hint := suggest_name(key, _RDZV_KNOWN, cutoff=0.8)):
+        yield ConfigProblem("", value, f"torch would ignore this key{hint}")
+
+
+read_rendezvous: Final = build_mapping_reader(
+    _check_rendezvous_key, "must be a dict such as {'timeout': 900, 'join_timeout': 900}"
+)
+
+
+def _is_positive_int(value: object) -> bool:
+    # torch converts the values with int(), so "900" and 900.0 are valid as well.
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return False
+    try:
+        return int(value) > 0
+    except (ValueError, OverflowError):
+        return False
