@@ -133,9 +133,14 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     job = observed.job
     if job is None or job.end_condition is None or job.deleting:
         return ()
-    holds = any(pod.phase in _ACTIVE for pod in observed.pods)
-    counted = any(group.phase in _COUNTING for group in observed.pod_groups)
-    return () if holds or counted else _list_existing_companions(observed)
+    return () if _has_active_gang(observed) else _list_existing_companions(observed)
+
+
+def _has_active_gang(observed: Observed) -> bool:
+    """True if a pod may hold resources, or a scheduler counts a pod group."""
+    return any(pod.phase in _ACTIVE for pod in observed.pods) or any(
+        group.phase in _COUNTING for group in observed.pod_groups
+    )
 
 
 def is_missing_companions(observed: Observed) -> bool:
@@ -227,10 +232,14 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if a job was cancelled with `build_stop_spec` less than `STOP_PATIENCE` ago."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
-    recorded = find_recorded_verdict(job)
-    if recorded is None or now - recorded.at > STOP_PATIENCE:
+    if not _is_recorded_recently(job, now):
         return False
     return get_dialect(job.dialect).build_stop_spec(job) is not None
+
+
+def _is_recorded_recently(job: Job, now: datetime) -> bool:
+    recorded = find_recorded_verdict(job)
+    return recorded is not None and now - recorded.at <= STOP_PATIENCE
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -84,15 +84,19 @@ def _check_volume(storage: task_pb2.Storage, path: str) -> Iterator[Problem]:
     for key, name in (("claim", storage.claim), ("storageClass", storage.storage_class)):
         if name:
             yield from check_name(name, f"{path}.{key}", "an object")
+    yield from _check_size(storage, path)
+    if storage.claim and storage.storage_class:
+        message = "is fixed by the claim"
+        yield build_problem(f"{path}.storageClass", storage.storage_class, message, "leave it out")
+
+
+def _check_size(storage: task_pb2.Storage, path: str) -> Iterator[Problem]:
     if bool(storage.claim) == bool(storage.size):
         remedy = "write one of size and claim"
         yield build_problem(f"{path}.size", storage.size, "must be set, unless a claim exists", remedy)
     elif not (storage.claim or _is_size(storage.size)):
         remedy = "write a quantity such as 50Gi"
         yield build_problem(f"{path}.size", storage.size, "is not a size", remedy)
-    if storage.claim and storage.storage_class:
-        message = "is fixed by the claim"
-        yield build_problem(f"{path}.storageClass", storage.storage_class, message, "leave it out")
 
 
 def _is_size(text: str) -> bool:

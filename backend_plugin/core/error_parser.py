@@ -131,20 +131,21 @@ def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMess
     headline = report["headline"] or ""
     # A headline about several ranks does not have a single source location.
     several = "; " in headline
-    place = None if several else _AT.search(headline)
-    frames = (
-        ()
-        if place is None
-        else (Frame(file=place["file"], line=int(place["line"]), function=place["function"], code=""),)
-    )
     return _ParsedMessage(
         _extract_report_body(text[report.end() :], headline if several else ""),
         trace,
         rank=source["rank"] if source else None,
         where=source["where"] if source else "",
         exit_code=_parse_exit_code(_KILLED.search(text)),
-        frames=frames,
+        frames=() if several else _parse_location(headline),
     )
+
+
+def _parse_location(headline: str) -> tuple[Frame, ...]:
+    place = _AT.search(headline)
+    if place is None:
+        return ()
+    return (Frame(file=place["file"], line=int(place["line"]), function=place["function"], code=""),)
 
 
 def _parse_child_report(child: "re.Match[str]", trace: str) -> _ParsedMessage:

@@ -71,13 +71,7 @@ def _find_event_termination(
     pod, code = error_parser.parse_exit_event(event.message)
     if not code:
         return None
-    # The operator writes 0xbeef if it has not found an exit code.
-    cause = Cause.SYSTEM_ERROR if code == 0xBEEF else None
-    cause = (
-        cause
-        or terminations.CONTAINER_REASONS.get(event.reason)
-        or terminations.classify_exit_code(code, exit_codes)
-    )
+    cause = _classify_exit_event(event.reason, code, exit_codes)
     stopped = terminations.decode_signal(code) == SIGTERM
     failure = replace(
         terminations.build_exit_code_failure(error_parser.parse_replica_name(pod), code, event.at),
@@ -89,6 +83,13 @@ def _find_event_termination(
     return ReplicaTermination(
         failure=failure, cause=cause, summary=f"{what}{text}", pod=pod, at=event.at, ordered=True
     )
+
+
+def _classify_exit_event(reason: str, code: int, exit_codes: Mapping[int, Cause]) -> Cause:
+    # The operator writes 0xbeef if it has not found an exit code.
+    if code == 0xBEEF:
+        return Cause.SYSTEM_ERROR
+    return terminations.CONTAINER_REASONS.get(reason) or terminations.classify_exit_code(code, exit_codes)
 
 
 _TAKEN: Final[Mapping[str, Cause]] = {

@@ -1,6 +1,6 @@
 """The status of a job that has ended or does not exist, with the root cause of its end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -75,12 +75,17 @@ def _select_error_files(
     job = observed.job
     if state is not JobState.SUCCEEDED or job is None or not observed.error_files:
         return observed.error_files
-    present = {name for pod in pods for name in (pod.name, pod.replica)}
+    present = _list_writer_names(pods)
     return [
         file
         for file in observed.error_files
         if file.worker in present or not root_cause.is_recovery_implied(file, job, ended)
     ]
+
+
+def _list_writer_names(pods: tuple[Pod, ...]) -> set[str]:
+    """Return the names by which an error file identifies one of these pods."""
+    return {name for pod in pods for name in (pod.name, pod.replica)}
 
 
 def _list_terminations(
@@ -168,9 +173,13 @@ def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     text = pod.message.strip()
     if not (pod.reason and text):
         return pod
-    warnings = (each.message for each in reversed(events) if each.name == pod.name and each.warning)
-    full = next((message for message in warnings if text in message), None)
+    full = next((message for message in _iter_warnings(pod, events) if text in message), None)
     return pod if full is None else structs.replace(pod, message=full[full.index(text) :])
+
+
+def _iter_warnings(pod: Pod, events: Sequence[Event]) -> Iterator[str]:
+    """Yield the messages of the warnings about a pod, the last one first."""
+    return (each.message for each in reversed(events) if each.name == pod.name and each.warning)
 
 
 def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:

@@ -70,12 +70,16 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
     """Return the ranks of a replica; None if a rendezvous assigns them at each start."""
-    if role in job.initializers or (job.elastic and (job.replicas != 1 or job.nproc_per_node is None)):
+    if role in job.initializers or _has_rendezvous_ranks(job):
         return None
     each = job.nproc_per_node or 1
     masters = sum(group.replicas for group in job.groups if group.role == "master")
     first = (index + (masters if role == "worker" else 0)) * each
     return range(first, first + each)
+
+
+def _has_rendezvous_ranks(job: Job) -> bool:
+    return job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
@@ -89,9 +93,14 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
     total = job.replicas * (job.nproc_per_node or 1)
     if not 0 <= rank < total:
         raise RankNotFound(f"job {job.name} has no rank {rank}; it has {_format_range('rank', total)}")
+    known = _map_replica_ranks(job).items()
+    return frozenset([name for name, ranks in known if ranks is None or rank in ranks])
+
+
+def _map_replica_ranks(job: Job) -> dict[str, range | None]:
+    """Return the ranks of each replica by its name."""
     replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
-    known = {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
-    return frozenset([name for name, ranks in known.items() if ranks is None or rank in ranks])
+    return {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
 
 
 def _format_range(what: str, count: int) -> str:

@@ -103,6 +103,10 @@ def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
+    return _has_pod_event(observed, names)
+
+
+def _has_pod_event(observed: Observed, names: set[str]) -> bool:
     return any(event.kind == "Pod" and event.name in names for event in observed.events)
 
 

@@ -262,9 +262,13 @@ def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: b
         return join_lines(state, *warnings)
     first = status.waits[0]
     remedy = select_remedy(first) if is_blocking(first) else ""
-    is_news = first.raw not in first.text and _is_job_wide(first)
-    raw = f"message of its scheduler: {first.raw}" if is_news else ""
-    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, raw)
+    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, _format_raw(first))
+
+
+def _format_raw(wait: PendingReason) -> str:
+    """Return a line with the message of the scheduler; empty if the reason contains all of it."""
+    is_news = wait.raw not in wait.text and _is_job_wide(wait)
+    return f"message of its scheduler: {wait.raw}" if is_news else ""
 
 
 def _format_state(status: JobStatus, *, queued: bool) -> str:
@@ -282,20 +286,30 @@ def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
     """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
-    info: dict[str, JsonValue] = {
+    info = _build_state_info(status)
+    if cause is not None:
+        info["cause"] = cause.value
+    if status.waits:
+        info.update(_build_pending_info(status.waits[:6]))
+    if notes:
+        info["notes"] = [shorten_message(note.text) for note in notes]
+    if status.death is not None:
+        info["failed"] = status.death.failure.replica
+    return info
+
+
+def _build_state_info(status: JobStatus) -> dict[str, JsonValue]:
+    return {
         "state": status.state.value,
         "job": status.job.name if status.job else "",
         "namespace": status.job.namespace if status.job else "",
         "replicas": status.total,
         "ready": status.ready,
     }
-    if cause is not None:
-        info["cause"] = cause.value
-    if status.waits:
-        info["waits"] = [shorten_message(format_pending(each)) for each in status.waits[:6]]
-        info["details"] = [shorten_message(each.raw or each.text) for each in status.waits[:6]]
-    if notes:
-        info["notes"] = [shorten_message(note.text) for note in notes]
-    if status.death is not None:
-        info["failed"] = status.death.failure.replica
-    return info
+
+
+def _build_pending_info(waits: Sequence[PendingReason]) -> dict[str, JsonValue]:
+    return {
+        "waits": [shorten_message(format_pending(each)) for each in waits],
+        "details": [shorten_message(each.raw or each.text) for each in waits],
+    }

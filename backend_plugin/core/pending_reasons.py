@@ -26,7 +26,7 @@ def list_job_reasons(
 ) -> list[PendingReason]:
     """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
     # Pod groups and events may be outdated once all pods are bound.
-    if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
+    if _has_all_pods(observed, pods) and _are_bound(pods):
         return []
     groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
     of_events = [wait for words in WORDS for wait in words.events(observed)]
@@ -42,6 +42,10 @@ def _has_all_pods(observed: Observed, pods: Sequence[Pod]) -> bool:
     if job is None or _is_suspended(job):
         return False
     return len([pod for pod in pods if pod.deleted is None]) >= job.replicas
+
+
+def _are_bound(pods: Sequence[Pod]) -> bool:
+    return all(pod.is_bound for pod in pods if pod.deleted is None)
 
 
 def _is_suspended(job: Job) -> bool:
@@ -138,6 +142,11 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
+    return _find_start_reason(pod, exit_codes)
+
+
+def _find_start_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
+    """Return the reason why a container of a bound pod does not run."""
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -209,14 +218,18 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
     parts = [part.strip() for part in why.split(", ") if part]
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
-    unhelpful = _UNHELPFUL.search(nodes[3])
-    # The scheduler calls preemption unhelpful on a node whose capacity is less than the request.
-    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
+    is_never = len(short) == len(parts) and _is_preemption_unhelpful(nodes)
     text = (
         f"no node of {nodes[2]} fits: "
         f"{'; '.join(map(_format_node_reason, parts))}{_NEVER if is_never else ''}"
     )
     return SchedulerMessage(text=text, gang=False, short=short)
+
+
+def _is_preemption_unhelpful(nodes: "re.Match[str]") -> bool:
+    """True if the scheduler calls preemption unhelpful on all nodes: the request exceeds their capacity."""
+    unhelpful = _UNHELPFUL.search(nodes[3])
+    return unhelpful is not None and unhelpful[1] == nodes[2]
 
 
 def _format_node_reason(part: str) -> str:

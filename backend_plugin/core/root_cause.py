@@ -60,10 +60,15 @@ def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG
     # Without an exception, the elastic agent has reported a process that ended without an error message.
-    code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
+    code = _get_shell_code(failure)
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
     return error_parser.parse_reported_cause(file) or _classify_failure(failure)
+
+
+def _get_shell_code(failure: Failure) -> int:
+    """Return the exit code as a shell reports it: 128 + n for a process that signal n has ended."""
+    return failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
 
 
 def _classify_failure(failure: Failure) -> Cause:
@@ -130,14 +135,17 @@ def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
     """Return the state of the worker after it wrote `file`: ``well``, ``alive``, or None for a failure."""
     if not _has_restarted_since(file, pod):
         return None
-    ended = pod.termination
     if pod.deleted is not None:
         # A worker that exits with 0 because its pod is deleted has not completed its work.
-        by_itself = pod.phase == "Succeeded" and _has_ended_by(ended, pod.deleted)
-        return "well" if by_itself else None
+        return "well" if _has_succeeded_by(pod, pod.deleted) else None
+    ended = pod.termination
     if ended is None:
         return _FATES.get(pod.phase)
     return "well" if pod.phase == "Succeeded" or ended.exit_code == 0 else None
+
+
+def _has_succeeded_by(pod: Pod, at: datetime) -> bool:
+    return pod.phase == "Succeeded" and _has_ended_by(pod.termination, at)
 
 
 _FATES: Final = {"Succeeded": "well", "Pending": "alive", "Running": "alive"}
@@ -179,7 +187,7 @@ def select_root_cause(
     The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
     to `ended`, later terminations count too, because the clock of a node may be ahead.
     """
-    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
+    worded = any(map(_has_own_exception, ends))
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
@@ -187,6 +195,11 @@ def select_root_cause(
         return _compute_sort_key(death, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
+
+
+def _has_own_exception(death: ReplicaTermination) -> bool:
+    """True if a termination has an exception that is not the consequence of another termination."""
+    return bool(death.failure.exception) and not is_consequence(death.failure)
 
 
 def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
@@ -256,7 +269,7 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
+    early = _list_early_exits(pods, death.at) - {death.failure.replica}
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if not early:
         return death
@@ -265,6 +278,10 @@ def with_early_exits(
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
+
+
+def _list_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
+    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:

@@ -48,24 +48,27 @@ def parse_report(lines: Iterable[str]) -> RuntimePackages:
     Raises:
         PackagesUnknown: If the end of the report is missing.
     """
-    python, gpus, is_complete = "", [], False
+    python, gpus = "", []
     versions: dict[str, str] = {}
-    for line in lines:
-        match _decode_line(line):
+    for entry in _read_entries(lines):
+        match entry:
             case ["python", str(version)]:
                 python = version
             case ["package", str(name), str(version)]:
                 versions[name] = version
             case ["gpus", str(text)]:
                 gpus.append(text)
-            case ["end"]:
-                is_complete = True
             case _:
                 pass
-    if not is_complete:
-        raise PackagesUnknown("the log of the job does not contain the complete list of packages")
     packages = dict(sorted(versions.items(), key=lambda item: item[0].lower()))
     return RuntimePackages(python=python, packages=packages, gpus="\n".join(gpus))
+
+
+def _read_entries(lines: Iterable[str]) -> list[object]:
+    entries = [_decode_line(line) for line in lines]
+    if ["end"] not in entries:
+        raise PackagesUnknown("the log of the job does not contain the complete list of packages")
+    return entries
 
 
 def _decode_line(line: str) -> object:

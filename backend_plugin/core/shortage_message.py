@@ -38,7 +38,7 @@ def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
     role = wait.replicas[0].rpartition("-")[0] if wait.replicas else ""
     amounts = [(gang.compute_amount({role: 1}, resource), resource) for resource in wait.short]
     texts = [f"{amount.text} {resource}" for amount, resource in amounts if amount is not None]
-    return f" (requested: {_join_with_and(texts) if len(texts) > 1 else texts[0]})" if texts else ""
+    return f" (requested: {_join_with_and(texts)})" if texts else ""
 
 
 def _format_missing(shortage: ResourceShortage) -> str:
@@ -49,7 +49,7 @@ def _iter_numbers(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int], at: str
 ) -> Iterator[str]:
     """Yield the requested, held and free amounts; `at` is the time of the free amount."""
-    requested = shortage.requested or gang.compute_total(shortage.resource, counts_all=shortage.counts_all)
+    requested = _compute_requested(shortage, gang)
     if requested is None:
         return
     yield f"{requested.text} requested"
@@ -62,14 +62,17 @@ def _iter_numbers(
         yield f"{free.text} free{at}"
 
 
+def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: str = "") -> Quantity | None:
+    """Return the requested amount, of all roles or up to `upto`; None if unknown."""
+    return shortage.requested or gang.compute_total(shortage.resource, upto, counts_all=shortage.counts_all)
+
+
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
     """Return what the gang holds of the amount that its scheduler counts as free, and the rest; or None."""
     resource, missing = shortage.resource, shortage.missing
-    counted = shortage.requested or gang.compute_total(
-        resource, shortage.last_role, counts_all=shortage.counts_all
-    )
+    counted = _compute_requested(shortage, gang, upto=shortage.last_role)
     if shortage.free is not None or missing is None or counted is None:
         return None, shortage.free
     free = subtract_quantity(counted, missing)
@@ -86,4 +89,4 @@ def _format_queue_position(count: int | None) -> str:
 
 
 def _join_with_and(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]])
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

@@ -245,11 +245,15 @@ def _classify_initializer(ended: ContainerTermination, exit_codes: Mapping[int, 
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
     """Return the cause of a container's termination, without the state of its pod."""
     known = CONTAINER_REASONS.get(ended.reason)
-    if known is Cause.INVALID_CONFIG and _STARVED in ended.message:
-        return Cause.OOM_HOST
-    if known is Cause.INVALID_CONFIG and ended.message and not is_permanent_start_error(ended.message):
-        return Cause.SYSTEM_ERROR
+    if known is Cause.INVALID_CONFIG and ended.message:
+        return _classify_start_error(ended.message)
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
+
+
+def _classify_start_error(message: str) -> Cause:
+    if _STARVED in message:
+        return Cause.OOM_HOST
+    return Cause.INVALID_CONFIG if is_permanent_start_error(message) else Cause.SYSTEM_ERROR
 
 
 # runc's message for a memory limit that is too low to start a process.
@@ -331,17 +335,23 @@ def list_restart_terminations(
     ]
     most = max((restarts for restarts, *_ in ends), default=0)
     return [
-        ReplicaTermination(
-            failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
-            cause=classify_container_termination(last, exit_codes),
-            summary=f"restarted {restarts} times, after {_format_summary(pod, container, last)}",
-            detail=last.message,
-            pod=pod.name,
-            at=last.finished,
-        )
+        _build_restart_termination(pod, container, last, exit_codes)
         for restarts, pod, container, last in ends
         if restarts == most
     ]
+
+
+def _build_restart_termination(
+    pod: Pod, container: Container, last: ContainerTermination, exit_codes: Mapping[int, Cause]
+) -> ReplicaTermination:
+    return ReplicaTermination(
+        failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
+        cause=classify_container_termination(last, exit_codes),
+        summary=f"restarted {container.restarts} times, after {_format_summary(pod, container, last)}",
+        detail=last.message,
+        pod=pod.name,
+        at=last.finished,
+    )
 
 
 def build_exit_code_failure(

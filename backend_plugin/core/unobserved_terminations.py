@@ -1,8 +1,12 @@
 """Detection of unobserved terminations, which a slow or stalled watch has not delivered."""
 
+from collections.abc import Sequence
+
 from backend_plugin.core import root_cause, status, terminations
+from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.job_status import JobState
 from backend_plugin.core.observed import Observed
+from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.verdict_annotation import find_recorded_verdict
 
 
@@ -15,8 +19,13 @@ def has_unobserved_termination(observed: Observed) -> bool:
     job_status = status.compute_status(observed, {})
     if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:
         return False
-    death = job_status.death
     running = {pod.name for pod in job_status.pods if terminations.is_pod_alive(pod)}
+    return _is_cause_missing(job_status.death, running, observed.error_files)
+
+
+def _is_cause_missing(
+    death: ReplicaTermination | None, running: set[str], files: Sequence[ErrorFile]
+) -> bool:
     if death is None or (running and not root_cause.is_possible_cause(death)):
         return True
-    return death.pod in running.difference(file.worker for file in observed.error_files)
+    return death.pod in running.difference(file.worker for file in files)
