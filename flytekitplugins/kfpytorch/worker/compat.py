@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flytekitplugins.kfpytorch.worker import recovery, replica
+from flytekitplugins.kfpytorch.worker import loading, recovery, replica
 from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
 
@@ -29,9 +29,8 @@ def spawn_helper(
     import cloudpickle
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    payload = replica.Payload(
-        cloudpickle.loads(fn), kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src
-    )
+    function = cloudpickle.loads(fn)
+    payload = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
     try:
         return replica.call_function(payload)
     except FlyteRecoverableException:

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from flytekitplugins.kfpytorch.worker.replica import Payload
+from flytekitplugins.kfpytorch.worker.loading import Payload
 from kfpytorch_common import prestart
 from kfpytorch_common.forkserver import client
 

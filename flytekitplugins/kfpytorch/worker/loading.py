@@ -44,6 +44,18 @@ class ImportReference:
 
 
 @dataclass(frozen=True)
+class Payload:
+    """The function, its inputs and its context, as created by the caller for every worker."""
+
+    function: Callable[..., Any] | None
+    """None if workers find the function in the module that they import."""
+    inputs: Mapping[str, Any]
+    raw_output_prefix: str
+    checkpoint_dest: str | None
+    checkpoint_src: str | None
+
+
+@dataclass(frozen=True)
 class Parcel:
     """The content of the file that a worker reads."""
 

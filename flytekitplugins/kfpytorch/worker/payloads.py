@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from flytekitplugins.kfpytorch.worker import loading
-from flytekitplugins.kfpytorch.worker.replica import Payload
+from flytekitplugins.kfpytorch.worker.loading import Payload
 from kfpytorch_common import loaded_modules
 from kfpytorch_common.caught import Caught, catch
 

@@ -1,11 +1,8 @@
 """Run the user's function in a worker process, and record its result or failure."""
 
 import contextlib
-import json
 import os
 import pickle
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,28 +11,18 @@ from typing import TYPE_CHECKING, Any
 from flytekitplugins.kfpytorch.worker import (
     exceptions,
     failure_file,
+    flyte_context,
     jax_processes,
     loading,
     loopback,
     recovery,
     result,
+    worker_events,
 )
 from kfpytorch_common.caught import Caught, catch
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import ChildStart
-
-
-@dataclass(frozen=True)
-class Payload:
-    """The function, its inputs and its context, as created by the caller for every worker."""
-
-    function: Callable[..., Any] | None
-    """None if workers find the function in the module that they import."""
-    inputs: Mapping[str, Any]
-    raw_output_prefix: str
-    checkpoint_dest: str | None
-    checkpoint_src: str | None
 
 
 @dataclass(frozen=True)
@@ -65,17 +52,17 @@ def main(start: "ChildStart") -> int:
     return run_worker(WorkerContext(**start.args), start.inherited, start.fds[0])
 
 
-def run_worker(place: WorkerContext, inherited: Payload | None, events: int) -> int:
+def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
     """Run the function, and return the exit code of the process."""
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-    say = _build_event_sender(events, place.slot)
-    say({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
+    send_event = worker_events.build_event_sender(events, place.slot)
+    send_event({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
-        sys.stdin = _TerminalInput(say)
+        worker_events.replace_standard_input(send_event)
 
     def run_and_save() -> None:
         with _adapt_torch(place):
@@ -109,62 +96,25 @@ def _record_error(error: BaseException, who: failure_file.WorkerIdentity, direct
     return exceptions.read_exit_code(error) or 1
 
 
-def _run_function(place: WorkerContext, inherited: Payload | None) -> result.ElasticWorkerResult:
+def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> result.ElasticWorkerResult:
     if inherited is not None:
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
-        with _set_working_directory(place.workspace):
+        with flyte_context.set_working_directory(place.workspace):
             return compute_result(inherited.function, inherited.inputs)
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
-    with _enter_execution(parcel, place.workspace):
+    with flyte_context.enter_execution(parcel, place.workspace):
         return compute_result(*loading.load_function(parcel))
 
 
-def call_function(payload: Payload) -> result.ElasticWorkerResult:
+def call_function(payload: loading.Payload) -> result.ElasticWorkerResult:
     """Run the function in a separate Flyte context, with the caller's outputs and checkpoints."""
     assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
     try:
-        with _enter_execution(payload, None):
+        with flyte_context.enter_execution(payload, None):
             return compute_result(payload.function, payload.inputs)
     except exceptions.UserError as caught:
         error = caught.error
     raise error  # Outside the handler, so that `UserError` does not become its context.
-
-
-@contextlib.contextmanager
-def _enter_execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
-    """Enter a separate Flyte context, as in a pod.
-
-    Args:
-        settings: The caller's outputs and checkpoints.
-        workspace: The directory for flytekit's local files; None for its default.
-    """
-    from flytekit.bin.entrypoint import setup_execution
-
-    with contextlib.ExitStack() as context:
-        if workspace:
-            context.enter_context(_redirect_files(workspace, settings.raw_output_prefix))
-        with _redirect_temporary_files(workspace):
-            context.enter_context(
-                setup_execution(
-                    raw_output_data_prefix=settings.raw_output_prefix,
-                    checkpoint_path=settings.checkpoint_dest,
-                    prev_checkpoint=settings.checkpoint_src,
-                )
-            )
-        yield
-
-
-@contextlib.contextmanager
-def _set_working_directory(workspace: str) -> Iterator[None]:
-    """Give a fork of the caller a separate working directory in the Flyte context that it inherited."""
-    from flytekit.core.context_manager import FlyteContextManager
-
-    context = FlyteContextManager.current_context()
-    parameters = context.user_space_params.builder()
-    parameters.working_dir = tempfile.mkdtemp(prefix="rank-", dir=workspace)
-    state = context.execution_state.with_params(user_space_params=parameters.build())
-    with FlyteContextManager.with_context(context.with_execution_state(state)):
-        yield
 
 
 def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
@@ -187,29 +137,6 @@ def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> r
     )
 
 
-def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
-    """Make flytekit create its local files in `workspace`, which the caller removes."""
-    from flytekit.core.context_manager import FlyteContextManager
-    from flytekit.core.data_persistence import FileAccessProvider
-
-    access = FileAccessProvider(local_sandbox_dir=workspace, raw_output_prefix=raw_output_prefix)
-    changed: contextlib.AbstractContextManager[Any] = FlyteContextManager.with_context(
-        FlyteContextManager.current_context().with_file_access(access)
-    )
-    return changed
-
-
-@contextlib.contextmanager
-def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
-    """Redirect temporary files while flytekit sets up; the user's go to the usual directory."""
-    before = tempfile.tempdir
-    tempfile.tempdir = workspace or before
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-
-
 def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
     saved = catch(lambda: result.save(outcome, directory))
     if isinstance(saved, Caught):
@@ -228,41 +155,3 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
 
             adapted.enter_context(gloo_fallback.replace_nccl())
         yield
-
-
-def _build_event_sender(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
-    def send_event(event: Mapping[str, Any]) -> None:
-        # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(fd, json.dumps({"slot": slot, **event}).encode() + b"\n")
-
-    return send_event
-
-
-class _TerminalInput:
-    """Standard input of rank 0 on a terminal; requests a line when the program reads one.
-
-    The terminal belongs to the caller. `breakpoint()` and `input()` work, and input that the program does
-    not read stays in the terminal.
-    """
-
-    encoding = "utf-8"
-    errors = "replace"
-
-    def __init__(self, say: Callable[[Mapping[str, Any]], None]) -> None:
-        self._say = say
-        self._stream = open(0, closefd=False, errors="replace")  # noqa: SIM115 - open as long as the process.
-
-    def readline(self, size: int = -1) -> str:
-        sys.stdout.flush()
-        self._say({"event": "input"})
-        return self._stream.readline(size)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.readline, "")
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        return True

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flytekitplugins.kfpytorch.worker import payloads
-from flytekitplugins.kfpytorch.worker.replica import Payload
+from flytekitplugins.kfpytorch.worker.loading import Payload
 
 LOCK = threading.Lock()
 MODEL = SimpleNamespace(lock=LOCK, size=3)

@@ -1,0 +1,68 @@
+"""The Flyte context in which a worker calls the user's function."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from flytekitplugins.kfpytorch.worker.loading import Parcel, Payload
+
+
+@contextlib.contextmanager
+def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
+    """Enter a separate Flyte context, as in a pod.
+
+    Args:
+        settings: The caller's outputs and checkpoints.
+        workspace: The directory for flytekit's local files; None for its default.
+    """
+    from flytekit.bin.entrypoint import setup_execution
+
+    with contextlib.ExitStack() as context:
+        if workspace:
+            context.enter_context(_redirect_files(workspace, settings.raw_output_prefix))
+        with _redirect_temporary_files(workspace):
+            context.enter_context(
+                setup_execution(
+                    raw_output_data_prefix=settings.raw_output_prefix,
+                    checkpoint_path=settings.checkpoint_dest,
+                    prev_checkpoint=settings.checkpoint_src,
+                )
+            )
+        yield
+
+
+@contextlib.contextmanager
+def set_working_directory(workspace: str) -> Iterator[None]:
+    """Give a fork of the caller a separate working directory in the Flyte context that it inherited."""
+    from flytekit.core.context_manager import FlyteContextManager
+
+    context = FlyteContextManager.current_context()
+    parameters = context.user_space_params.builder()
+    parameters.working_dir = tempfile.mkdtemp(prefix="rank-", dir=workspace)
+    state = context.execution_state.with_params(user_space_params=parameters.build())
+    with FlyteContextManager.with_context(context.with_execution_state(state)):
+        yield
+
+
+def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
+    """Make flytekit create its local files in `workspace`, which the caller removes."""
+    from flytekit.core.context_manager import FlyteContextManager
+    from flytekit.core.data_persistence import FileAccessProvider
+
+    access = FileAccessProvider(local_sandbox_dir=workspace, raw_output_prefix=raw_output_prefix)
+    changed: contextlib.AbstractContextManager[Any] = FlyteContextManager.with_context(
+        FlyteContextManager.current_context().with_file_access(access)
+    )
+    return changed
+
+
+@contextlib.contextmanager
+def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
+    """Redirect temporary files while flytekit sets up; the user's go to the usual directory."""
+    before = tempfile.tempdir
+    tempfile.tempdir = workspace or before
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
