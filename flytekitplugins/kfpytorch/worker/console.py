@@ -1,72 +1,21 @@
 """The terminal and log output of a group of processes."""
 
-import collections
 import contextlib
-import fcntl
 import os
-import pty
 import select
-import shutil
-import struct
 import sys
-import termios
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import TextIO
 
-from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain, with_prefix
-
-_CHUNK: Final = 1 << 20
-_F_SETPIPE_SZ: Final = 1031
-_KEPT: Final = 4096
-# Minimum seconds between two displayed states of a line that is redrawn without a line end.
-_REDRAWN: Final = 5.0
-
-
-@dataclass
-class OutputStream:
-    """An output stream of a slot."""
-
-    slot: "OutputSlot"
-    fd: int
-    is_error: bool
-    lines: LineBuffer = field(default_factory=LineBuffer)
-    terminal: TerminalLines | None = None
-    redrawn_since: float | None = None
-    """The time when the open line was first redrawn or last shown. None if it is not redrawn."""
-    shown: bytes = b""
-    """The state of the open line that was last shown."""
-
-
-@dataclass
-class OutputSlot:
-    """A position for a process: its streams and its log, kept across restarts."""
-
-    number: int
-    label: str
-    rank: int | None = None
-    shown: bool = False
-    terminal: bool = False
-    answers: int | None = None
-    """The descriptor to which the caller writes the lines that the process requested."""
-    log: IO[bytes] | None = None
-    tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
-
-    @property
-    def prefix(self) -> bytes:
-        """The text before each line of its output."""
-        name = self.label if self.rank is None else f"r{self.rank}"
-        return f"[{name}] ".encode()
-
-    @property
-    def log_name(self) -> str:
-        """The name of the log file until the rank is known."""
-        return f"{self.label.replace(' ', '-')}.log"
-
-    def list_last_lines(self) -> list[str]:
-        """Return the last lines of its output."""
-        text = b"".join(self.tail)[-_KEPT:]
-        return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+from flytekitplugins.kfpytorch.worker.output_slots import (
+    CHUNK,
+    KEPT,
+    OutputSlot,
+    OutputStream,
+    open_pipes,
+    open_terminal,
+)
+from kfpytorch_common.output_lines import format_plain, with_prefix
 
 
 class Console:
@@ -93,38 +42,10 @@ class Console:
         if self.directory is not None:
             slot.log = (self.directory / slot.log_name).open("wb", buffering=0)
         self.slots.append(slot)
-        if interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty():
-            return slot, self._open_terminal(slot)
-        return slot, self._open_pipes(slot)
-
-    def _open_pipes(self, slot: OutputSlot) -> list[int]:
-        ends = [os.open(os.devnull, os.O_RDONLY)]
-        for is_error in (False, True):
-            reader, writer = os.pipe()
-            with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
-                fcntl.fcntl(reader, _F_SETPIPE_SZ, _CHUNK)
-            self._add_stream(OutputStream(slot, reader, is_error))
-            ends.append(writer)
-        return ends
-
-    def _open_terminal(self, slot: OutputSlot) -> list[int]:
-        """Create a terminal for the slot, as wide as the user's without the prefix."""
-        master, slave = pty.openpty()
-        settings = termios.tcgetattr(slave)
-        settings[1] &= ~termios.OPOST  # Output is passed on unchanged.
-        settings[3] &= ~termios.ECHO  # The user's terminal echoes.
-        termios.tcsetattr(slave, termios.TCSANOW, settings)
-        columns, rows = shutil.get_terminal_size()
-        width = max(20, columns - len(b"[r0] "))
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
-        self._add_stream(OutputStream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] ")))
-        reader, slot.answers = os.pipe()
-        slot.terminal = True
-        return [reader, slave, os.dup(slave)]
-
-    def _add_stream(self, stream: OutputStream) -> None:
-        os.set_blocking(stream.fd, False)
-        self._streams[stream.fd] = stream
+        has_terminal = interactive and not self._all_ranks and _is_terminal(sys.stdout)
+        streams, ends = open_terminal(slot) if has_terminal else open_pipes(slot)
+        self._streams |= {stream.fd: stream for stream in streams}
+        return slot, ends
 
     def set_rank(self, number: int, rank: int) -> None:
         """Set the rank of the process in a slot, which names its output and its log."""
@@ -154,7 +75,7 @@ class Console:
             self._forward_input(fd)
             return
         try:
-            chunk = os.read(fd, _CHUNK)
+            chunk = os.read(fd, CHUNK)
         except BlockingIOError:
             return
         except OSError:  # The other side of a terminal is closed.
@@ -169,26 +90,18 @@ class Console:
     def show_redrawn(self, now: float) -> None:
         """Show the state of lines that end in a carriage return, such as progress bars.
 
-        Without this, a line would appear only after its line end. A state is shown at most once in
-        `_REDRAWN` seconds, so that frequent updates do not fill the log.
+        Without this, a line would appear only after its line end.
         """
         for stream in self._streams.values():
-            if not stream.lines.is_redrawn:
-                stream.redrawn_since = None
-            elif stream.redrawn_since is None:
-                stream.redrawn_since = now
-            elif now - stream.redrawn_since >= _REDRAWN:
-                state = format_plain(stream.lines.format_open_line())
-                if state.strip() and state != stream.shown:
-                    stream.redrawn_since, stream.shown = now, state
-                    self._show_and_log(stream, state)
+            if state := stream.take_redrawn(now):
+                self._show_and_log(stream, state)
 
     def _forward_input(self, terminal: int) -> None:
         """Pass on the line that the user typed; after an end of input, close the input of the process."""
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return
-        line = os.read(terminal, _KEPT)
+        line = os.read(terminal, KEPT)
         if line:
             os.write(asking.answers, line)
         else:
@@ -252,7 +165,7 @@ class Console:
     @staticmethod
     def _store_lines(slot: OutputSlot, lines: bytes) -> None:
         if lines:
-            slot.tail.append(lines[-_KEPT:])
+            slot.tail.append(lines[-KEPT:])
             if slot.log is not None:
                 try:
                     slot.log.write(lines)
@@ -264,3 +177,7 @@ class Console:
         self._write_lines(stream, stream.lines.flush())
         self._streams.pop(stream.fd)
         os.close(stream.fd)
+
+
+def _is_terminal(out: TextIO | None) -> bool:
+    return out is not None and out.isatty()  # The parent of this process may have closed it.

@@ -1,0 +1,120 @@
+"""The slots of a console, and the pipes or the terminal to which the process in a slot writes."""
+
+import collections
+import contextlib
+import fcntl
+import os
+import pty
+import shutil
+import struct
+import termios
+from dataclasses import dataclass, field
+from typing import IO, Final
+
+from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain
+
+CHUNK: Final = 1 << 20
+"""The size of a pipe, and the maximum bytes of one read."""
+KEPT: Final = 4096
+"""The maximum bytes of the last lines of a slot."""
+_F_SETPIPE_SZ: Final = 1031
+# Minimum seconds between two displayed states of a line that is redrawn without a line end, so that frequent
+# updates do not fill the log.
+_REDRAWN: Final = 5.0
+
+
+@dataclass
+class OutputStream:
+    """An output stream of a slot."""
+
+    slot: "OutputSlot"
+    fd: int
+    is_error: bool
+    lines: LineBuffer = field(default_factory=LineBuffer)
+    terminal: TerminalLines | None = None
+    redrawn_since: float | None = None
+    """The time when the open line was first redrawn or last shown. None if it is not redrawn."""
+    shown: bytes = b""
+    """The state of the open line that was last shown."""
+
+    def take_redrawn(self, now: float) -> bytes:
+        """Return the state of the open line if it is to be shown now; otherwise nothing."""
+        if not self.lines.is_redrawn:
+            self.redrawn_since = None
+            return b""
+        if self.redrawn_since is None:
+            self.redrawn_since = now
+        if now - self.redrawn_since < _REDRAWN:
+            return b""
+        state = format_plain(self.lines.format_open_line())
+        if not state.strip() or state == self.shown:
+            return b""
+        self.redrawn_since, self.shown = now, state
+        return state
+
+
+@dataclass
+class OutputSlot:
+    """A position for a process: its streams and its log, kept across restarts."""
+
+    number: int
+    label: str
+    rank: int | None = None
+    shown: bool = False
+    terminal: bool = False
+    answers: int | None = None
+    """The descriptor to which the caller writes the lines that the process requested."""
+    log: IO[bytes] | None = None
+    tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
+
+    @property
+    def prefix(self) -> bytes:
+        """The text before each line of its output."""
+        name = self.label if self.rank is None else f"r{self.rank}"
+        return f"[{name}] ".encode()
+
+    @property
+    def log_name(self) -> str:
+        """The name of the log file until the rank is known."""
+        return f"{self.label.replace(' ', '-')}.log"
+
+    def list_last_lines(self) -> list[str]:
+        """Return the last lines of its output."""
+        text = b"".join(self.tail)[-KEPT:]
+        return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+
+
+def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
+    """Return the streams of a slot, and descriptors for standard input, output and error of its process."""
+    streams = []
+    ends = [os.open(os.devnull, os.O_RDONLY)]
+    for is_error in (False, True):
+        reader, writer = os.pipe()
+        with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
+            fcntl.fcntl(reader, _F_SETPIPE_SZ, CHUNK)
+        streams.append(_build_stream(slot, reader, is_error=is_error))
+        ends.append(writer)
+    return streams, ends
+
+
+def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
+    """Create a terminal for the slot, as wide as the user's without the prefix."""
+    master, slave = pty.openpty()
+    settings = termios.tcgetattr(slave)
+    settings[1] &= ~termios.OPOST  # Output is passed on unchanged.
+    settings[3] &= ~termios.ECHO  # The user's terminal echoes.
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
+    columns, rows = shutil.get_terminal_size()
+    width = max(20, columns - len(b"[r0] "))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
+    stream = _build_stream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] "))
+    reader, slot.answers = os.pipe()
+    slot.terminal = True
+    return [stream], [reader, slave, os.dup(slave)]
+
+
+def _build_stream(
+    slot: OutputSlot, fd: int, *, is_error: bool, terminal: TerminalLines | None = None
+) -> OutputStream:
+    os.set_blocking(fd, False)
+    return OutputStream(slot, fd, is_error, terminal=terminal)
