@@ -27,8 +27,9 @@ from flytekitplugins.kfpytorch.worker import (
 )
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig, ProcessSpec
-from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
+from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
+from flytekitplugins.kfpytorch.worker.signal_handlers import SigtermReceived
 from kfpytorch_common import operator_env
 from kfpytorch_common.forkserver.child import can_fork
 from kfpytorch_common.frameworks import JAX, TORCH

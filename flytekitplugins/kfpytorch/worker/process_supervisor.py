@@ -7,13 +7,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from flytekitplugins.kfpytorch.worker import failure_file
+from flytekitplugins.kfpytorch.worker import failure_file, signal_handlers
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
@@ -29,13 +29,6 @@ _WRITE_WHERE: Final = 0.1
 # Maximum time to wait for the stacks of ranks on request, and the interval between checks (seconds).
 _LONGEST_ANSWER: Final = 1.0
 _LOOK: Final = 0.02
-
-
-class SigtermReceived(SystemExit):
-    """This process received SIGTERM, for a preemption or a scale-in; this is not a failure."""
-
-    def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)
 
 
 @dataclass
@@ -79,9 +72,9 @@ class ProcessSupervisor:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         with (
-            _handle_signal(signal.SIGTERM, _raise_sigterm),
-            self._handle_interrupt(),
-            _handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(), replaces=False),
+            signal_handlers.raise_on_sigterm(),
+            signal_handlers.report_before_interrupt(self._print_interrupted),
+            signal_handlers.handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(), replaces=False),
             defer_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
             contextlib.closing(RankPositions(self.directory)) as self._positions,
         ):
@@ -120,13 +113,15 @@ class ProcessSupervisor:
         while self._list_running():
             signals.deliver()
             self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
-            if self._positions.has_clients():
-                self._positions.reply(self._describe_run())
-            if not has_failed and any(member.code for member in self.members):
+            self._answer_clients()
+            if not has_failed and self._has_failure():
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
                 self.timed_out = not has_failed and bool(self._list_running())
                 return
+
+    def _has_failure(self) -> bool:
+        return any(member.code for member in self.members)
 
     def _poll_events(self, timeout: float) -> None:
         for fd in _poll_readable([*self._handlers, *self.console.list_readable()], timeout):
@@ -162,18 +157,6 @@ class ProcessSupervisor:
         else:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
-    def _handle_interrupt(self) -> contextlib.AbstractContextManager[None]:
-        """Print the positions of the ranks on SIGINT before the previous handler ends the run."""
-        ends = signal.getsignal(signal.SIGINT)
-        if not callable(ends):
-            return contextlib.nullcontext()
-
-        def interrupt(signum: int, frame: Any) -> None:
-            self._print_interrupted()
-            ends(signum, frame)
-
-        return _handle_signal(signal.SIGINT, interrupt)
-
     def _print_interrupted(self) -> None:
         """Print the directory of the logs and the positions of the ranks before they are stopped."""
         if self.console.directory is not None:
@@ -184,6 +167,10 @@ class ProcessSupervisor:
     def _print_positions(self) -> None:
         for line in self._request_positions():
             self.console.print_line(line)
+
+    def _answer_clients(self) -> None:
+        if self._positions.has_clients():
+            self._positions.reply(self._describe_run())
 
     def _describe_run(self) -> list[str]:
         logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
@@ -250,27 +237,3 @@ def _poll_readable(fds: Sequence[int], timeout: float) -> list[int]:
     for fd in fds:
         poll.register(fd, select.POLLIN)
     return [fd for fd, _ in poll.poll(timeout * 1000)]
-
-
-def _raise_sigterm(*_: object) -> None:
-    raise SigtermReceived
-
-
-@contextlib.contextmanager
-def _handle_signal(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
-    """Handle a signal during a run, and restore the previous handler after it.
-
-    A handler of the user's program is only replaced if `replaces` is true.
-    """
-    if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
-        yield
-        return
-    try:
-        before = signal.signal(signum, handler)
-    except ValueError:  # Not the main thread, which cannot handle signals.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signum, before)
