@@ -3,30 +3,24 @@
 import contextlib
 import importlib.util
 import os
-import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-from flytekit.exceptions.user import FlyteRecoverableException
-from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.frameworks import FrameworkNotInstalled, get_framework
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
+    inline_run,
     jax_processes,
     loading,
     local_data,
     local_mode,
     local_packages,
-    loopback,
     machine,
     runtime_info,
     topology,
 )
-from kfpytorch_common import operator_env
-from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.forkserver.client import ForkServerGone
 from kfpytorch_common.frameworks import JAX, MPI, TORCH
 
@@ -51,12 +45,12 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
             ranks = 1 + (task.task_config.workers() or 0)
             return _run_processes(task, inputs, ranks, replicas_by_default=by_default)
     if not runtime_info.is_local():
-        return _run_in_pod(task, inputs)
+        return inline_run.run_in_pod(task, inputs)
     by_default = local_mode.is_under_pyflyte_run()
     with _report_start_errors(task), _prepare_local_run(task, replicas_by_default=by_default) as chosen:
         if chosen.inline:
-            _report_world_of_one(task)
-            return _run_inline(task, inputs)
+            inline_run.report_world_of_one(task)
+            return inline_run.run_inline(task, inputs)
         from flytekitplugins.kfpytorch.worker import local_run
 
         _require_framework(task)
@@ -84,7 +78,7 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
             return local_run.run_cluster_node(task, inputs)
         with _prepare_local_run(task, replicas_by_default=True) as chosen:
             if chosen.inline:
-                return _run_inline(task, inputs)
+                return inline_run.run_inline(task, inputs)
             size = (task.min_nodes, task.task_config.nproc_per_node)
             return local_run.run_nodes(task, inputs, _fit_topology(task, size, chosen))
 
@@ -98,10 +92,10 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
         if is_mpi:
             return mpi_run.run_in_pod(task, inputs)
         has_one = task.task_config.nproc_per_node == 1
-        return _run_in_pod(task, inputs) if has_one else local_run.run_node_processes(task, inputs)
+        return inline_run.run_in_pod(task, inputs) if has_one else local_run.run_node_processes(task, inputs)
     with _prepare_local_run(task, replicas_by_default=replicas_by_default) as chosen:
         if chosen.inline:
-            return _run_inline(task, inputs)
+            return inline_run.run_inline(task, inputs)
         _require_framework(task)
         start = mpi_run.run_here if is_mpi else local_run.run_replicas
         return start(task, inputs, _fit_topology(task, (ranks, 1), chosen))
@@ -112,7 +106,7 @@ def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[loca
     """Check the packages of a task, and load its data; yield the mode of the local run."""
     local_packages.require_packages(task.task_config)
     chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
-    with _set_environment(local_data.load_sources(task.task_config)):
+    with inline_run.set_environment(local_data.load_sources(task.task_config)):
         yield chosen
 
 
@@ -166,74 +160,6 @@ def _list_text_constants(code: types.CodeType | None) -> set[str]:
     return {constant for constant in code.co_consts if isinstance(constant, str)}.union(*inner)
 
 
-_reported: set[str] = set()
-
-
-def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
-    """Print once that a task with several replicas runs as a single rank, unless this was requested."""
-    ranks = 1 + (task.task_config.workers() or 0)
-    is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
-    if ranks == 1 or is_set or task.name in _reported:
-        return
-    _reported.add(task.name)
-    text = (
-        f"kfpytorch  {task.name}: runs in this process with a world size of 1; to start all {ranks} ranks, "
-        f"use pyflyte run or set {topology.OVERRIDE}=replicas"
-    )
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _run_inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the function here with a world size of 1, so that `init_process_group` works."""
-    with runtime_info.reserve_port() as port:
-        master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
-        here = operator_env.build_loopback_env().items()
-        defaults = {name: value for name, value in here if name not in os.environ}
-        env = {**defaults, **operator_env.build_single_process_env(master)}
-        if get_framework(task.task_config) == JAX:
-            env |= jax_processes.build_env(0, 1, env)
-        with _set_environment(env):
-            return _call_function(task, inputs)
-
-
-def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
-    if get_framework(task.task_config) != TORCH or importlib.util.find_spec("torch") is None:
-        return task.task_function(**inputs)
-    from flytekitplugins.kfpytorch.worker import gloo_fallback
-
-    with loopback.keep_stores_on_loopback(), gloo_fallback.replace_nccl():
-        return task.task_function(**inputs)
-
-
-def _run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
-    rank = os.environ.get("RANK", "0")
-    is_torch = get_framework(task.task_config) == TORCH
-    if not is_torch:
-        os.environ.update(jax_processes.build_bind_address(os.environ))
-    with loopback.keep_stores_on_loopback() if is_torch else contextlib.nullcontext():
-        value = catch(lambda: task.task_function(**inputs))
-    if isinstance(value, Caught):
-        if not isinstance(value.error, IgnoreOutputs):
-            _add_replica_note(value.error, rank)
-            if not is_torch:
-                jax_processes.exit_without_peers(1)
-        raise value.error
-    if rank != "0":
-        # All replicas would write to the same prefix, and the last one would overwrite the others.
-        raise IgnoreOutputs
-    return value
-
-
-def _add_replica_note(error: BaseException, rank: str) -> None:
-    """Add the name of the replica to the error, so that the error file contains it."""
-    note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
-    with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
-        if sys.version_info >= (3, 11):
-            error.add_note(note)
-        elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
-            error.args = (f"{error.args[0]} [{note}]",)
-
-
 _NOT_INSTALLED: Final = {
     TORCH: (TorchNotInstalled, TORCH_IMPORT_ERROR_MESSAGE),
     JAX: (JaxNotInstalled, jax_processes.IMPORT_ERROR_MESSAGE),
@@ -249,17 +175,3 @@ def _require_framework(task: Any) -> None:
     elif importlib.util.find_spec(framework) is None:
         error, message = _NOT_INSTALLED[framework]
         raise error(message)
-
-
-@contextlib.contextmanager
-def _set_environment(added: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

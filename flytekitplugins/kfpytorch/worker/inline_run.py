@@ -1,0 +1,111 @@
+"""Call the function of a task in this process: inline in a local run, or as the replica of a pod."""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flytekit.exceptions.user import FlyteRecoverableException
+from flytekit.extend import IgnoreOutputs
+
+from flytekitplugins.kfpytorch.frameworks import get_framework
+from flytekitplugins.kfpytorch.worker import jax_processes, loopback, runtime_info, topology
+from kfpytorch_common import operator_env
+from kfpytorch_common.caught import Caught, catch
+from kfpytorch_common.frameworks import JAX, TORCH
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.task import PyTorchFunctionTask
+
+_reported: set[str] = set()
+
+
+def report_world_of_one(task: "PyTorchFunctionTask") -> None:
+    """Print once that a task with several replicas runs as a single rank, unless this was requested."""
+    ranks = 1 + (task.task_config.workers() or 0)
+    is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
+    if ranks == 1 or is_set or task.name in _reported:
+        return
+    _reported.add(task.name)
+    text = (
+        f"kfpytorch  {task.name}: runs in this process with a world size of 1; to start all {ranks} ranks, "
+        f"use pyflyte run or set {topology.OVERRIDE}=replicas"
+    )
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
+    """Call the function here with a world size of 1, so that `init_process_group` works."""
+    with runtime_info.reserve_port() as port:
+        master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
+        here = operator_env.build_loopback_env().items()
+        defaults = {name: value for name, value in here if name not in os.environ}
+        env = {**defaults, **operator_env.build_single_process_env(master)}
+        if get_framework(task.task_config) == JAX:
+            env |= jax_processes.build_env(0, 1, env)
+        with set_environment(env):
+            return _call_function(task, inputs)
+
+
+def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
+    if get_framework(task.task_config) != TORCH or importlib.util.find_spec("torch") is None:
+        return task.task_function(**inputs)
+    from flytekitplugins.kfpytorch.worker import gloo_fallback
+
+    with loopback.keep_stores_on_loopback(), gloo_fallback.replace_nccl():
+        return task.task_function(**inputs)
+
+
+def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
+    """Call the function as the replica of this pod.
+
+    Raises:
+        IgnoreOutputs: On every rank except 0.
+    """
+    rank = os.environ.get("RANK", "0")
+    is_torch = get_framework(task.task_config) == TORCH
+    if not is_torch:
+        os.environ.update(jax_processes.build_bind_address(os.environ))
+    with loopback.keep_stores_on_loopback() if is_torch else contextlib.nullcontext():
+        value = catch(lambda: task.task_function(**inputs))
+    if isinstance(value, Caught):
+        if not isinstance(value.error, IgnoreOutputs):
+            _prepare_failure(value.error, rank, is_torch=is_torch)
+        raise value.error
+    if rank != "0":
+        # All replicas would write to the same prefix, and the last one would overwrite the others.
+        raise IgnoreOutputs
+    return value
+
+
+def _prepare_failure(error: BaseException, rank: str, *, is_torch: bool) -> None:
+    _add_replica_note(error, rank)
+    if not is_torch:
+        jax_processes.exit_without_peers(1)
+
+
+def _add_replica_note(error: BaseException, rank: str) -> None:
+    """Add the name of the replica to the error, so that the error file contains it."""
+    note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
+    with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+        elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:
+            error.args = (f"{error.args[0]} [{note}]",)
+
+
+@contextlib.contextmanager
+def set_environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore their previous values afterwards."""
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
