@@ -5,21 +5,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flytekitplugins.kfpytorch.worker import rank_groups, verdict
-from flytekitplugins.kfpytorch.worker.user_frames import format_frame
-from kfpytorch_common.causes import Cause, Failure, Frame, RaisedException, classify, get_remedy
+from flytekitplugins.kfpytorch.worker import cause_details, rank_groups, verdict
+from kfpytorch_common.causes import Cause, Failure, classify, get_remedy
 
 MOST_LINES = 25
-"""Maximum lines of a report, without the lines of a message after the first `_MESSAGE_LINES`."""
-LONGEST_MESSAGE = 16_000
-"""Maximum characters of the message in the report of a local run."""
-_LOCAL_MESSAGE_LINES = 200
-_WIDTH = 110
-# A line of a message is shown in full up to this length; longer ones may contain a tensor.
-_LONGEST_LINE = 2_000
-_MESSAGE_LINES = 5
-_FRAMES = 4
-_LAST_WORDS = 4
+"""Maximum lines of a report, without the lines of a message after the first `MESSAGE_LINES`."""
+_MOST_MISSING = 4
 # A message may contain terminal escape sequences, but a report is also shown in a browser.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -55,15 +46,15 @@ def render(after: FailureReport) -> str:
     """
     cause = after.cause
     place = f"{format_rank(cause)} after {after.seconds:.1f} s ({classify(cause).value})"
-    message = _describe_exception(after)
+    message = cause_details.describe_exception(after.verdict, at_terminal=after.at_terminal)
     lines = [
         f"✗ {after.task} failed on {place}: {_format_headline(after.verdict)}",
         *message,
-        *_list_chain(cause.chain),
+        *cause_details.list_chain(cause.chain),
         *rank_groups.describe_hang(after.verdict),
         *_list_missing(after),
-        *_list_frames(cause.frames),
-        *_list_last_lines(after),
+        *cause_details.list_frames(cause.frames),
+        *cause_details.list_last_lines(cause, after.last_words),
     ]
     foot = [
         *_list_others(after),
@@ -73,7 +64,7 @@ def render(after: FailureReport) -> str:
     ]
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
-    most = MOST_LINES + max(0, len(message) - _MESSAGE_LINES)
+    most = MOST_LINES + max(0, len(message) - cause_details.MESSAGE_LINES)
     return _CONTROL.sub("", "\n".join([*lines[: most - len(foot)], *foot]))
 
 
@@ -88,7 +79,7 @@ def format_failure(failure: Failure) -> str:
 
 def render_start_error(task: str, error: Exception) -> str:
     """Return the report about a run that did not start."""
-    lines = textwrap.wrap(f"{type(error).__name__}: {error}", _WIDTH, break_long_words=False)
+    lines = textwrap.wrap(f"{type(error).__name__}: {error}", cause_details.WIDTH, break_long_words=False)
     return "\n".join([f"✗ {task} did not run", *(f"  {line}" for line in lines)])
 
 
@@ -99,15 +90,13 @@ def format_rank(failure: Failure) -> str:
     return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"
 
 
-def _format_exit(failure: Failure) -> str:
-    return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code}"
-
-
 def _format_headline(analysis: verdict.FailureAnalysis) -> str:
     cause = analysis.cause
     if analysis.early:
         return _format_early(analysis)
-    headline = f"{cause.exception or _format_exit(cause)} {rank_groups.format_place(cause)}".rstrip()
+    headline = (
+        f"{cause.exception or cause_details.format_exit(cause)} {rank_groups.format_place(cause)}".rstrip()
+    )
     if not verdict.is_waiting(cause) and cause.exception != verdict.COLLECTIVE_MISMATCH:
         return headline
     fates = rank_groups.group_ranks(filter(verdict.is_waiting, analysis.others), rank_groups.format_waiting)
@@ -140,65 +129,7 @@ def _list_missing(after: FailureReport) -> list[str]:
     ended = rank_groups.list_ranks(after.well)
     if ended and after.at_terminal:
         lines.append(f"  it waited for {rank_groups.format_ranks(ended)}, which had already ended")
-    return lines[:_FRAMES]
-
-
-def _describe_exception(after: FailureReport) -> list[str]:
-    """Return the exception and its message, without wrapping."""
-    cause = after.cause
-    if not cause.exception:
-        words = "" if cause.signal else ", without a word"
-        return [f"  {_format_exit(cause)}{words} (process {cause.pid})"]
-    # With early exits, the first line of the report has the position of the waiting ranks.
-    place = rank_groups.format_position(cause) if after.verdict.early else ""
-    message = ": ".join(filter(None, [cause.exception, cause.message]))
-    text = ", ".join(filter(None, [message, place]))
-    return [f"  {line}" for line in _limit_lines(text, at_terminal=after.at_terminal)]
-
-
-def _limit_lines(text: str, *, at_terminal: bool) -> list[str]:
-    if at_terminal:
-        lines, most = _shorten(text, LONGEST_MESSAGE).splitlines(), _LOCAL_MESSAGE_LINES
-    else:  # Flyte's console has less space than a terminal.
-        lines, most = [_shorten(line) for line in text.splitlines()], _MESSAGE_LINES
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"… ({len(lines) - most + 1} more lines, in the log)"]
-
-
-def _shorten(text: str, most: int = _LONGEST_LINE) -> str:
-    left = len(text) - most
-    return f"{text[:most]}… ({left} more characters, in the log)" if left > 0 else text
-
-
-def _list_chain(chain: Sequence[RaisedException]) -> list[str]:
-    """Return a line for each exception that led to the shown one, the nearest first."""
-    lines = []
-    for each in reversed(chain):
-        message = each.message.partition("\n")[0]
-        place = f", at {format_frame(each.frames[-1])}" if each.frames else ""
-        how = "raised while handling" if each.handled else "caused by"
-        lines.append(_shorten(f"  {how} {each.exception}{f': {message}' if message else ''}{place}"))
-    return lines
-
-
-def _list_frames(frames: Sequence[Frame]) -> list[str]:
-    """Return the code of the line that failed, then its callers, innermost first."""
-    if not frames:
-        return []
-    callers = [
-        line
-        for frame in reversed(frames[-_FRAMES:-1])
-        for line in (f"    {format_frame(frame)}", f"      {frame.code[:_WIDTH]}")
-    ]
-    return [f"    ❱ {frames[-1].code[:_WIDTH]}", *callers]
-
-
-def _list_last_lines(after: FailureReport) -> list[str]:
-    if after.cause.exception:
-        return []  # The exception explains more than the output before it.
-    words = list(after.last_words)[-_LAST_WORDS:]
-    return ["  its last lines:", *(f"    {_shorten(line)}" for line in words)] if words else []
+    return lines[:_MOST_MISSING]
 
 
 def _list_others(after: FailureReport) -> list[str]:
@@ -248,7 +179,7 @@ def _get_remedy(cause: Failure) -> str:
 
 
 def _wrap_labelled(label: str, text: str) -> list[str]:
-    lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(text, cause_details.WIDTH, break_long_words=False, break_on_hyphens=False)
     return [f"  {label if first == 0 else '':<6} {line}" for first, line in enumerate(lines)]
 
 

@@ -1,0 +1,84 @@
+"""Describe the root cause of a failed run: its exception, the exceptions before it, its code and output."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from flytekitplugins.kfpytorch.worker import rank_groups, verdict
+from flytekitplugins.kfpytorch.worker.user_frames import format_frame
+from kfpytorch_common.causes import Failure, Frame, RaisedException
+
+WIDTH: Final = 110
+"""Maximum characters of a line that is wrapped or cut."""
+MESSAGE_LINES: Final = 5
+"""Maximum lines of a message in a pod."""
+# Maximum characters and lines of the message in the report of a local run.
+_LONGEST_MESSAGE: Final = 16_000
+_LOCAL_MESSAGE_LINES: Final = 200
+# A line of a message is shown in full up to this length; longer ones may contain a tensor.
+_LONGEST_LINE: Final = 2_000
+_FRAMES: Final = 4
+_LAST_WORDS: Final = 4
+
+
+def format_exit(failure: Failure) -> str:
+    """Return ``killed by SIGKILL``, or ``exit code 1``."""
+    return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code}"
+
+
+def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
+    """Return the exception and its message, without wrapping."""
+    cause = analysis.cause
+    if not cause.exception:
+        words = "" if cause.signal else ", without a word"
+        return [f"  {format_exit(cause)}{words} (process {cause.pid})"]
+    # With early exits, the first line of the report has the position of the waiting ranks.
+    place = rank_groups.format_position(cause) if analysis.early else ""
+    message = ": ".join(filter(None, [cause.exception, cause.message]))
+    text = ", ".join(filter(None, [message, place]))
+    return [f"  {line}" for line in _limit_lines(text, at_terminal=at_terminal)]
+
+
+def _limit_lines(text: str, *, at_terminal: bool) -> list[str]:
+    if at_terminal:
+        lines, most = _shorten(text, _LONGEST_MESSAGE).splitlines(), _LOCAL_MESSAGE_LINES
+    else:  # Flyte's console has less space than a terminal.
+        lines, most = [_shorten(line) for line in text.splitlines()], MESSAGE_LINES
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"… ({len(lines) - most + 1} more lines, in the log)"]
+
+
+def _shorten(text: str, most: int = _LONGEST_LINE) -> str:
+    left = len(text) - most
+    return f"{text[:most]}… ({left} more characters, in the log)" if left > 0 else text
+
+
+def list_chain(chain: Sequence[RaisedException]) -> list[str]:
+    """Return a line for each exception that led to the shown one, the nearest first."""
+    lines = []
+    for each in reversed(chain):
+        message = each.message.partition("\n")[0]
+        place = f", at {format_frame(each.frames[-1])}" if each.frames else ""
+        how = "raised while handling" if each.handled else "caused by"
+        lines.append(_shorten(f"  {how} {each.exception}{f': {message}' if message else ''}{place}"))
+    return lines
+
+
+def list_frames(frames: Sequence[Frame]) -> list[str]:
+    """Return the code of the line that failed, then its callers, innermost first."""
+    if not frames:
+        return []
+    callers = [
+        line
+        for frame in reversed(frames[-_FRAMES:-1])
+        for line in (f"    {format_frame(frame)}", f"      {frame.code[:WIDTH]}")
+    ]
+    return [f"    ❱ {frames[-1].code[:WIDTH]}", *callers]
+
+
+def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
+    """Return the last lines of output of a rank that raised no exception."""
+    if cause.exception:
+        return []  # The exception explains more than the output before it.
+    words = list(last_words)[-_LAST_WORDS:]
+    return ["  its last lines:", *(f"    {_shorten(line)}" for line in words)] if words else []
