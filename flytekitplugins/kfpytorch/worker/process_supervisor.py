@@ -17,8 +17,9 @@ from flytekitplugins.kfpytorch.worker import failure_file, signal_handlers
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
+from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, SupervisedProcess
 from kfpytorch_common.deferred_signals import DeferredSignals, defer_signals
-from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServerGone
+from kfpytorch_common.forkserver.client import Client, ForkServerGone
 
 # Time for other processes to fail after the first failure (seconds). Their failures show which ones are
 # consequences.
@@ -32,34 +33,25 @@ _LOOK: Final = 0.02
 
 
 @dataclass
-class SupervisedProcess:
-    """A process that a `ProcessSupervisor` has started, with its exit."""
-
-    process: ProcessSpec
-    child: int
-    pid: int
-    code: int | None = None
-    ended_ns: int = 0
-    stopped: bool = False
-
-
-@dataclass
 class ProcessSupervisor:
     """Runs processes until all have ended, one has failed, or the deadline is reached."""
 
     client: Client
     console: Console
-    members: list[SupervisedProcess] = field(default_factory=list)
     deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
     """True if the processes were stopped because of `deadline`."""
     directory: Path | None = None
     """The directory of the run, for the socket that reports the positions of its ranks."""
+    _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
     """The functions to call when a descriptor is readable, for those that are not of the console."""
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
+
+    def __post_init__(self) -> None:
+        self._group = ProcessGroup(self.client)
 
     def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
         """Start `processes` and wait until they end. Afterwards no process is left, and `ends` are closed.
@@ -79,7 +71,7 @@ class ProcessSupervisor:
             contextlib.closing(RankPositions(self.directory)) as self._positions,
         ):
             self._handlers = {
-                self.client.fileno(): self._collect_exits,
+                self.client.fileno(): self._group.collect_exits,
                 reader: partial(self._read_events, reader),
                 signals.fileno(): signals.clear,
             }
@@ -88,7 +80,7 @@ class ProcessSupervisor:
             try:
                 try:
                     for process in processes:
-                        self._start_process(process, ends, writer)
+                        self._group.start(process, ends, writer)
                         signals.deliver()
                 finally:
                     for fd in {fd for each in ends.values() for fd in each}:
@@ -98,30 +90,19 @@ class ProcessSupervisor:
             finally:
                 self._stop_and_drain(reader)
             signals.deliver()
-        return self.members
-
-    def _start_process(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
-        streams = [fd for slot in process.slots for fd in ends[slot]]
-        # The streams of the process, the events, then for an agent three streams for each of its workers.
-        fds = [*streams[:3], events, *streams[3:]]
-        job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
-        child, pid = self.client.start(job, fds)
-        self.members.append(SupervisedProcess(process, child, pid))
+        return self._group.members
 
     def _watch_processes(self, signals: DeferredSignals) -> None:
         deadline, has_failed = self.deadline, False
-        while self._list_running():
+        while self._group.list_running():
             signals.deliver()
             self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
             self._answer_clients()
-            if not has_failed and self._has_failure():
+            if not has_failed and self._group.has_failure():
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
-                self.timed_out = not has_failed and bool(self._list_running())
+                self.timed_out = not has_failed and bool(self._group.list_running())
                 return
-
-    def _has_failure(self) -> bool:
-        return any(member.code for member in self.members)
 
     def _poll_events(self, timeout: float) -> None:
         for fd in _poll_readable([*self._handlers, *self.console.list_readable()], timeout):
@@ -130,12 +111,6 @@ class ProcessSupervisor:
             else:
                 self.console.read_available(fd)
         self.console.show_redrawn(time.monotonic())
-
-    def _collect_exits(self) -> None:
-        by_child = {member.child: member for member in self.members}
-        for child, code in self.client.wait_for_exits():
-            if child in by_child:
-                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
 
     def _read_events(self, events: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -181,7 +156,7 @@ class ProcessSupervisor:
         if failure_file.ASK_WHERE is None:
             return ["this system has no signal that makes ranks report their positions"]
         self._positions.mark_stack_sizes()
-        for member in self._list_running():
+        for member in self._group.list_running():
             self.client.signal_child(member.child, failure_file.ASK_WHERE)
         deadline = time.monotonic() + _LONGEST_ANSWER
         while not self._positions.are_complete() and time.monotonic() < deadline:
@@ -209,27 +184,26 @@ class ProcessSupervisor:
     def _stop_processes(self) -> None:
         """Stop all processes with SIGTERM, then with SIGKILL."""
         self._request_stacks()
-        for member in self._list_running():
+        for member in self._group.list_running():
             member.stopped = True
             self.client.signal_group(member.child, signal.SIGTERM)
-        deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
-        while self._list_running() and time.monotonic() < deadline:
+        deadline = time.monotonic() + max(
+            (each.process.patience for each in self._group.members), default=0.0
+        )
+        while self._group.list_running() and time.monotonic() < deadline:
             self._poll_events(0.1)
-        for member in self.members:
+        for member in self._group.members:
             self.client.release(member.child)
         # The server handles releases in order. When it replies to this, all processes are gone.
         self.client.wait_until_handled()
 
     def _request_stacks(self) -> None:
         """Make replicas write their stacks before they are stopped; agents do this for their workers."""
-        replicas = [member for member in self._list_running() if not member.process.is_agent]
+        replicas = [member for member in self._group.list_running() if not member.process.is_agent]
         if replicas and failure_file.ASK_WHERE is not None:
             for member in replicas:
                 self.client.signal_child(member.child, failure_file.ASK_WHERE)
             self._poll_events(_WRITE_WHERE)
-
-    def _list_running(self) -> list[SupervisedProcess]:
-        return [member for member in self.members if member.code is None]
 
 
 def _poll_readable(fds: Sequence[int], timeout: float) -> list[int]:
