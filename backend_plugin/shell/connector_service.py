@@ -6,37 +6,27 @@ hide the message. Background work is in `reconciler`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
-from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core import job_ref, printable, rejection
 from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects import table
-from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
-from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
+from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job
-from backend_plugin.core.pipeline import plan
-from backend_plugin.core.values import Manifest
 from backend_plugin.shell import create_request, log_fields, task_responses
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
-from backend_plugin.shell.cluster import (
-    Cluster,
-    ClusterUnavailable,
-    Inventory,
-    Misconfigured,
-    NotDurable,
-)
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, NotDurable
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.job_creator import JobCreator
@@ -44,7 +34,7 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_handlers import CallFailed
-from backend_plugin.shell.runtime_service import require_runtime
+from backend_plugin.shell.task_creator import TaskCreator
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -82,10 +72,19 @@ class ConnectorService:
     asked: Callable[[Job | None], None] = lambda _: None
     """Called with the job that Flyte requests."""
     _planner: Planner = field(default_factory=Planner, init=False)
-    _creator: JobCreator = field(init=False)
+    _creator: TaskCreator = field(init=False)
 
     def __post_init__(self) -> None:
-        self._creator = JobCreator(self.cluster, self.cache, self.found, self.ring)
+        self._creator = TaskCreator(
+            cluster=self.cluster,
+            inventory=self.inventory,
+            cache=self.cache,
+            settings=self.answers.judge.settings,
+            keeper=self.keeper,
+            found=self.found,
+            jobs=JobCreator(self.cluster, self.cache, self.found, self.ring),
+            planner=self._planner,
+        )
 
     # ---- create
 
@@ -95,7 +94,7 @@ class ConnectorService:
         run = request.run
         try:
             async with timeout(_CREATE_SECONDS):
-                return await self._create_or_adopt(request, len(data))
+                return await self._create_job(request, len(data))
         except InvalidTask as invalid:
             return self._reject_task(run, rejection.format_problems(invalid.problems))
         except RequestRejected as refused:
@@ -118,78 +117,16 @@ class ConnectorService:
             again = CallFailed(grpc.StatusCode.UNAVAILABLE, why)
             raise self._record_create_failure(run, again, "Timeout") from late
 
-    async def _create_or_adopt(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
+    async def _create_job(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
         """Return the reference to the job, or raise the error that prevents it."""
         run = request.run
         if request.problems:
             raise InvalidTask(*request.problems)
         with collect_problems() as problems:
             problems.extend([*rejection.check_attempt_fields(run), *self.allowed.check_attempt(run)])
-        pod_templates, owner = await self._fetch_prerequisites(request.template, run)
-        run = replace(run, owner=owner)
-        planned = await self._plan_job(replace(request, run=run), pod_templates, size)
-        await self.cache.ready.wait()  # Before this, the cache may lack other attempts.
-        self.keeper.deleter.delete_superseded(run)
-        await require_runtime(self.inventory, planned)
-        created, is_new, last = await self._creator.create_or_find(planned, run)
-        job = read_job(created)
-        # Update the cache before the next await, because it drops events of jobs that it does not contain.
-        self.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
-        place = {"namespace": run.namespace, "name": job.name, "output_prefix": run.output_prefix}
-        ref = JobRef(dialect=job.dialect, uid=job.uid, **place)
-        try:
-            self.keeper.deleter.delete_superseded(run)  # A later attempt may have arrived during the request.
-        except AttemptSuperseded:
-            await self.keeper.deleter.delete(ref)
-            raise
-        self.keeper.prerequisites.own(job, planned.prerequisites)
-        await self._ensure_companions(job, ref, is_new=is_new)
+        ref = await self._creator.create(request, size)
         self.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.keys))
-
-    async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
-        """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
-        found, settings, run = self.found, self.answers.judge.settings, request.run
-        make = partial(plan, request.template, run, settings, pod_templates)
-        capabilities = await found.get_capabilities(run.namespace)
-        try:
-            planned = await self._planner.run(size, partial(make, capabilities))
-        except InvalidTask:
-            newer = await found.refresh(run.namespace)
-            if newer == capabilities:
-                raise
-            planned = await self._planner.run(size, partial(make, newer))
-        found.log_selection(run, planned.reasons)
-        for warning in planned.warnings:
-            log.warning(
-                "task accepted with a warning: %s", warning, extra=log_fields.build_attempt_fields(run)
-            )
-        return planned
-
-    async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
-        """Create the companion objects; delete a new job that cannot run without them."""
-        try:
-            await self.keeper.ensure_companions(job)
-        except (RequestRejected, Misconfigured) as refused:
-            if not is_new:  # The job may already run with companions from an earlier call.
-                return
-            if isinstance(refused, Misconfigured) or not rejection.is_transient(
-                refused.code, refused.message
-            ):
-                await self.keeper.deleter.delete(ref)
-            raise
-
-    async def _fetch_prerequisites(
-        self, template: TaskTemplate, run: Attempt
-    ) -> tuple[Sequence[Manifest], OwnerReference | None]:
-        """Return the PodTemplates that the task may use, and the owner of the job."""
-        settings = self.answers.judge.settings
-        template_name = template.metadata.pod_template_name or settings.default_pod_template_name
-        owner = self.cluster.find_owner(run.namespace, run.execution)
-        if not template_name:
-            return (), await owner
-        places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
-        return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
         self.metrics.creates.add("rejected")

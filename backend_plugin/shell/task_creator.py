@@ -1,0 +1,117 @@
+"""Plans the job of a valid task, and creates it with its companion objects."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.core import rejection
+from backend_plugin.core.attempts import AttemptSuperseded
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.errors import InvalidTask, RequestRejected
+from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
+from backend_plugin.core.observed import Job
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.capabilities_cache import CapabilitiesCache
+from backend_plugin.shell.cluster import Cluster, Inventory, Misconfigured
+from backend_plugin.shell.create_request import CreateRequest
+from backend_plugin.shell.job_creator import JobCreator
+from backend_plugin.shell.planner import Planner
+from backend_plugin.shell.reconciler import Reconciler
+from backend_plugin.shell.runtime_service import require_runtime
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCreator:
+    """Creates the jobs of tasks."""
+
+    cluster: Cluster
+    inventory: Inventory
+    cache: Cache
+    settings: Settings
+    keeper: Reconciler
+    found: CapabilitiesCache
+    jobs: JobCreator
+    planner: Planner
+
+    async def create(self, request: CreateRequest, size: int) -> JobRef:
+        """Return the job of the request, which has `size` bytes. An existing job of the attempt is adopted.
+
+        Raises:
+            InvalidTask: If no job can be planned for the task.
+            RequestRejected: If the cluster rejects an object.
+            AttemptSuperseded: If the node has a later attempt.
+            ClusterUnavailable: If the cluster does not respond.
+        """
+        pod_templates, owner = await self._fetch_prerequisites(request.template, request.run)
+        run = replace(request.run, owner=owner)
+        planned = await self._plan_job(replace(request, run=run), pod_templates, size)
+        await self.cache.ready.wait()  # Before this, the cache may lack other attempts.
+        self.keeper.deleter.delete_superseded(run)
+        await require_runtime(self.inventory, planned)
+        created, is_new, last = await self.jobs.create_or_find(planned, run)
+        job = read_job(created)
+        # Update the cache before the next await, because it drops events of jobs that it does not contain.
+        self.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
+        place = {"namespace": run.namespace, "name": job.name, "output_prefix": run.output_prefix}
+        ref = JobRef(dialect=job.dialect, uid=job.uid, **place)
+        try:
+            self.keeper.deleter.delete_superseded(run)  # A later attempt may have arrived during the request.
+        except AttemptSuperseded:
+            await self.keeper.deleter.delete(ref)
+            raise
+        self.keeper.prerequisites.own(job, planned.prerequisites)
+        await self._ensure_companions(job, ref, is_new=is_new)
+        return ref
+
+    async def _fetch_prerequisites(
+        self, template: TaskTemplate, run: Attempt
+    ) -> tuple[Sequence[Manifest], OwnerReference | None]:
+        """Return the PodTemplates that the task may use, and the owner of the job."""
+        template_name = template.metadata.pod_template_name or self.settings.default_pod_template_name
+        owner = self.cluster.find_owner(run.namespace, run.execution)
+        if not template_name:
+            return (), await owner
+        places = dict.fromkeys((run.namespace, self.settings.kfpytorch.pod_template_namespace))
+        return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
+
+    async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
+        """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
+        run = request.run
+        make = partial(plan, request.template, run, self.settings, pod_templates)
+        capabilities = await self.found.get_capabilities(run.namespace)
+        try:
+            planned = await self.planner.run(size, partial(make, capabilities))
+        except InvalidTask:
+            newer = await self.found.refresh(run.namespace)
+            if newer == capabilities:
+                raise
+            planned = await self.planner.run(size, partial(make, newer))
+        self.found.log_selection(run, planned.reasons)
+        for warning in planned.warnings:
+            log.warning(
+                "task accepted with a warning: %s", warning, extra=log_fields.build_attempt_fields(run)
+            )
+        return planned
+
+    async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
+        """Create the companion objects; delete a new job that cannot run without them."""
+        try:
+            await self.keeper.ensure_companions(job)
+        except (RequestRejected, Misconfigured) as refused:
+            if not is_new:  # The job may already run with companions from an earlier call.
+                return
+            if isinstance(refused, Misconfigured) or not rejection.is_transient(
+                refused.code, refused.message
+            ):
+                await self.keeper.deleter.delete(ref)
+            raise
