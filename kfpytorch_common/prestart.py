@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kfpytorch_common.forkserver.client import ForkServer
+    from kfpytorch_common.forkserver.launch import ForkServer
 
 PRELOAD: Final = (
     "torch",
@@ -156,7 +156,7 @@ def _decide_prestart() -> ScriptImports | None:
 
 def _start_server(needs: ScriptImports) -> "ForkServer":
     from kfpytorch_common.deferred_signals import defer_signals
-    from kfpytorch_common.forkserver.client import start_forked_server
+    from kfpytorch_common.forkserver.launch import start_forked_server
 
     # While torch's native code loads, it drops an exception of a signal handler, and Ctrl-C would be lost.
     with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:

@@ -1,13 +1,10 @@
 """The client of a fork server: starts children, sends signals to them and receives their exit codes."""
 
-import atexit
 import contextlib
 import os
 import select
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,19 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kfpytorch_common import loaded_modules
-from kfpytorch_common.deferred_signals import defer_signals
-from kfpytorch_common.forkserver import child, messages, server
+from kfpytorch_common.forkserver import messages
 
-# Variables that are read only when an interpreter or a library starts; a fork cannot change them.
-_READ_AT_IMPORT = (
-    "ATEN_", "DYLD_", "FLYTE_KFPYTORCH_FORK", "FLYTE_SDK_LOGGING", "GOMP_", "KMP_", "LD_", "MALLOC_",
-    "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
-)  # fmt: skip
-_APPLIED_LATER = (
-    "KMP_INIT_AT_FORK",  # torch sets it at import.
-    "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_ELASTIC_",
-    "TORCH_FR_", "TORCH_GLOO_", "TORCH_NCCL_",
-)  # fmt: skip
 _GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
 
 
@@ -176,107 +162,3 @@ class Client:
         if message["op"] == "exited":
             self._exits.append((message["child"], message["code"]))
         return message
-
-
-@dataclass
-class ForkServer:
-    """A running fork server, with the connection of this process to it."""
-
-    client: Client
-    pid: int
-    env: Mapping[str, str]
-    """The environment with which the server was started."""
-    owner: int = field(default_factory=os.getpid)
-
-    def __post_init__(self) -> None:
-        atexit.register(self.stop)
-
-    def is_suitable(self, env: Mapping[str, str]) -> bool:
-        """True if a child of this server is equivalent to an interpreter started with `env`."""
-        return (
-            self.owner == os.getpid()
-            and self._is_alive()
-            and select_import_variables(self.env) == select_import_variables(env)
-        )
-
-    def stop(self) -> None:
-        """End the server and its children, and wait for them."""
-        atexit.unregister(self.stop)
-        if self.owner != os.getpid():
-            return
-        # While the server loads, the signal ends it. Later it ignores the signal, and the message ends it,
-        # even if another process has a copy of the socket.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
-        self.client.stop()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
-        self.client.remove_scratch()
-
-    def _is_alive(self) -> bool:
-        with contextlib.suppress(ChildProcessError):
-            return os.waitpid(self.pid, os.WNOHANG)[0] == 0
-        return False
-
-
-def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that only a new interpreter reads."""
-    return {
-        name: value
-        for name, value in env.items()
-        if name.startswith(_READ_AT_IMPORT) and not name.startswith(_APPLIED_LATER)
-    }
-
-
-def start_fresh_server(preload: Sequence[str]) -> ForkServer:
-    """Start a server in a new interpreter that loads only `preload`."""
-    own_end, server_end = socket.socketpair()
-    home = str(Path(__file__).resolve().parents[2])
-    code = (
-        # With -c the working directory is first on the path, and may contain a random.py of the user.
-        f"import sys; sys.path[:] = [*filter(None, sys.path), {home!r}]\n"
-        "from kfpytorch_common.forkserver import server\n"
-        f"server.main({server_end.fileno()}, {os.getpid()}, {list(preload)!r})"
-    )
-    env = dict(os.environ)
-    process = subprocess.Popen(
-        child.build_interpreter_command(code),
-        pass_fds=[server_end.fileno()],
-        # One thread, because threads that libraries start at import do not survive a fork.
-        env={**env, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    server_end.close()
-    process.returncode = 0  # `Server.stop` waits for it.
-    return ForkServer(Client(own_end), process.pid, env)
-
-
-def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
-    """Start a server as a fork of this process, with all its modules and `preload`.
-
-    Children receive `inherited` without pickling.
-    """
-    own_end, server_end = socket.socketpair()
-    caller = os.getpid()
-    env = dict(os.environ)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()  # A fork would write buffered output a second time.
-    # The interpreter ignores exceptions in its callbacks around a fork.
-    with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                atexit._clear()
-                own_end.close()
-                os.setsid()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                if preload:
-                    os.environ["OMP_NUM_THREADS"] = "1"
-                server.serve(server_end, caller, preload, inherited)
-            finally:
-                os._exit(child.EXIT_BROKEN)
-        server_end.close()
-        started = ForkServer(Client(own_end), pid, env)
-        signals.deliver()
-    return started

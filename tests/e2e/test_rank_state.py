@@ -15,14 +15,14 @@ from flytekit.types.file import FlyteFile
 from e2e.scripts import rank_state
 from flytekitplugins.kfpytorch import Elastic
 from kfpytorch_common import prestart
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import client, launch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 METHODS = ["spawn", pytest.param("fork", marks=pytest.mark.soak)]
 
 
-def read_state(server: client.ForkServer, directory: Path) -> dict[str, Any]:
+def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
     """Return the state of a new process of `server`."""
     env = {**os.environ, "OMP_NUM_THREADS": "2", "TZ": "Asia/Tokyo", "TMPDIR": str(directory)}
     reader, writer = os.pipe()
@@ -40,7 +40,7 @@ def read_states(directory: Path, count: int, *, forks: bool) -> list[dict[str, A
     preload = (*prestart.PRELOAD, "tests.e2e.scripts.frozen") if forks else ()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLYTE_KFPYTORCH_FORK", str(int(forks)))
-        server = client.start_fresh_server(preload)
+        server = launch.start_fresh_server(preload)
         try:
             return [read_state(server, directory) for _ in range(count)]
         finally:

@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 from flytekitplugins.kfpytorch.worker.loading import Payload
 from kfpytorch_common import prestart
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import launch
 
-_server: client.ForkServer | None = None
+_server: launch.ForkServer | None = None
 
 
 @contextlib.contextmanager
-def use_server(inherited: Payload | None) -> Iterator[client.ForkServer]:
+def use_server(inherited: Payload | None) -> Iterator[launch.ForkServer]:
     """Yield the shared server, or a fork of this process if the workers inherit their payload."""
     if inherited is None:
         yield _get_shared_server()
         return
-    server = client.start_forked_server((), inherited)
+    server = launch.start_forked_server((), inherited)
     try:
         yield server
     finally:
         server.stop()
 
 
-def _get_shared_server() -> client.ForkServer:
+def _get_shared_server() -> launch.ForkServer:
     """Return a fork server that has loaded torch and flytekit and no module of the user.
 
     It is the server that was started ahead of time or by an earlier launch. A new one replaces it if a
@@ -37,5 +37,5 @@ def _get_shared_server() -> client.ForkServer:
         _server.stop()
         _server = None
     if _server is None:
-        _server = client.start_fresh_server(prestart.PRELOAD)
+        _server = launch.start_fresh_server(prestart.PRELOAD)
     return _server

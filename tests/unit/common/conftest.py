@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from processes import ForkCaller
 
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import launch
 
 FORKED, INTERPRETERS = "forked", "fresh interpreters"
 
@@ -18,6 +18,6 @@ def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     with contextlib.ExitStack() as ending:
         server = (
-            client.start_forked_server(()) if request.param == FORKED else client.start_fresh_server(["json"])
+            launch.start_forked_server(()) if request.param == FORKED else launch.start_fresh_server(["json"])
         )
         yield ForkCaller(server, ending)

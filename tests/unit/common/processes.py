@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServer, build_import_path
+from kfpytorch_common.forkserver.client import ChildSpec, Client, build_import_path
+from kfpytorch_common.forkserver.launch import ForkServer
 
 HERE = str(Path(__file__).parent)
 

@@ -15,7 +15,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import client, launch
 from kfpytorch_common.forkserver.child import ChildStart
 
 LONG = 60.0
@@ -194,7 +194,7 @@ def agent(start: ChildStart) -> int:
 
 def caller(kind: str, scratch: str) -> None:
     """Run a process that has its own server with a child and a grandchild, until the test kills it."""
-    server = client.start_fresh_server(["json"]) if kind == "fresh" else client.start_forked_server(())
+    server = launch.start_fresh_server(["json"]) if kind == "fresh" else launch.start_forked_server(())
     server.client.add_scratch(scratch)
     null = os.open(os.devnull, os.O_RDWR)
     reader, writer = os.pipe()
@@ -209,7 +209,7 @@ def caller(kind: str, scratch: str) -> None:
 def register_and_die(scratch: str, kept: str) -> None:
     """Register directories through a second connection, and end, while the server still loads a module."""
     os.environ["CALLER"] = str(os.getpid())
-    run = client.start_fresh_server(["slow_to_load"]).client.connect()
+    run = launch.start_fresh_server(["slow_to_load"]).client.connect()
     run.add_scratch(scratch)
     run.add_scratch(kept)
     run.keep_scratch(kept)
@@ -226,7 +226,7 @@ def polite_caller() -> None:
     """Fork a server while the process has exit handlers and a partial line in its buffer."""
     atexit.register(print, "goodbye of the caller")
     sys.stdout.write("half a line of the caller ")
-    server = client.start_forked_server(())
+    server = launch.start_forked_server(())
     null = os.open(os.devnull, os.O_RDWR)
     server.client.start(client.ChildSpec("targets:end", {"how": "code", "code": 0}, None), [null, 1, 2])
     server.client.wait_for_exits(5.0)

@@ -18,7 +18,7 @@ import pytest
 from processes import HERE, ForkCaller, all_gone
 from targets import ClassRaises, Finalized
 
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import client, launch
 from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
 from kfpytorch_common.loaded_modules import find_loaded
 
@@ -143,11 +143,11 @@ def test_interpreter_that_cannot_start_shows_the_reason(
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with ExitStack() as ending:
-        child = ForkCaller(client.start_fresh_server(()), ending).start("leave_log_lines")
+        child = ForkCaller(launch.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
-@pytest.mark.parametrize("start", [client.start_forked_server, client.start_fresh_server])
+@pytest.mark.parametrize("start", [launch.start_forked_server, launch.start_fresh_server])
 def test_log_records_of_a_child_are_flushed_at_exit(start: Callable[[tuple[str, ...]], Any]) -> None:
     with ExitStack() as ending:
         child = ForkCaller(start(()), ending).start("leave_log_lines")
@@ -201,9 +201,9 @@ def test_only_a_forked_server_inherits_a_value_without_pickling() -> None:
     held.acquire()
     value = {"function": lambda x: x + 1, "lock": held}
     with ExitStack() as ending:
-        forked = ForkCaller(client.start_forked_server((), value), ending)
+        forked = ForkCaller(launch.start_forked_server((), value), ending)
         assert forked.start("tell_inherited").read_message() == {"called": 21, "free": False}
-        fresh = ForkCaller(client.start_fresh_server(()), ending)
+        fresh = ForkCaller(launch.start_fresh_server(()), ending)
         assert fresh.start("tell_inherited").read_message() is None
 
 
@@ -212,7 +212,7 @@ def test_finalizer_of_a_child_runs_although_the_server_has_others() -> None:
     end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
         ending.callback(end.detach)
-        forked = ForkCaller(client.start_forked_server((), {}), ending)
+        forked = ForkCaller(launch.start_forked_server((), {}), ending)
         child = forked.start("leave_finalizer")
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
 
@@ -235,7 +235,7 @@ READ_LATER = [
 
 def test_server_is_unsuitable_if_it_ended_or_variables_read_at_import_changed() -> None:
     with ExitStack() as ending:
-        dead, stopped = (ForkCaller(client.start_fresh_server(()), ending).server for _ in range(2))
+        dead, stopped = (ForkCaller(launch.start_fresh_server(()), ending).server for _ in range(2))
         for name in (*READ_AT_IMPORT, *READ_LATER):
             without = {key: value for key, value in dead.env.items() if key != name}
             suitable = [dead.is_suitable(without | {name: value}) for value in ("1", "2")]
@@ -255,6 +255,6 @@ def test_unloadable_module_does_not_break_the_children(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
     with ExitStack() as ending:
-        unharmed = ForkCaller(client.start_fresh_server(["no_such_module", "json"]), ending)
+        unharmed = ForkCaller(launch.start_fresh_server(["no_such_module", "json"]), ending)
         monkeypatch.undo()
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0

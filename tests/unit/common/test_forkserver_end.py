@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from processes import HERE, ForkCaller, all_gone, eventually
 
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import client, launch
 
 BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 
@@ -167,7 +167,7 @@ def test_server_ignores_signals_of_the_terminal(caller: ForkCaller) -> None:
 def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(kind: str) -> None:
     with ExitStack() as ending:
         own = ForkCaller(
-            client.start_fresh_server(()) if kind == "fresh" else client.start_forked_server(()), ending
+            launch.start_fresh_server(()) if kind == "fresh" else launch.start_forked_server(()), ending
         )
         pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
         if pid == 0:
@@ -186,7 +186,7 @@ def test_server_can_be_stopped_while_it_loads_modules(
 ) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    server = client.start_fresh_server(["slow_to_load"])
+    server = launch.start_fresh_server(["slow_to_load"])
     time.sleep(0.3)
     started = time.monotonic()
     server.stop()
@@ -195,7 +195,7 @@ def test_server_can_be_stopped_while_it_loads_modules(
 
 def test_copy_of_a_server_in_a_forked_process_cannot_stop_it() -> None:
     with ExitStack() as ending:
-        own = ForkCaller(client.start_fresh_server(()), ending)
+        own = ForkCaller(launch.start_fresh_server(()), ending)
         pid = os.fork()
         if pid == 0:
             suited = own.server.is_suitable(own.server.env)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flytekitplugins.kfpytorch.worker import run_files
-from kfpytorch_common.forkserver import client
+from kfpytorch_common.forkserver import client, launch
 
 
 def refuse(warning: str) -> None:
@@ -111,7 +111,7 @@ def test_private_path_is_a_new_name(tmp_path: Path) -> None:
 
 @pytest.fixture
 def connection() -> Iterator[client.Client]:
-    server = client.start_fresh_server(())
+    server = launch.start_fresh_server(())
     yield server.client
     server.stop()
 
