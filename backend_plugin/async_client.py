@@ -7,16 +7,15 @@ from typing import Any
 
 from backend_plugin import client_calls as calls
 from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
-from backend_plugin.connection import (
-    Address,
+from backend_plugin.connection import open_async_channel
+from backend_plugin.request_errors import (
     DeadlineExceeded,
     NotFound,
     RequestFailed,
-    Server,
     ServerNotFound,
     TokenRejected,
-    open_async_channel,
 )
+from backend_plugin.server_address import Address, Server
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 __all__ = (

@@ -12,19 +12,16 @@ from typing import Any, Final
 
 from backend_plugin import client_calls as calls
 from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
-from backend_plugin.connection import (
-    SERVER,
-    TOKEN,
-    Address,
+from backend_plugin.connection import open_channel
+from backend_plugin.request_errors import (
     DeadlineExceeded,
     MethodNotFound,
     NotFound,
     RequestFailed,
-    Server,
     ServerNotFound,
     TokenRejected,
-    open_channel,
 )
+from backend_plugin.server_address import SERVER, TOKEN, Address, Server
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 __all__ = (

@@ -7,8 +7,8 @@ from typing import Any, Final, Generic, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from backend_plugin.connection import NotFound, RequestFailed
 from backend_plugin.core import runtimes
+from backend_plugin.request_errors import NotFound, RequestFailed
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _METHODS: Final = {

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from backend_plugin.cli import cluster_options, command_errors, json_lines, tables
 
 if TYPE_CHECKING:
-    from backend_plugin.connection import Server
+    from backend_plugin.server_address import Server
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MessageType = TypeVar("MessageType", bound=Message)
@@ -55,7 +55,8 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     Raises:
         UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
     """
-    from backend_plugin.connection import Server, is_address
+    from backend_plugin.server_address import Server
+    from backend_plugin.server_selection import is_address
 
     if address is not None and not is_address(address):
         raise click.UsageError(

@@ -26,11 +26,11 @@ from backend_plugin.cli import (
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
-    from backend_plugin.connection import Server
     from backend_plugin.doctor.check import Finding
     from backend_plugin.doctor.fact_collector import DoctorRequest
     from backend_plugin.doctor.facts import Facts
     from backend_plugin.kube.options import KubernetesOptions
+    from backend_plugin.server_address import Server
     from backend_plugin.shell.settings import ServerSettings
 
 _HELP: Final = """Check that a Kubernetes cluster has what a distributed job needs, and print what to change.

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from backend_plugin import connection
-from backend_plugin.connection import Server
+from backend_plugin import connection, server_selection
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.doctor.facts import Facts, ProbeResult
+from backend_plugin.request_errors import RequestFailed, TokenRejected
+from backend_plugin.server_address import Server
 from backend_plugin.shell import tls_diagnosis
 from backend_plugin.shell.output_prefixes import STORES
 from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, TlsFailure
@@ -124,10 +125,10 @@ def _probe_connector(server: Server) -> ProbeResult:
     remedy = f"kubectl get pods -A -l app.kubernetes.io/name=kfpytorch-backend; grpcurl {how} {host} list"
     found = server
     try:
-        found = connection.find_server(server)
+        found = server_selection.find_server(server)
         types = _fetch_task_types(found)
-    except connection.RequestFailed as error:
-        known = None if isinstance(error, connection.TokenRejected) else find_connection_problem(found)
+    except RequestFailed as error:
+        known = None if isinstance(error, TokenRejected) else find_connection_problem(found)
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
     if TASK_TYPE not in types:
         trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"

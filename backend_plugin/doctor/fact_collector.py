@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.connection import Server
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Attempt
@@ -33,6 +32,7 @@ from backend_plugin.kube.cluster import get_resource
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
+from backend_plugin.server_address import Server
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _SCHEDULER: Final = "scheduler"

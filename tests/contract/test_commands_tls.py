@@ -13,7 +13,7 @@ from served_jobs import FewNodes, a_job, serving_jobs
 
 from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
-from backend_plugin.connection import FILES
+from backend_plugin.server_address import FILES
 from backend_plugin.shell import server_file
 from backend_plugin.shell.credentials import Tls, build_server_credentials
 

@@ -16,9 +16,9 @@ import pytest
 from certificates import Authority
 from tiny_service import serving
 
-from backend_plugin.connection import Server
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
+from backend_plugin.server_address import Server
 from backend_plugin.shell.credentials import Tls, build_server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
@@ -112,7 +112,7 @@ def test_reset_handshake_is_reported_without_a_tls_claim(resetting: int) -> None
 
 ASKS = """
 import asyncio, sys
-from backend_plugin.connection import Server
+from backend_plugin.server_address import Server
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts
 server = Server(address=sys.argv[1])

@@ -22,10 +22,10 @@ from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.connection import Server
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.embedded.state_lock import MARKER
+from backend_plugin.server_address import Server
 
 # Servers that do not start run in this process.
 pytestmark = pytest.mark.usefixtures("restored_logging")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rig.api import Manifest
 
-from backend_plugin.connection import Server
+from backend_plugin.server_address import Server
 from broken_clusters import cluster_changes, external_services
 from broken_clusters.break_case import Break
 from broken_clusters.healthy import FLYTE, OPERATOR, changed

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.connection import Server
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
@@ -22,6 +21,7 @@ from backend_plugin.doctor.facts import (
     RolePods,
     Subject,
 )
+from backend_plugin.server_address import Server
 
 NS = "ns"
 GPU = "nvidia.com/gpu"

@@ -1,0 +1,127 @@
+"""The errors of requests to a server, and the explanation of an error of gRPC."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.server_address import FILES, START_HINT, TOKEN, Server
+from backend_plugin.shell import server_file, tls_diagnosis
+from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, TlsFailure
+
+if TYPE_CHECKING:
+    import grpc
+
+# The details of gRPC errors: an unimplemented method, and an unreachable server.
+_NO_METHOD: Final = "Method not found!"
+_NO_CONNECTION: Final = "failed to connect to all addresses"
+
+
+class RequestFailed(BackendError):
+    """The error that a request has no result; the message contains the reason and the remedy."""
+
+
+class ServerNotFound(RequestFailed):
+    """The error that no server runs or is reachable."""
+
+
+class TokenRejected(RequestFailed):
+    """The error that the server does not accept the token, or that the token is malformed."""
+
+
+class MethodNotFound(RequestFailed):
+    """The error that the server does not have the method."""
+
+
+class DeadlineExceeded(RequestFailed):
+    """The error that the call did not end within its timeout."""
+
+
+class NotFound(RequestFailed):
+    """The error that no job has the name; the message contains similar names."""
+
+
+def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
+    """Return the error for the user; an unreachable server is diagnosed with another connection."""
+    call: Any = error
+    code, details = call.code().name, call.details() or ""
+    explain_code = _EXPLANATIONS.get(code)
+    explained = explain_code(server, details) if explain_code is not None else None
+    if explained is not None:
+        return explained
+    if code in _COMPLETE:
+        return _COMPLETE[code](details)
+    kind = DeadlineExceeded if code == "DEADLINE_EXCEEDED" else RequestFailed
+    return kind(f"the server at {server.address} returned {code}: {details}")
+
+
+def _explain_token(server: Server, _: str) -> RequestFailed:
+    where = server_file.get_path(server_file.get_state_directory(os.environ))
+    return TokenRejected(
+        f"the server at {server.address} rejects the token; the user who started it finds it in {where}, "
+        f"other users pass --token or set {TOKEN}"
+    )
+
+
+def _explain_method(server: Server, details: str) -> RequestFailed | None:
+    if details != _NO_METHOD:
+        return None
+    return MethodNotFound(
+        f"the server at {server.address} does not support this call; is it of another release?"
+    )
+
+
+def _explain_connection(server: Server, details: str) -> RequestFailed | None:
+    reason = _describe_connection_failure(server, details)
+    return ServerNotFound(reason) if reason else None
+
+
+_EXPLANATIONS: Final[Mapping[str, Callable[[Server, str], RequestFailed | None]]] = {
+    "UNAUTHENTICATED": _explain_token,
+    "UNAVAILABLE": _explain_connection,
+    "UNIMPLEMENTED": _explain_method,
+}
+"""The functions that explain a status code; None if they cannot."""
+_COMPLETE: Final[Mapping[str, type[RequestFailed]]] = {
+    "NOT_FOUND": NotFound,
+    "INVALID_ARGUMENT": RequestFailed,
+    "FAILED_PRECONDITION": RequestFailed,
+    "RESOURCE_EXHAUSTED": RequestFailed,
+    "UNIMPLEMENTED": RequestFailed,
+}
+"""The errors for status codes with details that are a complete message for the user."""
+
+
+def _describe_connection_failure(server: Server, details: str) -> str | None:
+    """Return the reason and the remedy of a failed connection, or None if the server was reached."""
+    address = str(server.address)
+    otherwise = f"no server answers at {address}; {START_HINT}" if _NO_CONNECTION in details else None
+    if "/" in address.removeprefix(tls_diagnosis.TLS):  # Another scheme of gRPC, such as dns:///host:port.
+        return otherwise
+    end = tls_diagnosis.parse_endpoint(
+        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.tls_server_name
+    )
+    if end is None:
+        return f"{address} has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"
+    known = tls_diagnosis.diagnose(end)
+    if known is None or known.failure is TlsFailure.NOT_LISTENING:
+        return otherwise
+    return f"the server at {address} {tls_diagnosis.describe(end, known)}; {_build_remedy(end, known)}"
+
+
+def _build_remedy(end: Endpoint, known: Diagnosis) -> str:
+    usable = next((each for each in known.names if "*" not in each), "NAME")
+    return {
+        TlsFailure.UNKNOWN_HOST: "write the name or address of the server",
+        TlsFailure.TIMEOUT: "see that the address is right, and that no firewall or NetworkPolicy is in "
+        "between",
+        TlsFailure.NEEDS_TLS: f"write --server {tls_diagnosis.TLS}{end}",
+        TlsFailure.NO_TLS: f"write --server {end}, without --ca and --cert",
+        TlsFailure.UNUSABLE_FILE: "name a PEM file, and for --cert the key that belongs to it",
+        TlsFailure.UNTRUSTED: f"name the file of its authority: --ca FILE, or set {FILES['ca']}",
+        TlsFailure.WRONG_NAME: f"write --tls-server-name {usable}, or issue it for this name, too",
+        TlsFailure.EXPIRED: "renew it, and see that the clock of this machine is right",
+        TlsFailure.CLIENT_CERTIFICATE: "use one of the authority in the server's setting tls.client-ca"
+        if known.file
+        else f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}",
+    }[known.failure]

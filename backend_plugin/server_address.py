@@ -1,0 +1,41 @@
+"""The address of a server with the credentials of the caller, and the names of their variables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+SERVER: Final = "KFPYTORCH_SERVER"
+"""The variable with the server address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for one with TLS."""
+TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
+"""The variable with the access token of the server."""
+FILES: Final[Mapping[str, str]] = {
+    "ca": "KFPYTORCH_CA",
+    "cert": "KFPYTORCH_CERT",
+    "key": "KFPYTORCH_KEY",
+    "tls_server_name": "KFPYTORCH_TLS_SERVER_NAME",
+}
+"""The variables for the fields of `Server` that configure TLS."""
+
+START_HINT: Final = "start one: kfpytorch serve --cluster embedded"
+"""The remedy if no server runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server, and the credentials of the caller. The environment has the defaults of all fields."""
+
+    address: str | None = None
+    """``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, or the state directory of a local server."""
+    token: str = ""
+    ca: str = ""
+    """A PEM file with the authority of the server's certificate; empty for the system's authorities."""
+    cert: str = ""
+    """A PEM file with the certificate of the caller, for a server that requires one."""
+    key: str = ""
+    """A PEM file with the key of `cert`."""
+    tls_server_name: str = ""
+    """The name in the server's certificate, if it differs from the address."""
+
+
+Address: TypeAlias = Server | str | None
+"""A server, its address, or None for the default server."""

@@ -1,0 +1,109 @@
+"""Selects the server to call, with credentials from arguments, the environment and the state directory."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from backend_plugin.request_errors import RequestFailed, ServerNotFound, TokenRejected
+from backend_plugin.server_address import FILES, SERVER, START_HINT, TOKEN, Address, Server
+from backend_plugin.shell import bounded_read, server_file, tls_diagnosis
+
+
+def is_address(text: str) -> bool:
+    """True if the text is a host and port, a path, or an address in a form of gRPC, such as ``unix:///``."""
+    return (
+        Path(text).is_dir()
+        or "/" in text.removeprefix(tls_diagnosis.TLS)
+        or tls_diagnosis.parse_endpoint(text) is not None
+    )
+
+
+def find_server(server: Address) -> Server:
+    """Return the server to call, with its address and all credentials.
+
+    Raises:
+        ServerNotFound: If no server is named and none runs.
+    """
+    requested = server if isinstance(server, Server) else Server(address=server)
+    named = requested.address or os.environ.get(SERVER)
+    if named is not None and not Path(named).is_dir():
+        return _complete_named_server(requested, named)
+    state = Path(named) if named is not None else server_file.get_state_directory(os.environ)
+    return _with_local(requested, _require_running_server(state))
+
+
+def _complete_named_server(server: Server, named: str) -> Server:
+    """Return the server with this address; a local server provides its token and certificate."""
+    running = server_file.read(server_file.get_state_directory(os.environ))
+    if running is None or running.endpoint != named:
+        return _with_tls(_with_environment(replace(server, address=named)))
+    token = server.token or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
+    return _with_local(replace(server, token=token), running)
+
+
+def _require_running_server(state: Path) -> server_file.ServerInfo:
+    """Return the server that runs with the state directory.
+
+    Raises:
+        ServerNotFound: If none runs.
+    """
+    running, where = server_file.read(state), server_file.get_path(state)
+    if running is None:
+        raise ServerNotFound(
+            f"no server runs here ({where} lists none); {START_HINT}\n"
+            f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
+        )
+    if not server_file.is_alive(running):
+        raise ServerNotFound(
+            f"the server in {where} has stopped: there is no process {running.pid}; {START_HINT}"
+        )
+    return running
+
+
+def _with_environment(server: Server) -> Server:
+    files = {name: getattr(server, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
+    token = _parse_token(server.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
+    return replace(server, token=token, **files)
+
+
+def _with_tls(server: Server) -> Server:
+    """Return the server with the scheme for TLS if a file for TLS is set."""
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if getattr(server, one) and not getattr(server, other):
+            raise RequestFailed(
+                f"--{one} {getattr(server, one)} has no effect without --{other}; "
+                f"write --{other} FILE, or set {FILES[other]}"
+            )
+    address = str(server.address)
+    if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
+        return replace(server, address=f"{tls_diagnosis.TLS}{address}")
+    return server
+
+
+def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
+    """Return the server that runs on this machine; its file has the credentials that the caller omits."""
+    token = _parse_token(server.token, "--token") or running.token
+    if not token and running.token_file:
+        text = read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")
+        token = _parse_token(text, running.token_file)
+    return _with_tls(replace(server, address=running.endpoint, token=token, ca=server.ca or running.roots))
+
+
+def read_file(file: str, what: str) -> bytes:
+    """Return the content of a file with a token or for TLS.
+
+    Raises:
+        RequestFailed: If it cannot be read; the message starts with `what`.
+    """
+    try:
+        return bounded_read.read_file(Path(file), bounded_read.LONGEST_SECRET)
+    except OSError as error:
+        raise RequestFailed(f"{what} cannot be read: {file}: {error.strerror}") from error
+
+
+def _parse_token(text: str, where: str) -> str:
+    """Return a token without a trailing newline."""
+    token = text.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise TokenRejected(f"{where} does not contain a token: a token has only printable ASCII characters")
+    return token
