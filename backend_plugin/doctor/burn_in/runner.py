@@ -8,14 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from backend_plugin.core import pipeline
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.object_readers import read_observed
-from backend_plugin.core.observed import Observed, Pod, PodGroup
+from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -23,20 +20,19 @@ from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.doctor import access_review, rbac_commands
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
+from backend_plugin.doctor.burn_in.observer import BurnInObserver
 from backend_plugin.doctor.check import Finding
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, build_forbidden
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.base import JobManifests
-from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials
 from backend_plugin.kube.api_client import ApiClient
-from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import EVENTS, JOBS, KINDS, PODS, ApiResource
+from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS
 from backend_plugin.kube.cluster import KubernetesCluster, get_resource
-from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.connection import Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import PolicyRule
-from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName, Record
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 from backend_plugin.shell.job_creator import create_job
 from kfpytorch_common.frameworks import TORCH
 
@@ -47,7 +43,6 @@ _NEEDED: Final = (
 )
 """The required permissions for other objects than jobs, without which the outcome cannot be read."""
 _PROGRAM: Final = Path(__file__).with_name("program.py")
-_LINES: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +94,17 @@ class _BurnInRunner:
         groups = facts.get_objects(Subject.GROUPS)
         versions = {get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups}
         self._api = ApiClient(connection, options.patience)
-        self._asking = ClusterReader(self._api, versions)
         self._cluster = KubernetesCluster(connection, options)
         self._clock = connection.clock
         self._rules = JudgingContext(judging=facts.settings.judging)
         self._namespace = facts.namespace
         self._dialect = facts.task.dialect
+        self._observer = BurnInObserver(
+            api=self._api,
+            reader=ClusterReader(self._api, versions),
+            namespace=self._namespace,
+            dialect=self._dialect,
+        )
         self._jobs = JOBS[self._dialect.name]
         self._beside = facts.task.beside
         self._limits = limits
@@ -184,7 +184,7 @@ class _BurnInRunner:
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():
                 raise asyncio.CancelledError
-            observed = await self._fetch_observed(name)
+            observed = await self._observer.fetch_observed(name)
             phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
             self._report_phase(phase)
             await self._read_logs(observed.pods, is_last=phase.phase.is_terminal)
@@ -202,7 +202,7 @@ class _BurnInRunner:
             if _has_failed(pod):
                 self._failed.setdefault(pod.name, _get_failure_order(pod))
             if not self._logs.get(pod.name) and (is_last or _has_ended(pod)):
-                self._logs[pod.name] = await self._read_log(pod)
+                self._logs[pod.name] = await self._observer.read_log(pod)
 
     def _build_failure(self, phase: Verdict) -> Finding:
         """Return the finding for a failure, with the log lines of the replica that failed first."""
@@ -216,56 +216,6 @@ class _BurnInRunner:
         if summary != self._summary:
             self._summary = summary
             self._limits.say(summary)
-
-    # ---- observe
-
-    async def _fetch_observed(self, name: str) -> Observed:
-        try:
-            job: Manifest | None = await self._api.fetch_object(
-                ApiRequest(path=self._jobs.build_path(self._namespace, name))
-            )
-        except ApiError as answer:
-            if not answer.is_not_found:
-                raise ClusterUnavailable(f"the API server answers {answer}") from answer
-            job = None
-        pods, events = await self._fetch_pods(name), await self._fetch_events(name)
-        observed = read_observed({"job": job, "pods": pods, "events": events})
-        return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
-
-    async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
-        return await self._fetch_objects(PODS, labelSelector=f"{self._dialect.labels.job_name}={name}")
-
-    async def _fetch_events(self, name: str) -> Sequence[Manifest]:
-        """Return the events, or the ones read so far if listing is forbidden; events only add details."""
-        found: list[Manifest] = []
-        with suppress(NotReadable):
-            for about in (self._dialect.name, *self._dialect.event_kinds, "Pod", "PodGroup"):
-                found += await self._fetch_objects(EVENTS, fieldSelector=f"involvedObject.kind={about}")
-        return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
-
-    async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
-        """Return the pod groups of the job, without the kinds that may not be listed."""
-        found: list[Record | None] = []
-        for kind in (each for each in KINDS if each.record is PodGroup):
-            with suppress(NotReadable):
-                found += map(kind.read, await self._fetch_objects(kind.resource))
-        return tuple(each for each in found if isinstance(each, PodGroup) and each.name == name)
-
-    async def _fetch_objects(self, resource: ApiResource, **query: str) -> Sequence[Manifest]:
-        look = Query(subject=Subject.JOBS, resource=resource, namespaces=(self._namespace,), query=query)
-        return await self._asking.read_objects(look) or []
-
-    async def _read_log(self, pod: Pod) -> Sequence[str]:
-        path = f"{PODS.build_path(self._namespace, pod.name)}/log"
-        query = {"container": self._dialect.container, "tailLines": str(_LINES)}
-        try:
-            return await self._api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
-        except ApiError:  # The container has not started, or the pod was deleted.
-            return []
-
-
-def _split_lines(body: bytes) -> Sequence[str]:
-    return body.decode(errors="replace").splitlines()
 
 
 def _has_ended(pod: Pod) -> bool:

@@ -1,0 +1,89 @@
+"""Reads the job of a burn-in, its pods, events, pod groups and logs from the API server."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed, Pod, PodGroup
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
+from backend_plugin.doctor.facts import Subject
+from backend_plugin.doctor.queries import Query
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import EVENTS, JOBS, KINDS, PODS, ApiResource
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.shell.cluster import ClusterUnavailable, Record
+
+_LINES: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurnInObserver:
+    """Reads the objects of one burn-in job without a watch."""
+
+    api: ApiClient
+    reader: ClusterReader
+    namespace: str
+    dialect: Dialect
+
+    async def fetch_observed(self, name: str) -> Observed:
+        """Return the job of that name with its pods, events and pod groups.
+
+        Raises:
+            NotReadable: If the pods may not be listed.
+            ClusterUnavailable: If the job cannot be read.
+        """
+        try:
+            job: Manifest | None = await self.api.fetch_object(
+                ApiRequest(path=JOBS[self.dialect.name].build_path(self.namespace, name))
+            )
+        except ApiError as answer:
+            if not answer.is_not_found:
+                raise ClusterUnavailable(f"the API server answers {answer}") from answer
+            job = None
+        pods, events = await self._fetch_pods(name), await self._fetch_events(name)
+        observed = read_observed({"job": job, "pods": pods, "events": events})
+        return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
+
+    async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
+        return await self._fetch_objects(PODS, labelSelector=f"{self.dialect.labels.job_name}={name}")
+
+    async def _fetch_events(self, name: str) -> Sequence[Manifest]:
+        """Return the events, or the ones read so far if listing is forbidden; events only add details."""
+        found: list[Manifest] = []
+        with suppress(NotReadable):
+            for about in (self.dialect.name, *self.dialect.event_kinds, "Pod", "PodGroup"):
+                found += await self._fetch_objects(EVENTS, fieldSelector=f"involvedObject.kind={about}")
+        return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
+
+    async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
+        """Return the pod groups of the job, without the kinds that may not be listed."""
+        found: list[Record | None] = []
+        for kind in (each for each in KINDS if each.record is PodGroup):
+            with suppress(NotReadable):
+                found += map(kind.read, await self._fetch_objects(kind.resource))
+        return tuple(each for each in found if isinstance(each, PodGroup) and each.name == name)
+
+    async def _fetch_objects(self, resource: ApiResource, **query: str) -> Sequence[Manifest]:
+        look = Query(subject=Subject.JOBS, resource=resource, namespaces=(self.namespace,), query=query)
+        return await self.reader.read_objects(look) or []
+
+    async def read_log(self, pod: Pod) -> Sequence[str]:
+        """Return the last lines of the program in a pod; none if the log cannot be read."""
+        path = f"{PODS.build_path(self.namespace, pod.name)}/log"
+        query = {"container": self.dialect.container, "tailLines": str(_LINES)}
+        try:
+            return await self.api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
+        except ApiError:  # The container has not started, or the pod was deleted.
+            return []
+
+
+def _split_lines(body: bytes) -> Sequence[str]:
+    return body.decode(errors="replace").splitlines()
