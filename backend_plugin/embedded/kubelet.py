@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import file_limit, pod_logs, pod_status
+from backend_plugin.embedded import file_limit, pod_logs, pod_status, shim_process
 from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
 from backend_plugin.embedded.leftover_processes import kill_leftovers
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
@@ -201,13 +201,14 @@ class Kubelet:
         with pod.directory.acquire_lock() as lock:
             state = pod.directory.read_state()
             if lock is None:
-                pod.shim = pod.directory.attach_shim()
+                pod.shim = shim_process.attach_shim(pod.directory)
             elif state is None:
                 file_limit.require_descriptors()
                 place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
                 pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
                 self._swept -= {pod.uid}
-                pod.shim = pod.directory.start_shim(lock, self._lifeline[0] if self._lifeline else -1)
+                lifeline = self._lifeline[0] if self._lifeline else -1
+                pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)
         if pod.shim is None:
             self._on_shim_exit(pod)
             return
@@ -310,7 +311,7 @@ class Kubelet:
         """Kill a pod that has already ended or is being removed, without reports."""
         pod.is_silent = True
         pod.directory.create()
-        pod.shim = pod.directory.attach_shim()
+        pod.shim = shim_process.attach_shim(pod.directory)
         if pod.shim is None:
             state = pod.directory.read_state()
             # A pod with a final state has no processes.

@@ -1,4 +1,4 @@
-"""The directory of a pod on this machine, and the one shim that it can have.
+"""The directory of a pod on this machine.
 
 A pod is never started twice. Its shim inherits the lock and holds it until the shim ends. The shim writes a
 state before it starts the first process. Without a lock and a state, no process of the pod has run.
@@ -12,8 +12,6 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,17 +20,10 @@ from typing import Final
 
 import msgspec
 
-import backend_plugin
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.pod_status import PodState, decode_state
 from backend_plugin.embedded.shim import files, layout
 
-_PACKAGES: Final = Path(backend_plugin.__file__).parent.parent
-# Environment variables and installed packages do not affect a shim (`-I -S`).
-_SHIM: Final = (
-    f"import sys; sys.path.append({str(_PACKAGES)!r}); "
-    "from backend_plugin.embedded.shim.main import main; main()"
-)
 _UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 # Socket paths are limited to 104 characters on macOS, and programs need about 40 of them.
 _LONGEST_TMPDIR: Final = 60
@@ -40,28 +31,6 @@ _LONGEST_COMPLAINT: Final = 4096
 _LONGEST_COMPLAINTS: Final = 1 << 24
 _TEMPORARY: Final = "tmp"
 _SHORT: Final = "/tmp"  # noqa: S108 - names in it are random.
-
-
-@dataclass(frozen=True, slots=True)
-class ShimHandle:
-    """A shim and the read end of its wake pipe."""
-
-    process: "subprocess.Popen[bytes] | None"
-    """None if another server has started the shim."""
-    wake: int
-
-    def kill(self, path: Path) -> None:
-        """Kill the shim of the pod at `path`, but not another process that has reused its id."""
-        if self.process is not None:
-            self.process.kill()
-            return
-        import psutil  # Rarely needed and slow to import.
-
-        command = [_SHIM, str(path)]
-        for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if _has_sequence(each.cmdline(), command):
-                    each.kill()  # psutil first checks that the id was not reused.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,43 +144,6 @@ class PodDirectory:
         """Write the final state for a shim that has died."""
         files.replace_file(str(self.path / layout.STATE), state)
 
-    def start_shim(self, lock: int, lifeline: int) -> ShimHandle:
-        """Start the shim, which inherits the lock and ends with the pipe `lifeline` (-1 for none)."""
-        with contextlib.ExitStack() as opened:
-            # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
-            pipes = [
-                opened.enter_context(_open_both_ends(self.path / each))
-                for each in (layout.WAKE, layout.CONTROL)
-            ]
-            wake = self._open_wake_pipe()
-            try:
-                return ShimHandle(process=self._spawn_shim([*pipes, lifeline, lock]), wake=wake)
-            except OSError:
-                os.close(wake)
-                raise
-
-    def _spawn_shim(self, fds: list[int]) -> "subprocess.Popen[bytes]":
-        with (self.path / layout.COMPLAINTS).open("ab") as complaints:
-            return subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM, str(self.path), *map(str, fds)],
-                stdin=subprocess.DEVNULL,
-                stdout=complaints,
-                stderr=complaints,
-                cwd="/",
-                pass_fds=[fd for fd in fds if fd >= 0],
-                # Ctrl-C or a hangup in the terminal of the server must not reach pods.
-                start_new_session=True,
-            )
-
-    def attach_shim(self) -> ShimHandle | None:
-        """Return the running shim, or None."""
-        wake = self._open_wake_pipe()
-        # Check after opening: if the shim ends later, the pipe reports it.
-        if self.is_alive:
-            return ShimHandle(process=None, wake=wake)
-        os.close(wake)
-        return None
-
     def send_command(self, *words: str) -> bool:
         """Send an order to the shim. Return False if no shim reads the pipe."""
         try:
@@ -241,30 +173,6 @@ class PodDirectory:
     @property
     def _temporary_prefix(self) -> str:
         return f"kfp-{hashlib.sha256(self.path.name.encode()).hexdigest()[:12]}-"
-
-    def _open_wake_pipe(self) -> int:
-        return _open_pipe(self.path / layout.WAKE, os.O_RDONLY)
-
-
-@contextlib.contextmanager
-def _open_both_ends(pipe: Path) -> Iterator[int]:
-    fd = _open_pipe(pipe, os.O_RDWR)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _open_pipe(path: Path, how: int) -> int:
-    fd = os.open(path, how | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "is not a pipe any more", str(path))
-    return fd
-
-
-def _has_sequence(words: Sequence[str], part: Sequence[str]) -> bool:
-    return any(list(words[at : at + len(part)]) == part for at in range(len(words)))
 
 
 def _has_file_type(kind: Callable[[int], bool], path: Path) -> bool:

@@ -2,17 +2,21 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
 from backend_plugin.embedded.objects import get_label, get_uid
 from backend_plugin.embedded.operators.table import find_pod_operator
-from backend_plugin.embedded.pod_directory import PodDirectory, ShimHandle
+from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import has_gate
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
 from backend_plugin.embedded.shim_commands import ShimCommands
+
+if TYPE_CHECKING:
+    from backend_plugin.embedded.shim_process import ShimHandle
 
 
 class PodRecord:
