@@ -7,6 +7,7 @@ from backend_plugin.doctor.checks import (
     api_server,
     connector,
     flyte,
+    flyte_version,
     gang,
     job,
     network,
@@ -32,5 +33,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     *security.CHECKS,
     *references.CHECKS,
     *flyte.CHECKS,
+    *flyte_version.CHECKS,
     *connector.CHECKS,
 )
