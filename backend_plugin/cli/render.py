@@ -16,8 +16,8 @@ from backend_plugin.cli import (
     sample_attempt,
     task_options,
 )
-from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.values import Manifest
 
 _HELP: Final = """Print the Kubernetes manifests that the server would create for TASK in FILE.

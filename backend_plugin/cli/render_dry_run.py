@@ -9,8 +9,9 @@ from msgspec import structs
 
 from backend_plugin.cli import cluster_options
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.settings import Settings

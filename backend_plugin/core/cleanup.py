@@ -13,8 +13,7 @@ from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, get_end_time, is_replica
-from backend_plugin.core.reading import get_text
-from backend_plugin.core.scheduling import companions, registry
+from backend_plugin.core.scheduling import registry
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict, build_failure
 from backend_plugin.core.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
@@ -109,50 +108,6 @@ def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
     return verdict.phase.is_failure and ANNOTATION not in job.annotations
 
 
-def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
-    """Return the companion objects of a job that exist."""
-    if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
-        return ()
-    existing = {group.kind for group in observed.pod_groups if not group.foreign}
-    return tuple(
-        each for each in companions.read_companions(observed.job) if get_text(each, "kind") in existing
-    )
-
-
-# Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
-_COUNTING: Final = frozenset({"Scheduling", "Running"})
-
-
-def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
-    """Return the companion objects to delete after the end of a job.
-
-    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so the
-    pods must have freed their resources before. The pod group's phase does not show that: it is `Failed` from
-    the first failure on.
-    """
-    job = observed.job
-    if job is None or job.end_condition is None or job.deleting:
-        return ()
-    return () if _has_active_gang(observed) else _list_existing_companions(observed)
-
-
-def _has_active_gang(observed: Observed) -> bool:
-    """True if a pod may hold resources, or a scheduler counts a pod group."""
-    return any(pod.phase in _ACTIVE for pod in observed.pods) or any(
-        group.phase in _COUNTING for group in observed.pod_groups
-    )
-
-
-def is_missing_companions(observed: Observed) -> bool:
-    """True if a job has not ended and one of its companion objects does not exist."""
-    job = observed.job
-    if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
-        return False
-    if any(group.foreign for group in observed.pod_groups):  # Its name is taken, so creation would fail.
-        return False
-    return len(_list_existing_companions(observed)) < len(companions.read_companions(job))
-
-
 def build_cancellation(reason: str) -> Verdict:
     """Return the verdict on a job that a user cancels."""
     suffix = f": {reason}" if reason else ""
@@ -195,12 +150,14 @@ def _is_leftover_job(job: Job, now: datetime) -> bool:
     return recorded is not None and now - recorded.at > _DELIVERY_TIME
 
 
-_ACTIVE: Final = frozenset({"Pending", "Running"})
+ACTIVE_PHASES: Final = frozenset({"Pending", "Running"})
 
 
 def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
     """True if the job has ended and one of its pods is running or pending."""
-    return job.end_condition is not None and any(pod.phase in _ACTIVE and pod.deleted is None for pod in pods)
+    return job.end_condition is not None and any(
+        pod.phase in ACTIVE_PHASES and pod.deleted is None for pod in pods
+    )
 
 
 def _select_leftover_pods(
@@ -257,45 +214,6 @@ def is_finished(observed: Observed) -> bool:
     """True if a job has ended, is being deleted or does not exist."""
     job = observed.job
     return job is None or job.deleting or job.end_condition is not None
-
-
-def is_running_undisturbed(observed: Observed) -> bool:
-    """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
-
-    Changes that keep this state, such as a change of a pod's readiness, do not require a cleanup.
-    """
-    job = observed.job
-    if job is None or is_finished(observed) or ANNOTATION in job.annotations:
-        return False
-    replicas = [pod for pod in observed.pods if is_replica(pod, job)]
-    return len(replicas) == job.replicas and all(map(_is_pod_running, replicas))
-
-
-def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if `is_running_undisturbed` was True for a job and would still be; checks only the changed pods.
-
-    Args:
-        job: The job.
-        before: The pods for which `is_running_undisturbed` was True.
-        pods: The present pods.
-
-    Returns:
-        False also if the pods cannot be compared; the caller must then call `is_running_undisturbed`.
-    """
-    if len(pods) != len(before):
-        return False
-    for old, pod in zip(before, pods, strict=True):
-        if pod is not old and not (_is_pod_running(pod) and is_replica(pod, job) and is_replica(old, job)):
-            return False
-    return True
-
-
-def _is_pod_running(pod: Pod) -> bool:
-    # A plain loop is fastest, and this runs for each change of a pod.
-    for container in pod.containers:
-        if container.running_since is None:
-            return False
-    return pod.phase == "Running" and pod.deleted is None and pod.disrupted is None
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:

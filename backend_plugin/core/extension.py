@@ -9,14 +9,7 @@ from google.protobuf.message import Message
 from backend_plugin.core import data_sources
 from backend_plugin.core.data_sources import check_name
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import (
-    GangOptions,
-    Placement,
-    PodFailureRule,
-    ReplicaRole,
-    Topology,
-    TrainJobOptions,
-)
+from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.protojson import (
     build_problem,
@@ -25,6 +18,7 @@ from backend_plugin.core.protojson import (
     parse_message,
     select_problems,
 )
+from backend_plugin.core.train_job_options import PodFailureRule, Topology, TrainJobOptions
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common import labels
 from kfpytorch_common.frameworks import FRAMEWORKS, TORCH

@@ -6,7 +6,14 @@ from functools import partial
 
 from msgspec import structs
 
-from backend_plugin.core import event_terminations, job_conditions, replica_pods, root_cause, terminations
+from backend_plugin.core import (
+    event_terminations,
+    file_terminations,
+    job_conditions,
+    replica_pods,
+    root_cause,
+    terminations,
+)
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.job_status import JobState, JobStatus
@@ -45,11 +52,11 @@ def build_final_status(
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     files = _select_error_files(observed, state, pods, ended)
-    certain, unsettled = root_cause.split_error_files(files, pods)
+    certain, unsettled = file_terminations.split_error_files(files, pods)
     has_succeeded = state is JobState.SUCCEEDED
     # If the job has done its work, later terminations of pods do not matter.
     if has_succeeded or (observed.outputs and state is not JobState.FAILED):
-        ends = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
+        ends = file_terminations.list_file_terminations([*certain, *unsettled], pods, exit_codes)
     else:
         ends = _list_terminations(observed, pods, condition, exit_codes)
     return JobStatus(
@@ -79,7 +86,7 @@ def _select_error_files(
     return [
         file
         for file in observed.error_files
-        if file.worker in present or not root_cause.is_recovery_implied(file, job, ended)
+        if file.worker in present or not file_terminations.is_recovery_implied(file, job, ended)
     ]
 
 
@@ -146,12 +153,12 @@ def _list_failure_terminations(
     """
     job = observed.job
     list_files = partial(
-        root_cause.list_file_terminations,
+        file_terminations.list_file_terminations,
         pods=pods,
         exit_codes=exit_codes,
         launcher=job is not None and job.launcher,
     )
-    over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
+    over = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
     merged = root_cause.merge_terminations(ends, list_files(since))
     limit = _find_job_limit(job)

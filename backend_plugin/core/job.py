@@ -1,17 +1,14 @@
-"""Values that several stages share: the training job, its attempt, and the plan for the cluster."""
+"""Values that several stages share: the training job, its attempt, and the reference to its job."""
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core.train_job_options import DataSource, TrainJobOptions
 from backend_plugin.core.values import Manifest
-from kfpytorch_common.frameworks import TORCH
-
-NO_UID: Final = "00000000-0000-0000-0000-000000000000"
-"""The placeholder for the uid of a job that the cluster has not created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,70 +132,6 @@ class GangOptions(msgspec.Struct, frozen=True, kw_only=True):
     pending_timeout_seconds: int | None = None
 
 
-class PodFailureRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule for failed pods of a TrainJob, with exit codes or pod conditions."""
-
-    action: str
-    exit_codes: tuple[int, ...] = ()
-    """Exit codes of the training container, in increasing order."""
-    operator: str = "In"
-    pod_conditions: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-
-class DataSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A data set or a model that an initializer loads before the nodes start."""
-
-    uri: str
-    secret: str | None = None
-    """The Secret whose keys become variables of the initializer."""
-    env: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-
-class DataStorage(msgspec.Struct, frozen=True, kw_only=True):
-    """The volume of initializers and nodes: an existing claim, or a new one of a size."""
-
-    size: str | None = None
-    storage_class: str | None = None
-    claim: str | None = None
-
-
-class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """The placement of all nodes of a TrainJob in one domain, such as a rack."""
-
-    level: str
-    """The label of Kubernetes nodes whose value is the name of their domain."""
-    mode: str | None = None
-    """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
-
-    def get_mode(self, *, queued: bool) -> str:
-        """Return the mode for a job that Kueue admits if `queued`."""
-        return self.mode or ("required" if queued else EXCLUSIVE)
-
-
-EXCLUSIVE: Final = "exclusive"
-"""The mode of a `Topology` in which no other job runs in the domain."""
-
-
-class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that apply only to a TrainJob."""
-
-    runtime: str | None = None
-    runtime_kind: str | None = None
-    max_restarts: int | None = None
-    """The number of restarts of all nodes after failures."""
-    packages: tuple[str, ...] = ()
-    """Requirements of pip that each node installs before the task."""
-    succeeded_indexes: str | None = None
-    """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
-    pod_failure_rules: tuple[PodFailureRule, ...] = ()
-    sources: Mapping[str, DataSource] = msgspec.field(default_factory=dict)
-    """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
-    storage: DataStorage | None = None
-    """The volume for the data set and the model; None if there are neither, or if `runtime` provides it."""
-    framework: str = TORCH
-    topology: Topology | None = None
-
-
 TRAIN_JOB: Final = "TrainJob"
 """The name of the dialect that `TrainJobOptions` selects."""
 
@@ -272,53 +205,3 @@ class JobRef:
     uid: str | None = None
     refusal: str | None = None
     """The reason why no job was created; None if one was."""
-
-
-class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job before its dialect writes it as one manifest."""
-
-    dialect: str = ""
-    """The name of its dialect; the default dialect if empty."""
-    metadata: Manifest
-    pods: Mapping[ReplicaRole, Manifest]
-    """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""
-    ttl_seconds: int | None = None
-    """The time to live of the job after its end, in seconds; None if it is not deleted."""
-    scheduling_policy: Manifest = msgspec.field(default_factory=dict)
-    """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
-    jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
-    suspended: bool = False
-    """True if a queue starts the job."""
-    max_disruptions: int | None = None
-    """The number of restarts of all replicas after disruptions; None if the operator limits it."""
-    initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The images of initializers by the key of their source."""
-    initializer_requests: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The resource requests of an initializer."""
-
-
-def build_no_companions(_: str) -> tuple[Manifest, ...]:
-    """Return no companion objects for any uid."""
-    return ()
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifests for one attempt, with warnings and reasons."""
-
-    dialect: str
-    """The name of the dialect of the job."""
-    job: Manifest
-    prerequisites: tuple[Manifest, ...] = ()
-    """The objects that must exist before the job, which owns them afterwards."""
-    companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
-    """Return the companion objects of the job with the given uid, which owns them."""
-    warnings: tuple[str, ...] = ()
-    """Sentences about settings that the platform warns of but does not reject."""
-    reasons: tuple[str, ...] = ()
-    """Sentences on why this scheduler, or no gang scheduler, was selected."""
-
-    @property
-    def manifests(self) -> tuple[Manifest, ...]:
-        """All manifests in the order of their creation, with a placeholder for the uid of the job."""
-        return (*self.prerequisites, self.job, *self.companions(NO_UID))

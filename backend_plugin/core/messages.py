@@ -2,47 +2,25 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.pending_reasons import is_blocking
-from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common.causes import (
     CLUSTER_REMEDIES,
     REMEDIES,
     Cause,
-    Failure,
-    Frame,
-    RaisedException,
-    classify,
-    is_unexplained,
 )
-from kfpytorch_common.causes import get_remedy as remedy_of
 
 LONGEST: Final = 1_000
 # The length of the text to clean; removing escape sequences makes it shorter.
 _READ: Final = 8 * LONGEST
 # Terminal escape sequences, control characters and surrogates, which cannot be encoded.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
-_USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
-# This project's packages are listed too, for developers who run them from a checkout.
-_INSTALLED: Final = (
-    "site-packages/",
-    "dist-packages/",
-    "/lib/python3",
-    "/flytekit/",
-    "/flytekitplugins/",
-    "/kfpytorch_common/",
-)
-_WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_FIRST_LINE: Final = 300
-_MORE: Final = 300
 
 STATES: Final = {
     JobState.UNSEEN: "AwaitingOperator",
@@ -120,107 +98,6 @@ def format_missing_pods(status: JobStatus) -> str:
         f"{count} of its {status.total} pods no longer exist; find out what deleted them: "
         "a user, a node drain or a lost node"
     )
-
-
-def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the reason of a termination: the exception, Kubernetes' reason, the signal or ``ExitCode``."""
-    if death.failure.exception:
-        return death.failure.exception.rpartition(".")[2]
-    if death.failure.stopped and not death.failure.exit_code:
-        return "Deleted"
-    first = _WORD.match(death.summary)
-    return first[1] if first else death.failure.signal or "ExitCode"
-
-
-def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, retry: bool) -> str:
-    """Return the message for a failure with the root cause `death`.
-
-    The first line names the replica, the failure, its location and its cause. Details, the number of other
-    failed replicas, `note` and the remedy follow.
-    """
-    failure = death.failure
-    replica = failure.replica or "a replica"
-    replica = replica if failure.rank is None else f"rank {failure.rank} ({replica})"
-    verdict = f"{replica} failed: {death.summary}".replace("\n", " ")[:_FIRST_LINE]
-    others = status.dead - 1
-    return join_lines(
-        f"{verdict}{_find_location(failure)} ({death.cause.value})",
-        _format_details(death),
-        f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
-        note,
-        format_unused_outputs(status),
-        _select_hint(death),
-        _format_retry_outlook(death, retry=retry),
-    )
-
-
-def _select_hint(death: ReplicaTermination) -> str:
-    failure = death.failure
-    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
-    ended = failure if failure.exception else replace(failure, message=death.detail)
-    is_known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
-    hint = remedy_of(ended) if is_known else get_remedy(death.cause)
-    if any((hint, failure.exception, death.detail)) or death.cause is not Cause.USER_ERROR:
-        return hint
-    return "it reported no error; the last lines of its log may show the reason"
-
-
-def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
-    if death.recoverable:
-        # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
-        return "" if death.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
-    if retry:
-        return ""
-    sure = "may" if is_unexplained(death.failure) else "would"
-    return f"another attempt {sure} fail the same way"
-
-
-def _find_location(failure: Failure) -> str:
-    """Return the innermost line of the user's own code."""
-    if failure.frames:
-        return f", at {_format_frame(failure.frames[-1])}"
-    users = [match for match in _USER_FRAME.findall(failure.traceback) if not _is_installed(match[0])]
-    return f", at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
-
-
-def _format_frame(frame: Frame) -> str:
-    return f"{frame.file}:{frame.line} in {frame.function}"
-
-
-def _is_installed(file: str) -> bool:
-    return file.startswith("<") or any(part in file for part in _INSTALLED)
-
-
-def _format_details(death: ReplicaTermination) -> str:
-    """Return further lines: the rest of the exception's message, or the end of the termination log."""
-    failure = death.failure
-    full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
-    lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]
-    selected = [
-        *(lines[:5] if failure.exception else _select_last_lines(lines)),
-        *map(_format_earlier_exception, reversed(failure.chain[-3:])),
-    ]
-    return "\n".join(f"  {line[:_MORE]}" for line in selected)
-
-
-def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines.
-
-    If they lack the line with the class of the last exception, that line replaces the first of them.
-    """
-    tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
-    exception = next((line for line in omitted if not line[0].isspace()), None)
-    return lines[-5:] if exception is None else [exception, *lines[-4:]]
-
-
-def _format_earlier_exception(raised: RaisedException) -> str:
-    """Return a line on an exception from which the failure was raised."""
-    users = [frame for frame in raised.frames if not _is_installed(frame.file)]
-    place = f", at {_format_frame(users[-1])}" if users else ""
-    how = "raised while handling" if raised.handled else "caused by"
-    line = raised.message.partition("\n")[0]
-    return f"{how} {raised.exception}{f': {line}' if line else ''}{place}"
 
 
 def format_replicas(replicas: Sequence[str]) -> str:

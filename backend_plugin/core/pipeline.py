@@ -20,14 +20,16 @@ from backend_plugin.core import (
 )
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
-from backend_plugin.core.job import Attempt, JobDraft, Plan, TrainingJob
+from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.job_status import JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
+from backend_plugin.core.manifest.pod_context import PodRequest
 from backend_plugin.core.observed import Job, Observed
+from backend_plugin.core.plan import JobDraft, Plan
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection, topology
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.scheduler_request import Selection
@@ -70,7 +72,7 @@ def plan(
                 *topology.check_topology(job, chosen.gang),
             ]
         )
-        request = pod.PodRequest(
+        request = PodRequest(
             template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
         )
         pods: Sequence[Manifest] = pod.build_pod_templates(request, job.groups)

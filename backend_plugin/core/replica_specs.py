@@ -8,15 +8,9 @@ from flyteidl.plugins import common_pb2
 from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import (
-    GangOptions,
-    JobRunPolicy,
-    ReplicaGroup,
-    ReplicaRole,
-    Resources,
-    TrainJobOptions,
-)
+from backend_plugin.core.job import GangOptions, JobRunPolicy, ReplicaGroup, ReplicaRole, Resources
 from backend_plugin.core.protojson import build_problem, select_problems
+from backend_plugin.core.train_job_options import TrainJobOptions
 from kfpytorch_common.frameworks import MPI, TORCH
 
 GPU: Final = "nvidia.com/gpu"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import PodFailureRule, TrainJobOptions
 from backend_plugin.core.protojson import build_problem, describe_choice, select_problems
+from backend_plugin.core.train_job_options import PodFailureRule, TrainJobOptions
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
 DISRUPTION: Final = "DisruptionTarget"

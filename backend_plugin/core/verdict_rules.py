@@ -13,6 +13,7 @@ from typing_extensions import assert_never
 from backend_plugin.core import initializers, messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core.deadline import is_exceeded
+from backend_plugin.core.failure_message import format_failure, get_termination_reason
 from backend_plugin.core.job_conditions import FAILED
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.judging_context import JudgingContext
@@ -170,10 +171,8 @@ def _has_completed_work(status: JobStatus) -> bool:
 
 def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:
     retry = death.recoverable or is_retryable(death.cause)
-    message = messages.format_failure(status, death, note, retry=retry)
-    return build_failure(
-        death.cause, messages.get_termination_reason(death), message, recoverable=death.recoverable
-    )
+    message = format_failure(status, death, note, retry=retry)
+    return build_failure(death.cause, get_termination_reason(death), message, recoverable=death.recoverable)
 
 
 # ---- before the end

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import get_dialect
-from backend_plugin.core.job import Plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.cluster_reader import ClusterReader

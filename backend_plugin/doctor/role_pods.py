@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from backend_plugin.core.dialects.table import get_dialect
-from backend_plugin.core.job import Plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.scheduling import pod_requests

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from backend_plugin.core import job_events, names, task_annotation
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, get_last_transition_time
+from backend_plugin.core.last_transition import get_last_transition_time
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.attempt_index import AttemptIndex
 from backend_plugin.shell.cached_job import CachedJob, Key

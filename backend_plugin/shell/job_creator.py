@@ -10,8 +10,9 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.observed import Job
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields

@@ -12,13 +12,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import cleanup, job_events
+from backend_plugin.core import cleanup, existing_companions, job_events
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
+from backend_plugin.core.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_metrics, log_fields
@@ -185,7 +186,7 @@ class Reconciler:
         if (
             entry is not None
             and entry.job is not None
-            and cleanup.is_missing_companions(entry.get_observed_state())
+            and existing_companions.is_missing_companions(entry.get_observed_state())
         ):
             await self._create_companions(entry.job)
 
@@ -221,7 +222,7 @@ class Reconciler:
         if entry.logged_phase is not Phase.RUNNING:
             return False
         job, before = entry.job, entry.undisturbed
-        is_unchanged = before and job is not None and cleanup.is_still_undisturbed(job, before, entry.pods)
+        is_unchanged = before and job is not None and is_still_undisturbed(job, before, entry.pods)
         if not is_unchanged and self._may_require_work(entry):
             return False
         entry.undisturbed = entry.pods
@@ -233,7 +234,7 @@ class Reconciler:
             return True
         if any(map(job_events.is_job_event, entry.events[-1:])):
             return True
-        return not cleanup.is_running_undisturbed(entry.get_observed_state())
+        return not is_running_undisturbed(entry.get_observed_state())
 
     def _is_new(self, entry: CachedJob) -> bool:
         """True if nothing has reacted to the job yet, so that the next resync can handle it."""
@@ -315,11 +316,11 @@ class Reconciler:
     def _reconcile_companions(self, entry: CachedJob) -> None:
         """Create missing companions, or delete those of an ended job; for example after a restart."""
         observed = entry.get_observed_state()
-        if left := cleanup.find_leftover_companions(observed):
+        if left := existing_companions.find_leftover_companions(observed):
             self._submit("delete_companions", entry, lambda: self._delete_companions(left))
             return
         may_lack = not entry.accompanied and self._cache.is_complete(PodGroup)
-        if may_lack and cleanup.is_missing_companions(observed):
+        if may_lack and existing_companions.is_missing_companions(observed):
             self._schedule_companions(entry.key)
 
     async def _delete_companions(self, manifests: Sequence[Manifest]) -> None:

@@ -12,7 +12,7 @@ from backend_plugin.core import runtime_packages, runtimes
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.runtime_packages import PackagesUnknown
 from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import Manifest

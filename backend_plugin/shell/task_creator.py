@@ -12,9 +12,10 @@ from backend_plugin.core import rejection
 from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import InvalidTask, RequestRejected
-from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
+from backend_plugin.core.job import Attempt, JobRef, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields

@@ -18,8 +18,9 @@ from rig.trainer import TrainerCluster
 from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.trainjob import DIALECT
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 
 NAMESPACE = "generated"
 SETTINGS = platform.read({"kfpytorch": {"dialect": "trainjob"}})

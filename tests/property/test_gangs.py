@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import settings
-from backend_plugin.core.job import JobDraft, ReplicaRole
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.gang import build_gang_roles, compute_min_counts
 from backend_plugin.core.scheduling.pod_requests import add_amounts, format_amounts, scale_amounts

@@ -7,7 +7,7 @@ from flytekit import Resources
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.core import job
+from backend_plugin.core import job, train_job_options
 from backend_plugin.core.job import TrainingJob
 from flytekitplugins.kfpytorch import (
     CleanPodPolicy,
@@ -97,7 +97,7 @@ def around(config: Any) -> dict[str, Any]:
         ),
         "gang": config.gang and job.GangOptions(**vars(config.gang)),
         "train_job": config.train_job
-        and job.TrainJobOptions(
+        and train_job_options.TrainJobOptions(
             **{name: value for name, value in vars(config.train_job).items() if value is not None}
         ),
     }

@@ -15,7 +15,8 @@ from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Attempt, Placement, ReplicaGroup, ReplicaRole, Resources
-from backend_plugin.core.manifest.pod import PodRequest, build_pod_templates
+from backend_plugin.core.manifest.pod import build_pod_templates
+from backend_plugin.core.manifest.pod_context import PodRequest
 from backend_plugin.core.protojson import decode_struct
 from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.schema_check import normalize_json

@@ -7,9 +7,10 @@ from typing import Any, TypedDict
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.base import Dialect, JobResource, ReplicaLabels, ReplicaPort
-from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.job_metadata import read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
+from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.observed import Job, JobLimit, Observed
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import Manifest
 

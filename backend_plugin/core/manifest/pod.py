@@ -4,51 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import InvalidTask, Problem, Problems
-from backend_plugin.core.job import Attempt, ReplicaGroup
+from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import (
     pod_base,
     pod_checks,
     pod_containers,
-    pod_draft,
-    pod_env,
     pod_extended_resources,
     pod_metadata,
     pod_placement,
     pod_resources,
     pod_security,
 )
-from backend_plugin.core.manifest.pod_draft import PodDraft
-from backend_plugin.core.settings import PodSecurityMode, Settings
+from backend_plugin.core.manifest.pod_context import PodContext, PodRequest, build_pod_context
+from backend_plugin.core.settings import PodSecurityMode
 from backend_plugin.core.values import Manifest
-
-
-class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The input for the pods of a task, for all roles."""
-
-    template: TaskTemplate
-    """The task template; it is not modified."""
-    run: Attempt
-    settings: Settings
-    dialect: Dialect
-    pod_templates: Sequence[Manifest] = ()
-    """Every known core/v1 PodTemplate, of all namespaces."""
-
-
-class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The values from which the pods of all roles are built."""
-
-    request: PodRequest
-    draft: PodDraft
-    base: Mapping[str, Any]
-    """The ``template`` of the PodTemplate; empty without one."""
-    of_run: Mapping[str, Mapping[str, str]]
-    """The labels and annotations that an execution sets on each of its objects."""
-    env: Sequence[Mapping[str, Any]]
-    """The environment variables that an execution sets in each container."""
 
 
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
@@ -59,7 +30,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     Raises:
         InvalidTask: If the pod of a group is invalid; it contains the problems of all groups.
     """
-    context, draft_problems = _build_pod_context(request)
+    context, draft_problems = build_pod_context(request)
     problems = Problems(draft_problems)
     pods = list(_build_pods(context, groups, problems)) if context is not None else []
     if context is not None and _get_security_mode(request) is PodSecurityMode.ENFORCE:
@@ -80,7 +51,7 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
         namespace=request.run.namespace,
         known=request.pod_templates,
     )
-    context = _build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
+    context = build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
     if context is not None:
         yield from _check_security(context, groups)
 
@@ -89,7 +60,7 @@ def _get_security_mode(request: PodRequest) -> PodSecurityMode:
     return request.settings.kfpytorch.pod_security.get_mode(request.run.namespace)
 
 
-def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
+def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
     """Yield each field of the task's pod and of its roles' pod templates that is not admitted."""
     draft, run = context.draft, context.request.run
     author = [
@@ -107,25 +78,8 @@ def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Ite
     return pod_security.check_baseline(author, context.base, run, context.request.settings)
 
 
-def _build_pod_context(request: PodRequest) -> tuple[_PodContext | None, list[Problem]]:
-    template, settings = request.template, request.settings
-    draft, problems = pod_draft.read(template, settings)
-    base, of_base = pod_base.find_template(
-        template.metadata.pod_template_name,
-        settings,
-        namespace=request.run.namespace,
-        known=request.pod_templates,
-    )
-    problems = [*problems, *of_base, *pod_metadata.check_secrets(template.security_context)]
-    if draft is None:
-        return None, problems
-    of_run = pod_metadata.build_execution_metadata(request.run, template.security_context)
-    env = pod_env.build_execution_env(request.run, settings)
-    return _PodContext(request=request, draft=draft, base=base, of_run=of_run, env=env), problems
-
-
 def _build_pods(
-    context: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
+    context: PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
     # Most roles differ at most in number and image, and building a pod is the slow part.
     built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
@@ -145,7 +99,7 @@ def _build_pods(
 
 
 def _finalize_spec(
-    context: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
+    context: PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
 ) -> Mapping[str, Any]:
     draft, settings, dialect = context.draft, context.request.settings, context.request.dialect
     spec = pod_containers.finalize_spec(
@@ -159,7 +113,7 @@ def _finalize_spec(
     return spec
 
 
-def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
+def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
     """Return the pod of a group; `pod_containers.finalize_spec` has not been applied to it."""
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
@@ -185,7 +139,7 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
 
 
 def _with_platform_fields(
-    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
+    context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
     """Return the spec with everything that FlytePropeller would have added."""
     request, primary = context.request, context.draft.primary
@@ -213,7 +167,7 @@ def _with_platform_fields(
 
 
 def _with_role_fields(
-    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
+    context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return a spec that FlytePropeller rendered, with the role's pod template and tolerations added."""
     request, before = context.request, context.draft.spec
@@ -240,7 +194,7 @@ def _with_role_fields(
     return spec
 
 
-def _build_metadata(context: _PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
+def _build_metadata(context: PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
     draft = context.draft
     return pod_metadata.merge_pod_metadata(
         [

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from msgspec import structs
 
 from backend_plugin.core.errors import collect_problems
-from backend_plugin.core.job import JobDraft, TrainingJob, build_no_companions
+from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.plan import JobDraft, build_no_companions
 from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling import (
     adapter,

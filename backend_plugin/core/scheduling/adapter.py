@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import JobDraft
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.capabilities import Capabilities

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import JobDraft
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulingFields

@@ -7,8 +7,8 @@ import msgspec
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects import table
-from backend_plugin.core.job import NO_UID
 from backend_plugin.core.observed import Job
+from backend_plugin.core.plan import NO_UID
 from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
+from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.pod_requests import Amounts

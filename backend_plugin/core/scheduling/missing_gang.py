@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import EXCLUSIVE, TrainingJob
+from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.train_job_options import EXCLUSIVE
 
 _PATH: Final = "custom.kfpytorch.trainJob.topology.mode"
 

@@ -7,8 +7,9 @@ from cluster import BEGAN, RUNNING, SUCCEEDED, build_ended_pod, job, running
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.error_files import read_error_file
+from backend_plugin.core.last_transition import get_last_transition_time
 from backend_plugin.core.object_readers import read_event, read_observed, read_pod
-from backend_plugin.core.observed import get_last_transition_time, read_pod_group
+from backend_plugin.core.observed import read_pod_group
 from backend_plugin.core.reading import (
     format_sortable_time,
     get_int,

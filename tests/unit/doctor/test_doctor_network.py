@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.job import Plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.checks import network
 from backend_plugin.doctor.checks.network import is_match

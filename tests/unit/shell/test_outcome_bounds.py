@@ -11,7 +11,7 @@ import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
-from backend_plugin.core import root_cause
+from backend_plugin.core import file_terminations
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import StoreUnavailable
@@ -133,7 +133,7 @@ def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> N
     assert (len(kept), found.more) == (32, 18)
     assert max(kept) <= 40_000
     assert sum(kept) <= 2**20
-    deaths = root_cause.list_file_terminations(found.error_files, (), {})
+    deaths = file_terminations.list_file_terminations(found.error_files, (), {})
     assert [(each.cause, each.failure.rank, each.failure.exception) for each in deaths] == [
         (Cause.OOM_GPU, 3, "RuntimeError")
     ] * 32

@@ -10,9 +10,10 @@ from typing import Any, Final
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
-from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
+from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.values import JsonValue, Manifest
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.

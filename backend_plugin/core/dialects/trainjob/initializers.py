@@ -16,9 +16,11 @@ from backend_plugin.core.dialects.trainjob.resource import (
     iter_volume_conflicts,
 )
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import DataSource, DataStorage, JobDraft, ReplicaRole, TrainingJob
+from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.train_job_options import DataSource, DataStorage
 from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 from kfpytorch_common.data_sources import PATHS, WORKSPACE
 

@@ -24,7 +24,8 @@ from backend_plugin.core.dialects.trainjob import (
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
+from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.frameworks import MPI

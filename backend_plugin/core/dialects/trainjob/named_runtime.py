@@ -10,9 +10,10 @@ from typing import Any, Final
 from backend_plugin.core.dialects.trainjob import initializers, resource
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
+from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.train_job_options import TrainJobOptions
 from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"

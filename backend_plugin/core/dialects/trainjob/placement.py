@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from backend_plugin.core.job import EXCLUSIVE, JobDraft, ReplicaRole, TrainingJob
+from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.train_job_options import EXCLUSIVE
 from backend_plugin.core.values import Manifest
 
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"

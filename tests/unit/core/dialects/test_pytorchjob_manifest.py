@@ -7,8 +7,9 @@ from builders import a_run, a_template, decoded
 
 from backend_plugin.core.dialects.pytorchjob import manifest
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import JobDraft, ReplicaRole
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.settings import read
 
 

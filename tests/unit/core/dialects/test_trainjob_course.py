@@ -15,7 +15,7 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core import event_terminations, job_conditions, root_cause
+from backend_plugin.core import event_terminations, file_terminations, job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.log_links import LinkContext, build_links
 from backend_plugin.core.observed import Event, Observed
@@ -215,7 +215,7 @@ def test_error_file_with_the_name_of_an_mpi_pod_is_that_of_its_node(pod: str, no
         as_other_node(build_ended(0, 1)),
         error_files=[{"path": "error.pb", "document": {"error": error}}],
     )
-    (death,) = root_cause.list_file_terminations(observed.error_files, observed.pods, {})
+    (death,) = file_terminations.list_file_terminations(observed.error_files, observed.pods, {})
     assert (death.failure.replica, death.summary) == (node, "ValueError: no")
 
 
@@ -249,5 +249,5 @@ def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod: st
     assert death.failure.replica == node
     error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
     files = observe(None, error_files=[{"path": "error.pb", "document": {"error": error}}]).error_files
-    (death,) = root_cause.list_file_terminations(files, (), {}, launcher=True)
+    (death,) = file_terminations.list_file_terminations(files, (), {}, launcher=True)
     assert death.failure.replica == node

@@ -8,10 +8,10 @@ from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.job import Plan
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -8,8 +8,8 @@ from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
-from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}

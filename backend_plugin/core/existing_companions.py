@@ -1,0 +1,53 @@
+"""Comparison of the companion objects of a job with those that exist."""
+
+from typing import Final
+
+from backend_plugin.core.cleanup import ACTIVE_PHASES, is_finished
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.scheduling import companions
+from backend_plugin.core.values import Manifest
+
+
+def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
+    """Return the companion objects of a job that exist."""
+    if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
+        return ()
+    existing = {group.kind for group in observed.pod_groups if not group.foreign}
+    return tuple(
+        each for each in companions.read_companions(observed.job) if get_text(each, "kind") in existing
+    )
+
+
+# Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
+_COUNTING: Final = frozenset({"Scheduling", "Running"})
+
+
+def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
+    """Return the companion objects to delete after the end of a job.
+
+    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so the
+    pods must have freed their resources before. The pod group's phase does not show that: it is `Failed` from
+    the first failure on.
+    """
+    job = observed.job
+    if job is None or job.end_condition is None or job.deleting:
+        return ()
+    return () if _has_active_gang(observed) else _list_existing_companions(observed)
+
+
+def _has_active_gang(observed: Observed) -> bool:
+    """True if a pod may hold resources, or a scheduler counts a pod group."""
+    return any(pod.phase in ACTIVE_PHASES for pod in observed.pods) or any(
+        group.phase in _COUNTING for group in observed.pod_groups
+    )
+
+
+def is_missing_companions(observed: Observed) -> bool:
+    """True if a job has not ended and one of its companion objects does not exist."""
+    job = observed.job
+    if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
+        return False
+    if any(group.foreign for group in observed.pod_groups):  # Its name is taken, so creation would fail.
+        return False
+    return len(_list_existing_companions(observed)) < len(companions.read_companions(job))

@@ -1,0 +1,62 @@
+"""The plan for the cluster: the manifests of one attempt, and the draft of its job."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.job import ReplicaRole
+from backend_plugin.core.values import Manifest
+
+NO_UID: Final = "00000000-0000-0000-0000-000000000000"
+"""The placeholder for the uid of a job that the cluster has not created."""
+
+
+class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job before its dialect writes it as one manifest."""
+
+    dialect: str = ""
+    """The name of its dialect; the default dialect if empty."""
+    metadata: Manifest
+    pods: Mapping[ReplicaRole, Manifest]
+    """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""
+    ttl_seconds: int | None = None
+    """The time to live of the job after its end, in seconds; None if it is not deleted."""
+    scheduling_policy: Manifest = msgspec.field(default_factory=dict)
+    """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
+    jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
+    suspended: bool = False
+    """True if a queue starts the job."""
+    max_disruptions: int | None = None
+    """The number of restarts of all replicas after disruptions; None if the operator limits it."""
+    initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The images of initializers by the key of their source."""
+    initializer_requests: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The resource requests of an initializer."""
+
+
+def build_no_companions(_: str) -> tuple[Manifest, ...]:
+    """Return no companion objects for any uid."""
+    return ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifests for one attempt, with warnings and reasons."""
+
+    dialect: str
+    """The name of the dialect of the job."""
+    job: Manifest
+    prerequisites: tuple[Manifest, ...] = ()
+    """The objects that must exist before the job, which owns them afterwards."""
+    companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
+    """Return the companion objects of the job with the given uid, which owns them."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about settings that the platform warns of but does not reject."""
+    reasons: tuple[str, ...] = ()
+    """Sentences on why this scheduler, or no gang scheduler, was selected."""
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """All manifests in the order of their creation, with a placeholder for the uid of the job."""
+        return (*self.prerequisites, self.job, *self.companions(NO_UID))

@@ -1,0 +1,72 @@
+"""The options of the author that apply only to a TrainJob."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kfpytorch_common.frameworks import TORCH
+
+
+class PodFailureRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule for failed pods of a TrainJob, with exit codes or pod conditions."""
+
+    action: str
+    exit_codes: tuple[int, ...] = ()
+    """Exit codes of the training container, in increasing order."""
+    operator: str = "In"
+    pod_conditions: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class DataSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A data set or a model that an initializer loads before the nodes start."""
+
+    uri: str
+    secret: str | None = None
+    """The Secret whose keys become variables of the initializer."""
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class DataStorage(msgspec.Struct, frozen=True, kw_only=True):
+    """The volume of initializers and nodes: an existing claim, or a new one of a size."""
+
+    size: str | None = None
+    storage_class: str | None = None
+    claim: str | None = None
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """The placement of all nodes of a TrainJob in one domain, such as a rack."""
+
+    level: str
+    """The label of Kubernetes nodes whose value is the name of their domain."""
+    mode: str | None = None
+    """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
+
+    def get_mode(self, *, queued: bool) -> str:
+        """Return the mode for a job that Kueue admits if `queued`."""
+        return self.mode or ("required" if queued else EXCLUSIVE)
+
+
+EXCLUSIVE: Final = "exclusive"
+"""The mode of a `Topology` in which no other job runs in the domain."""
+
+
+class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that apply only to a TrainJob."""
+
+    runtime: str | None = None
+    runtime_kind: str | None = None
+    max_restarts: int | None = None
+    """The number of restarts of all nodes after failures."""
+    packages: tuple[str, ...] = ()
+    """Requirements of pip that each node installs before the task."""
+    succeeded_indexes: str | None = None
+    """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
+    pod_failure_rules: tuple[PodFailureRule, ...] = ()
+    sources: Mapping[str, DataSource] = msgspec.field(default_factory=dict)
+    """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
+    storage: DataStorage | None = None
+    """The volume for the data set and the model; None if there are neither, or if `runtime` provides it."""
+    framework: str = TORCH
+    topology: Topology | None = None

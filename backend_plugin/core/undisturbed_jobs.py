@@ -1,0 +1,46 @@
+"""Detection of jobs that run undisturbed and so require no cleanup."""
+
+from collections.abc import Sequence
+
+from backend_plugin.core.cleanup import is_finished
+from backend_plugin.core.observed import Job, Observed, Pod, is_replica
+from backend_plugin.core.verdict_annotation import ANNOTATION
+
+
+def is_running_undisturbed(observed: Observed) -> bool:
+    """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
+
+    Changes that keep this state, such as a change of a pod's readiness, do not require a cleanup.
+    """
+    job = observed.job
+    if job is None or is_finished(observed) or ANNOTATION in job.annotations:
+        return False
+    replicas = [pod for pod in observed.pods if is_replica(pod, job)]
+    return len(replicas) == job.replicas and all(map(_is_pod_running, replicas))
+
+
+def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
+    """True if `is_running_undisturbed` was True for a job and would still be; checks only the changed pods.
+
+    Args:
+        job: The job.
+        before: The pods for which `is_running_undisturbed` was True.
+        pods: The present pods.
+
+    Returns:
+        False also if the pods cannot be compared; the caller must then call `is_running_undisturbed`.
+    """
+    if len(pods) != len(before):
+        return False
+    for old, pod in zip(before, pods, strict=True):
+        if pod is not old and not (_is_pod_running(pod) and is_replica(pod, job) and is_replica(old, job)):
+            return False
+    return True
+
+
+def _is_pod_running(pod: Pod) -> bool:
+    # A plain loop is fastest, and this runs for each change of a pod.
+    for container in pod.containers:
+        if container.running_since is None:
+            return False
+    return pod.phase == "Running" and pod.deleted is None and pod.disrupted is None
