@@ -7,23 +7,19 @@ pod that replaces a disrupted one is created without the backoff of the Job cont
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
-    find_condition,
     get_annotation,
     get_label,
     get_name,
     get_phase,
-    is_active,
     is_ended,
     is_terminating,
     is_tracked,
-    merge_conditions,
 )
 from backend_plugin.embedded.operators.actions import (
     Action,
@@ -34,25 +30,20 @@ from backend_plugin.embedded.operators.actions import (
     ReconcileResult,
     ReleasePod,
 )
+from backend_plugin.embedded.operators.trainjob import pod_failures, status
 from backend_plugin.embedded.operators.trainjob.events import JOB, JOBSET, build_event
 from backend_plugin.embedded.operators.trainjob.job_spec import (
     DIALECT,
     FAIL,
-    FAIL_JOB,
     IGNORE,
     LABELS,
     OWN_MANAGER,
     RESTART_FREELY,
-    ROLE,
     TrainJobSpec,
     read_spec,
 )
 from backend_plugin.embedded.operators.trainjob.pods import build_pod, build_service
 from backend_plugin.embedded.operators.trainjob.state import FIELD, JobSetState
-
-_BATCH: Final = timedelta(seconds=2)
-"""The time after the end of a container, in whole seconds, in which the Job controller collects more ends."""
-_LIMIT: Final = "Job has reached the specified backoff limit"
 
 
 def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
@@ -62,7 +53,7 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
     if snapshot.prerequisite is None:
         missing = "TrainJob resources reconciliation failed: the runtime of the job does not exist"
         event = build_event(snapshot, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
-        return ReconcileResult(events=() if _find_end(snapshot.job) else (event,))
+        return ReconcileResult(events=() if status.find_end(snapshot.job) else (event,))
     job = read_spec(snapshot.job, snapshot.prerequisite)
     if job.nodes < 0:
         invalid = (
@@ -98,7 +89,7 @@ class _Pass:
             snapshot=snapshot,
             job=job,
             state=state,
-            end=_find_end(snapshot.job),
+            end=status.find_end(snapshot.job),
             pods=current,
             previous=[each for each in snapshot.pods if each not in current],
             events=[],
@@ -106,31 +97,30 @@ class _Pass:
 
     def run(self) -> ReconcileResult:
         """Return the result of the pass."""
-        old, counts = get_mapping(self.snapshot.job, "status"), self._build_job_status()
+        old = get_mapping(self.snapshot.job, "status")
+        counts = status.build_job_status(self.job, self.state, None if self.previous else self.pods, self.end)
         if self.end is None:
             self._update_job()
-        status: Manifest = {
-            "conditions": self._build_conditions(),
+        new: Manifest = {
+            "conditions": status.build_conditions(
+                self.snapshot, self.end, is_suspended=self.job.is_suspended
+            ),
             "jobsStatus": [counts],
             FIELD: self.state.build_manifest(),
         }
-        if status != {"conditions": [], **old}:
+        if new != {"conditions": [], **old}:
             return ReconcileResult(
-                status={key: value for key, value in status.items() if value}, events=tuple(self.events)
+                status={key: value for key, value in new.items() if value}, events=tuple(self.events)
             )
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
 
     def _update_job(self) -> None:
         """Count the pods that have ended; end or restart the JobSet if the Job has ended with them."""
-        succeeded = {
-            index
-            for pod in self.pods
-            if get_phase(pod) == "Succeeded" and (index := _get_index(pod)) is not None
-        }
-        completed = tuple(sorted(succeeded.union(self.state.completed)))
+        completed = self._list_completed_indexes()
         self.state = replace(self.state, completed=completed)
         if not self._is_over():
-            self.state = replace(self.state, failure=self._find_failure())
+            failure, self.wake_at = pod_failures.find_failure(self.job, self.pods, self.snapshot.now)
+            self.state = replace(self.state, failure=failure)
         if not all(map(is_ended, self.pods)):
             return
         if self.state.failure is not None:
@@ -141,40 +131,16 @@ class _Pass:
             self._record(JOB, "Completed", "Job completed")
             self._finish("Complete", "AllJobsCompleted", "jobset completed successfully")
 
+    def _list_completed_indexes(self) -> tuple[int, ...]:
+        indexes = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
+        return tuple(sorted({*self.state.completed, *(each for each in indexes if each is not None)}))
+
     def _is_success(self) -> bool:
         return self.job.is_success(self.state.completed)
 
     def _is_over(self) -> bool:
         """True if the Job has failed or succeeded, although its last pods may still run."""
         return self.state.failure is not None or self._is_success()
-
-    def _find_failure(self) -> Manifest | None:
-        """Return the reason for which the Job fails; None if it does not."""
-        failures = [*self._iter_failures()]
-        message = next((message for action, message in failures if action == FAIL_JOB), None)
-        if message is not None:
-            return {"reason": "PodFailurePolicy", "message": message}
-        if len(failures) > self.job.backoff_limit:
-            return {"reason": "BackoffLimitExceeded", "message": _LIMIT}
-        return None
-
-    def _iter_failures(self) -> Iterator[tuple[str, str]]:
-        """Yield the action and the message for each failed pod that counts now."""
-        for pod in self.pods:
-            if get_phase(pod) == "Failed" and is_tracked(pod):
-                action, message = self.job.find_pod_action(pod)
-                if action != IGNORE and self._is_collected(pod):
-                    yield action, message
-
-    def _is_collected(self, pod: Manifest) -> bool:
-        """True if the Job controller handles the end of the pod now; otherwise set `wake_at`."""
-        statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
-        ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
-        at = max((end for end in ends if end is not None), default=self.snapshot.now - _BATCH) + _BATCH
-        if at <= self.snapshot.now or self.job.is_suspended:
-            return True
-        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
-        return False
 
     def _apply_failure_policy(self, reason: str, message: str) -> None:
         action, rule = self.job.find_rule(reason, message)
@@ -187,12 +153,15 @@ class _Pass:
             sentence = "jobset failed due to reaching max number of restarts"
             self._fail("ReachedMaxRestarts", f"{sentence} {first}")
         else:
-            sentence = f"applying {action} failure policy action {first}"
-            condition = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
-            for each in (condition, f"{action}FailurePolicyAction"):
-                self._record(JOBSET, each, sentence, warning=True)
-            counted = self.state.counted + (action != RESTART_FREELY)
-            self.state = JobSetState(restarts=self.state.restarts + 1, counted=counted)
+            self._restart(action, rule, first)
+
+    def _restart(self, action: str, rule: str, first: str) -> None:
+        sentence = f"applying {action} failure policy action {first}"
+        condition = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
+        for each in (condition, f"{action}FailurePolicyAction"):
+            self._record(JOBSET, each, sentence, warning=True)
+        counted = self.state.counted + (action != RESTART_FREELY)
+        self.state = JobSetState(restarts=self.state.restarts + 1, counted=counted)
 
     def _get_max_restarts(self) -> int:
         return get_int(self.job.failure_policy, "maxRestarts") or 0
@@ -207,31 +176,6 @@ class _Pass:
 
     def _record(self, about: str, reason: str, message: str, *, warning: bool = False) -> None:
         self.events.append(build_event(self.snapshot, about, reason, message, warning=warning))
-
-    def _build_conditions(self) -> Sequence[Manifest]:
-        there = get_mappings(self.snapshot.job, "status", "conditions")
-        kept = [each for each in there if each.get("type") != "Failed"]
-        new = []
-        if self.job.is_suspended or _has_condition(self.snapshot.job, "Suspended"):
-            value, word = ("True", "Suspended") if self.job.is_suspended else ("False", "Resumed")
-            message = f"TrainJob is {word.lower()}"
-            new.append(
-                build_condition("Suspended", value, reason=word, message=message, now=self.snapshot.now)
-            )
-        return merge_conditions(kept, [*new, *([self.end] if self.end else [])])
-
-    def _build_job_status(self) -> Manifest:
-        """Return the counts of Jobs, of which there is at most one."""
-        counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
-        if self.end is not None:
-            counts["failed" if self.end["type"] == "Failed" else "succeeded"] = 1
-        elif not self.previous:
-            active = [pod for pod in self.pods if is_active(pod)]
-            ready = sum(_has_condition(pod, "Ready") for pod in active) + len(self.state.completed)
-            counts["ready"] = int(bool(self.pods) and ready >= self.job.nodes)
-            counts["active"] = int(bool(active))
-            counts["suspended"] = int(self.job.is_suspended)
-        return {"name": ROLE, **counts}
 
     def _plan_actions(self) -> Iterator[Action]:
         if self.end is not None:
@@ -266,19 +210,9 @@ class _Pass:
         return get_phase(pod) == "Succeeded" or is_ignored
 
 
-def _find_end(job: Manifest) -> Manifest | None:
-    conditions = get_mappings(get_mapping(job, "status"), "conditions")
-    return next((each for each in conditions if each.get("type") in ("Complete", "Failed")), None)
-
-
 def _get_index(pod: Manifest) -> int | None:
     index = get_annotation(pod, LABELS.index)
     return int(index) if index.isdecimal() else None
-
-
-def _has_condition(manifest: Manifest, kind: str) -> bool:
-    """True if the condition of a job or a pod has the status ``True``."""
-    return find_condition(get_mappings(manifest, "status", "conditions"), kind).get("status") == "True"
 
 
 def _delete(pods: Iterable[Manifest]) -> Iterator[Action]:
