@@ -1,4 +1,4 @@
-"""The fork server: imports modules once, then forks a child for each request.
+"""The fork server: imports modules once, then forks a child for each request of `request_loop`.
 
 It has one thread and runs no code except the modules to load, so that a fork of it is equivalent to a new
 interpreter. It ends with all its children when its caller closes the connection, when its caller ends, or
@@ -9,21 +9,14 @@ import contextlib
 import gc
 import importlib
 import os
-import selectors
-import shutil
 import signal
 import socket
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-from kfpytorch_common.forkserver import child, fork_state, messages
-
-# Interval for checking the process id of the caller (seconds). A killed caller does not close the connection
-# if another process has a copy of its socket.
-_ORPHAN_CHECK = 1.0
+from kfpytorch_common.forkserver import child, fork_state
+from kfpytorch_common.forkserver.request_loop import RequestLoop
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
@@ -48,16 +41,18 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     for name in preload if child.can_fork() else ():  # A new interpreter would not benefit.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    generators = fork_state.list_generators() if inherited is None else None
+    renew_state: Callable[[], None] = fork_state.renew_unseeded_state
+    if inherited is None:  # No process of the user was forked.
+        renew_state = partial(fork_state.renew_random_state, fork_state.list_generators())
     gc.freeze()  # Keeping the little garbage is cheaper than finding it.
     gc.enable()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = _Server(control, parent, inherited, generators)
+    loop = RequestLoop(control, parent, inherited, renew_state)
     try:
-        server.run()
-        server.register_remaining_scratch()
+        loop.run()
+        loop.register_remaining_scratch()
     finally:
-        server.close_clients()
+        loop.close_clients()
         os._exit(0)
 
 
@@ -71,214 +66,3 @@ def _detach_terminal() -> None:
         # The caller decides when its group ends; a signal to the whole terminal is not for the server.
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Until there are children, the fastest way to end.
-
-
-@dataclass
-class _Client:
-    sock: socket.socket
-    children: dict[int, int] = field(default_factory=dict)
-    """Process ids by the number that the client chose."""
-    scratch: list[str] = field(default_factory=list)
-    """Directories to remove when the connection closes."""
-
-
-@dataclass
-class _Child:
-    client: _Client
-    number: int
-    served: _Client | None
-    """The separate connection of the child, if any; its own children end with it."""
-    exited: bool = False
-
-
-class _Server:
-    def __init__(
-        self, control: socket.socket, parent: int, inherited: Any, generators: list[Random] | None
-    ) -> None:
-        self._control = _Client(control)
-        self._clients = [self._control]
-        self._children: dict[int, _Child] = {}
-        self._parent = parent
-        self._inherited = inherited
-        self._generators = generators
-        self._wake, wake_end = os.pipe()
-        for end in (self._wake, wake_end):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._own_fds = (self._wake, wake_end)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake, selectors.EVENT_READ, None)
-        self._selector.register(control, selectors.EVENT_READ, self._control)
-
-    def run(self) -> None:
-        while os.getppid() == self._parent:
-            for key, _ in self._selector.select(_ORPHAN_CHECK):
-                if key.data is None:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(self._wake, 4096)
-                elif not self._handle_request(key.data):
-                    return
-            self._report_exits()
-
-    def register_remaining_scratch(self) -> None:
-        """Register directories from requests that a killed caller sent and that were not handled."""
-        for client in self._clients:  # A request to connect appends to the list.
-            client.sock.settimeout(0)  # The last request may be incomplete.
-            with contextlib.suppress(BlockingIOError):
-                while received := messages.receive(client.sock):
-                    message, fds = received
-                    if message["op"] in {"connect", "scratch", "keep"}:
-                        self._build_handlers(client, message, fds)[message["op"]]()
-
-    def close_clients(self) -> None:
-        for client in list(self._clients):
-            self._disconnect(client)  # This may disconnect other clients.
-
-    def _handle_request(self, client: _Client) -> bool:
-        """Handle one request; return False if the caller closed its connection or requested a shutdown."""
-        received = messages.receive(client.sock)
-        if received is None:
-            if client is self._control:
-                return False
-            self._disconnect(client)
-            return True
-        message, fds = received
-        if message["op"] == "stop":
-            return False
-        self._build_handlers(client, message, fds)[message["op"]]()
-        return True
-
-    def _build_handlers(
-        self, client: _Client, message: messages.Message, fds: list[int]
-    ) -> Mapping[str, Callable[[], object]]:
-        return {
-            "start": lambda: self._start_child(client, message, fds),
-            "kill": lambda: self._send_signal(os.killpg, client, message),
-            "poke": lambda: self._signal_child(client, message),
-            "release": lambda: self._release_child(client, message["child"]),
-            "settle": lambda: self._send_message(client, {"op": "settled"}),
-            "connect": lambda: self._add_client(_Client(socket.socket(fileno=fds.pop()))),
-            "scratch": lambda: client.scratch.append(message["path"]),
-            "keep": lambda: client.scratch.remove(message["path"]),
-        }
-
-    def _add_client(self, client: _Client) -> None:
-        self._clients.append(client)
-        self._selector.register(client.sock, selectors.EVENT_READ, client)
-
-    def _start_child(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
-        ours, theirs = socket.socketpair() if job["serve"] else (None, None)
-        pid = self._fork_child(job, fds, theirs)
-        for fd in fds:
-            os.close(fd)
-        served = _Client(ours) if ours else None
-        if served and theirs:
-            theirs.close()
-            self._add_client(served)
-        client.children[job["child"]] = pid
-        self._children[pid] = _Child(client, job["child"], served)
-        self._send_message(client, {"op": "started", "child": job["child"], "pid": pid})
-
-    def _fork_child(self, job: messages.Message, fds: list[int], sock: socket.socket | None) -> int:
-        if not child.can_fork():
-            return child.spawn(job, fds, sock)
-        waiting, begun = os.pipe()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(waiting)
-                self._close_descriptors()
-                child.exit_with_parent(parent)
-                self._renew_state()
-                child.run(job, fds, sock, inherited=self._inherited, begun=begun)
-            finally:
-                os._exit(child.EXIT_BROKEN)
-        os.close(begun)
-        os.read(waiting, 1)
-        os.close(waiting)
-        return pid
-
-    def _close_descriptors(self) -> None:
-        signal.set_wakeup_fd(-1)
-        self._selector.close()
-        for fd in self._own_fds:
-            os.close(fd)
-        for client in self._clients:
-            client.sock.close()
-
-    def _renew_state(self) -> None:
-        """Replace the random state of the server in a child."""
-        if self._generators is None:  # The server is a fork of the user's process.
-            fork_state.renew_unseeded_state()
-        else:
-            fork_state.renew_random_state(self._generators)
-
-    def _report_exits(self) -> None:
-        for pid, known in list(self._children.items()):
-            if known.exited:
-                continue
-            status = _find_exit_code(pid)
-            if status is not None:
-                known.exited = True
-                self._send_message(known.client, {"op": "exited", "child": known.number, "code": status})
-
-    def _send_signal(
-        self, send: Callable[[int, int], None], client: _Client, message: messages.Message
-    ) -> None:
-        pid = client.children.get(message["child"])
-        if pid is not None and not self._children[pid].exited:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(pid, message["signal"])
-
-    def _signal_child(self, client: _Client, message: messages.Message) -> None:
-        """Send a signal to a child alone, or to the children of a child that is a client itself."""
-        pid = client.children.get(message["child"])
-        served = self._children[pid].served if pid is not None else None
-        if served is None:
-            self._send_signal(os.kill, client, message)
-            return
-        for number in served.children:
-            self._send_signal(os.kill, served, {**message, "child": number})
-
-    def _release_child(self, client: _Client, number: int) -> None:
-        """Kill the other processes in the group of a child, and remove the child from the table."""
-        pid = client.children.pop(number, None)
-        if pid is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        # The child was not reaped before, so the id of the group could not be reused.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-        served = self._children.pop(pid).served
-        if served is not None:
-            self._disconnect(served)
-
-    def _disconnect(self, client: _Client) -> None:
-        if client not in self._clients:
-            return
-        for number in list(client.children):
-            self._release_child(client, number)
-        for path in client.scratch:
-            shutil.rmtree(path, ignore_errors=True)
-        self._clients.remove(client)
-        self._selector.unregister(client.sock)
-        client.sock.close()
-
-    @staticmethod
-    def _send_message(client: _Client, message: messages.Message) -> None:
-        with contextlib.suppress(OSError):
-            messages.send(client.sock, message)
-
-
-def _find_exit_code(pid: int) -> int | None:
-    """Return the exit code of `pid` as in `subprocess` (negative for a signal); None while it runs."""
-    if sys.platform == "darwin":  # waitid is missing before Python 3.13.
-        found, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if found else None
-    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if info is None:
-        return None
-    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
