@@ -11,18 +11,17 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Job, Pod
+from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
-from backend_plugin.embedded.admission.api_errors import build_bad_request
 from backend_plugin.embedded.events import EventRecorder
+from backend_plugin.embedded.inventory import EmbeddedInventory
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
-from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid, with_metadata
-from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.object_admission import ObjectAdmission
+from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
@@ -39,8 +38,6 @@ from backend_plugin.shell.cluster import (
 
 _EXPIRY: Final = 60.0
 """Seconds between two deletions of expired events."""
-_COMPANIONS: Final = ("PodGroup", *PREREQUISITES)
-"""The kinds of the objects that the server creates with a job."""
 
 
 class EmbeddedCluster:
@@ -51,6 +48,9 @@ class EmbeddedCluster:
         self._loop = asyncio.get_running_loop()
         self._templates = pod_templates.read_templates(options.pod_templates)
         self._store = store
+        self._admission = ObjectAdmission(store)
+        self.inventory = EmbeddedInventory(store)
+        """Its objects that the server does not watch."""
         self._recorder = EventRecorder(store, options.events, clock)
         self._pods = PodController(
             store,
@@ -106,11 +106,7 @@ class EmbeddedCluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a job or a companion object; see `Cluster.create`."""
-        if get_text(manifest, "kind") in _COMPANIONS:
-            return self._store.create(_admit_companion(manifest))
-        job = _admit_job(_with_default_namespace(manifest))
-        self._check_prerequisite(job)
-        return self._store.create(job)
+        return self._store.create(self._admission.admit(manifest))
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
         """Return a job; see `Cluster.get`."""
@@ -131,9 +127,7 @@ class EmbeddedCluster:
         """Patch a job; see `Cluster.patch`."""
         old = self._find_job(name)
         if old is not None:
-            operator = OPERATORS[get_key(old).kind]
-            new = operator.admit_update(old, admission.merge_patch(old, patch))
-            self._check_prerequisite(new)
+            new = self._admission.admit_update(old, admission.merge_patch(old, patch))
             try:
                 self._store.update(new)
             except Conflict as conflict:
@@ -169,21 +163,6 @@ class EmbeddedCluster:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
         return [each for kind in PREREQUISITES for each in self._store.list_objects(kind)]
 
-    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
-        """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
-        return ()
-
-    async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the runtimes of its jobs; see `Inventory.list_runtimes`."""
-        return [
-            support.read(each)
-            for support in (dialect.runtimes for dialect in table.DIALECTS.values())
-            if support is not None
-            for kind in support.kinds
-            if kind.kind in PREREQUISITES
-            for each in self._store.list_objects(kind.kind)
-        ]
-
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""
         existing = self._store.get(get_key(manifest))
@@ -205,17 +184,8 @@ class EmbeddedCluster:
             self._recorder.record(job, event)
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        """Return the PodTemplates with this name; see `Cluster.list_pod_templates`.
-
-        A template without a namespace belongs to every namespace.
-        """
-        return [
-            with_metadata(template, namespace=namespace)
-            for namespace in namespaces
-            for template in self._templates
-            if get_text(template, "metadata", "name") == name
-            and get_text(template, "metadata", "namespace") in ("", namespace)
-        ]
+        """Return the PodTemplates with this name; see `Cluster.list_pod_templates`."""
+        return pod_templates.select_templates(self._templates, namespaces, name)
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return None, because the embedded cluster has no Flyte objects; see `Cluster.find_owner`."""
@@ -245,11 +215,6 @@ class EmbeddedCluster:
         await self._pods.close()
         self._store.close()
 
-    def _check_prerequisite(self, job: Manifest) -> None:
-        needed = OPERATORS[get_key(job).kind].prerequisite
-        if needed is not None:
-            needed.require(job, self._store.get(needed.find(job)))
-
     def _find_job(self, name: ObjectName) -> Manifest | None:
         return self._find_object(table.get_dialect(name.dialect).name, name)
 
@@ -261,35 +226,3 @@ class EmbeddedCluster:
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)
         with suppress(ClusterUnavailable):
             self._recorder.expire()
-
-
-def _admit_job(manifest: Manifest) -> Manifest:
-    """Return a new job as its operator stores it.
-
-    Raises:
-        RequestRejected: If it is invalid, or if no operator runs this kind.
-    """
-    operator = OPERATORS.get(get_text(manifest, "kind"))
-    if operator is None:
-        raise build_bad_request(f"no operator for Kind={get_text(manifest, 'kind')}")
-    return operator.admit(manifest)
-
-
-def _admit_companion(manifest: Manifest) -> Manifest:
-    """Return a new companion object with the defaults of its kind.
-
-    Raises:
-        RequestRejected: If it is an invalid prerequisite of jobs, such as a TrainingRuntime.
-    """
-    for each in OPERATORS.values():
-        kind = each.dialect.prerequisite
-        if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):
-            return each.prerequisite.admit(manifest)
-    return manifest
-
-
-def _with_default_namespace(manifest: Manifest) -> Manifest:
-    """Set the namespace `default` if the object has no namespace."""
-    if get_text(manifest, "metadata", "namespace"):
-        return manifest
-    return with_metadata(manifest, namespace="default")

@@ -1,12 +1,13 @@
-"""Reads the PodTemplates of an embedded cluster from files."""
+"""Reads the PodTemplates of an embedded cluster from files, and selects them by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.reading import get_mappings
+from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import with_metadata
 from backend_plugin.shell import bounded_read, yaml_loader
 
 _KIND: Final = "PodTemplate"
@@ -29,6 +30,22 @@ def read_templates(place: Path | None) -> Sequence[Manifest]:
         sorted(each for each in place.iterdir() if each.suffix in _SUFFIXES) if place.is_dir() else [place]
     )
     return [each for file in files for each in _read_file(file)]
+
+
+def select_templates(
+    templates: Sequence[Manifest], namespaces: Sequence[str], name: str
+) -> Sequence[Manifest]:
+    """Return the PodTemplates with this name in the namespaces.
+
+    A template without a namespace belongs to every namespace.
+    """
+    return [
+        with_metadata(template, namespace=namespace)
+        for namespace in namespaces
+        for template in templates
+        if get_text(template, "metadata", "name") == name
+        and get_text(template, "metadata", "namespace") in ("", namespace)
+    ]
 
 
 def _read_file(file: Path) -> Iterable[Manifest]:

@@ -1,0 +1,71 @@
+"""The admission of new and changed objects to an embedded cluster, with the prerequisites of jobs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission.api_errors import build_bad_request
+from backend_plugin.embedded.objects import PREREQUISITES, get_key, with_metadata
+from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.store import Store
+
+_COMPANIONS: Final = ("PodGroup", *PREREQUISITES)
+"""The kinds of the objects that the server creates with a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAdmission:
+    """Completes and checks objects before they are stored."""
+
+    store: Store
+
+    def admit(self, manifest: Manifest) -> Manifest:
+        """Return a new job or companion object as it is stored.
+
+        Raises:
+            RequestRejected: If it is invalid, no operator runs its kind, or its prerequisite is missing.
+        """
+        if get_text(manifest, "kind") in _COMPANIONS:
+            return _admit_companion(manifest)
+        job = _admit_job(_with_default_namespace(manifest))
+        self._check_prerequisite(job)
+        return job
+
+    def admit_update(self, old: Manifest, new: Manifest) -> Manifest:
+        """Return the changed job as it is stored.
+
+        Raises:
+            RequestRejected: If the change is invalid, or if the prerequisite of the job is missing.
+        """
+        job = OPERATORS[get_key(old).kind].admit_update(old, new)
+        self._check_prerequisite(job)
+        return job
+
+    def _check_prerequisite(self, job: Manifest) -> None:
+        needed = OPERATORS[get_key(job).kind].prerequisite
+        if needed is not None:
+            needed.require(job, self.store.get(needed.find(job)))
+
+
+def _admit_job(manifest: Manifest) -> Manifest:
+    operator = OPERATORS.get(get_text(manifest, "kind"))
+    if operator is None:
+        raise build_bad_request(f"no operator for Kind={get_text(manifest, 'kind')}")
+    return operator.admit(manifest)
+
+
+def _admit_companion(manifest: Manifest) -> Manifest:
+    """Return a new companion object with the defaults of its kind."""
+    for each in OPERATORS.values():
+        kind = each.dialect.prerequisite
+        if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):
+            return each.prerequisite.admit(manifest)
+    return manifest
+
+
+def _with_default_namespace(manifest: Manifest) -> Manifest:
+    """Set the namespace `default` if the object has no namespace."""
+    if get_text(manifest, "metadata", "namespace"):
+        return manifest
+    return with_metadata(manifest, namespace="default")
