@@ -7,7 +7,7 @@ from typing import Final
 
 from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import ContainerTermination, Job, Pod
+from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
@@ -23,12 +23,19 @@ def list_file_terminations(
     if not files:
         return []
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
-    replicas = {pod.name: pod.replica for pod in pods}
-    if launcher:  # The pods may be gone.
-        names = {file.worker: error_parser.parse_replica_name(file.worker, launcher=True) for file in files}
-        replicas = {**names, **replicas}
+    replicas = _map_replicas(files, pods, launcher=launcher)
     keys = ((each, replicas.get(each.worker), deletion_times.get(each.worker)) for each in files)
     return [_build_file_termination(*each, exit_codes) for each in keys]
+
+
+def _map_replicas(files: Sequence[ErrorFile], pods: Sequence[Pod], *, launcher: bool) -> dict[str, str]:
+    """Return the names of the replicas by the names of their pods."""
+    replicas = {pod.name: pod.replica for pod in pods}
+    if not launcher:
+        return replicas
+    # The pods may be gone.
+    names = {file.worker: error_parser.parse_replica_name(file.worker, launcher=True) for file in files}
+    return {**names, **replicas}
 
 
 def _build_file_termination(
@@ -112,10 +119,19 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
     """
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     restarts = {group.role: group.restarts for group in job.groups}
+    is_required = job.clean_pod_policy == "All" or _must_succeed(role, job)
+    return restarts.get(role, False) and is_required and _can_have_recovered(file, ended)
+
+
+def _must_succeed(role: str, job: Job) -> bool:
+    """True if a job succeeds only if the replicas of this role do."""
     # All nodes of a job without roles must succeed, also if it is elastic.
-    needed = role in ("master", "node") or not ("master" in restarts or job.elastic)
-    if not restarts.get(role) or not (needed or job.clean_pod_policy == "All"):
-        return False
+    if role in ("master", "node"):
+        return True
+    return not (job.elastic or any(group.role == "master" for group in job.groups))
+
+
+def _can_have_recovered(file: ErrorFile, ended: datetime | None) -> bool:
     return ended is not None and file.at is not None and ended - file.at > _ANEW
 
 
@@ -137,7 +153,11 @@ def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
     ended = pod.termination
     if ended is None:
         return _FATES.get(pod.phase)
-    return "well" if pod.phase == "Succeeded" or ended.exit_code == 0 else None
+    return "well" if _is_success(pod, ended) else None
+
+
+def _is_success(pod: Pod, ended: ContainerTermination) -> bool:
+    return pod.phase == "Succeeded" or ended.exit_code == 0
 
 
 def _has_succeeded_by(pod: Pod, at: datetime) -> bool:
@@ -155,11 +175,19 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    container = pod.primary
-    again, began = False, pod.started or pod.created
-    if container is not None:
-        again = container.restarts > 0 or container.last is not None
-        began = (container.ended.started if container.ended else container.running_since) or began
+    again, began = _has_previous_run(pod.primary), _find_start(pod, pod.primary)
     if began is None or file.at is None:
         return again
     return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
+
+
+def _has_previous_run(container: Container | None) -> bool:
+    return container is not None and (container.restarts > 0 or container.last is not None)
+
+
+def _find_start(pod: Pod, container: Container | None) -> datetime | None:
+    """Return the start time of the last run of the container, or of the pod if it is unknown."""
+    began = pod.started or pod.created
+    if container is None:
+        return began
+    return (container.ended.started if container.ended else container.running_since) or began

@@ -48,13 +48,18 @@ _GANG: Final = 2
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
     """Return a warning if the job has a queue but no gang scheduler, and not all of its pods have nodes."""
-    is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
-    if not is_alone or {group.kind for group in observed.pod_groups} != {"Workload"}:
+    if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
     if has_run or max(_GANG, sum(pod.is_bound for pod in pods) + 1) > job.replicas:
         return None
     return JobWarning(text=IN_PART)
+
+
+def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
+    """True if Kueue admits the job, and no gang scheduler binds its pods together."""
+    is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
+    return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
 
 
 _HOST: Final = "worker-0"
@@ -63,15 +68,24 @@ _HOST: Final = "worker-0"
 
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
-    if not job.elastic or any(pod.role == "master" for pod in pods) or not any(pod.is_bound for pod in pods):
+    if not job.elastic or any(pod.role == "master" for pod in pods):
         return None
-    hosts = [pod for pod in pods if pod.replica == _HOST and pod.phase == "Pending"]
-    if not any(not pod.is_bound and pod.deleted is None for pod in hosts):
+    if not _is_host_missing(pods):
         return None
     return JobWarning(
         text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
         " min_member of the gang to the largest number of nodes to start all workers together",
     )
+
+
+def _is_host_missing(pods: Sequence[Pod]) -> bool:
+    """True if some pods have nodes, and the rendezvous host waits for one."""
+    return any(pod.is_bound for pod in pods) and any(_is_waiting(pod) for pod in pods if pod.replica == _HOST)
+
+
+def _is_waiting(pod: Pod) -> bool:
+    """True if the pod waits for a node."""
+    return pod.phase == "Pending" and not pod.is_bound and pod.deleted is None
 
 
 def _build_foreign_group_warning(group: PodGroup) -> JobWarning:
@@ -86,7 +100,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
     Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
     """
-    waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.is_bound and pod.deleted is None]
+    waiting = list(filter(_is_waiting, pods))
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
         return None
     name = "is there one with the schedulerName of these pods"
@@ -112,11 +126,19 @@ def _has_pod_event(observed: Observed, names: set[str]) -> bool:
 
 def _has_scheduler_status(observed: Observed) -> bool:
     """True if a scheduler has written a status or an event of the pod group."""
-    groups = [group for group in observed.pod_groups if group.kind == "PodGroup" and not group.foreign]
+    groups = list(filter(_is_own_pod_group, observed.pod_groups))
     written = [group for group in groups if not is_controller_managed(group)]
     # An event does not contain the API group of its PodGroup.
     has_event = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
-    return has_event or any(group.phase or group.conditions or group.limits for group in written)
+    return has_event or any(map(_has_status, written))
+
+
+def _is_own_pod_group(group: PodGroup) -> bool:
+    return group.kind == "PodGroup" and not group.foreign
+
+
+def _has_status(group: PodGroup) -> bool:
+    return bool(group.phase or group.conditions or group.limits)
 
 
 def _check_group_creation(observed: Observed, job: Job, gang: GangSummary) -> JobWarning | None:

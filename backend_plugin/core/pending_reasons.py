@@ -215,8 +215,7 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
-    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
-    parts = [part.strip() for part in why.split(", ") if part]
+    parts = _split_node_reasons(nodes[3])
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
     is_never = len(short) == len(parts) and _is_preemption_unhelpful(nodes)
     text = (
@@ -224,6 +223,11 @@ def format_unschedulable(message: str) -> SchedulerMessage:
         f"{'; '.join(map(_format_node_reason, parts))}{_NEVER if is_never else ''}"
     )
     return SchedulerMessage(text=text, gang=False, short=short)
+
+
+def _split_node_reasons(text: str) -> list[str]:
+    why = f"{text.partition('preemption:')[0]} ".partition(". ")[0].strip()
+    return [part.strip() for part in why.split(", ") if part]
 
 
 def _is_preemption_unhelpful(nodes: "re.Match[str]") -> bool:
