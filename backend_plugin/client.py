@@ -8,14 +8,15 @@ user's state directory.
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from backend_plugin import client_calls as calls
-from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
+from backend_plugin.channel_calls import send, stream
+from backend_plugin.client_calls import JobWait, LogOptions, NotEnded
 from backend_plugin.connection import open_channel
+from backend_plugin.node_client import drain_node, fail_node, list_nodes, restore_node
 from backend_plugin.request_errors import (
     DeadlineExceeded,
-    MethodNotFound,
     NotFound,
     RequestFailed,
     ServerNotFound,
@@ -56,7 +57,7 @@ def list_jobs(
         server: The server to call.
     """
     call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
-    return [job for part in _stream(call, server) for job in part.jobs]
+    return [job for part in stream(call, server) for job in part.jobs]
 
 
 def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
@@ -70,7 +71,7 @@ def get_job(name: str, *, namespace: str | None = None, server: Address = None) 
     Raises:
         NotFound: If the job does not exist.
     """
-    return _send(calls.get_job(name, namespace), server)
+    return send(calls.get_job(name, namespace), server)
 
 
 def watch_jobs(
@@ -87,7 +88,7 @@ def watch_jobs(
     the shutdown of the interpreter.
     """
     call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
-    return _stream(call, server)
+    return stream(call, server)
 
 
 def wait_for_job(
@@ -107,7 +108,7 @@ def wait_for_job(
     """
     wait = JobWait(name, timeout)
     try:
-        for change in _stream(
+        for change in stream(
             calls.watch_jobs(name, namespace=namespace, details=True, timeout=timeout), server
         ):
             wait.add(change)
@@ -140,7 +141,7 @@ def read_log_parts(
     name: str, options: LogOptions, *, namespace: str | None = None, server: Address = None
 ) -> Generator[wire.LogLines, None, None]:
     """Yield the log lines in the batches that the server sends."""
-    return _stream(calls.read_logs(name, options, namespace), server)
+    return stream(calls.read_logs(name, options, namespace), server)
 
 
 def cancel_job(
@@ -158,7 +159,7 @@ def cancel_job(
         NotFound: If the job does not exist.
         RequestFailed: If another client created the job.
     """
-    return _send(calls.cancel_job(name, reason, namespace), server)
+    return send(calls.cancel_job(name, reason, namespace), server)
 
 
 def list_runtimes(
@@ -171,7 +172,7 @@ def list_runtimes(
         job_runtimes: Include the runtimes that the server creates for single jobs.
         server: The server to call.
     """
-    return list(_send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server).runtimes)
+    return list(send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server).runtimes)
 
 
 def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
@@ -186,7 +187,7 @@ def get_runtime(name: str, *, namespace: str | None = None, server: Address = No
         NotFound: If the runtime does not exist; the message lists the existing ones.
         RequestFailed: If `namespace` is None, and several namespaces have such a runtime.
     """
-    found = _send(calls.list_runtimes(namespace, job_runtimes=True), server)
+    found = send(calls.list_runtimes(namespace, job_runtimes=True), server)
     return calls.find_runtime(name, namespace, found)
 
 
@@ -207,7 +208,7 @@ def get_runtime_packages(
         NotFound: If the runtime does not exist; the message lists the existing ones.
         RequestFailed: If the job is rejected, fails, or does not end within the timeout.
     """
-    return _send(calls.get_runtime_packages(name, namespace, timeout), server)
+    return send(calls.get_runtime_packages(name, namespace, timeout), server)
 
 
 def check_health(service: str = "", *, server: Address = None) -> str:
@@ -230,54 +231,3 @@ def check_health(service: str = "", *, server: Address = None) -> str:
         )
         answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE_SECONDS)
         return str(HealthCheckResponse.ServingStatus.Name(answer.status))
-
-
-def list_nodes(*, server: Address = None) -> list[wire.Node]:
-    """Return the nodes of an embedded cluster."""
-    return list(_send_to_nodes(calls.list_nodes(), server).nodes)
-
-
-def fail_node(name: str, *, server: Address = None) -> wire.Node:
-    """Kill all processes of a node, as in a power failure."""
-    return _set_node_state(name, wire.NODE_STATE_NOT_READY, server)
-
-
-def drain_node(name: str, *, server: Address = None) -> wire.Node:
-    """Move the pods off a node and schedule no others there."""
-    return _set_node_state(name, wire.NODE_STATE_DRAINED, server)
-
-
-def restore_node(name: str, *, server: Address = None) -> wire.Node:
-    """Make a node schedulable again."""
-    return _set_node_state(name, wire.NODE_STATE_READY, server)
-
-
-def _set_node_state(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
-    return _send_to_nodes(calls.set_node_state(name, state), server)
-
-
-# ---- calls
-
-
-def _send_to_nodes(call: Call[Answer], server: Address) -> Answer:
-    try:
-        return _send(call, server)
-    except MethodNotFound as error:
-        raise RequestFailed("only an embedded cluster can list, fail, drain or restore nodes") from error
-
-
-def _send(call: Call[Answer], server: Address) -> Answer:
-    with open_channel(server) as (channel, metadata):
-        send = channel.unary_unary(call.path, **call.serializers)
-        answer: Answer = send(call.request, metadata=metadata, timeout=call.seconds)
-        return answer
-
-
-def _stream(call: Call[Answer], server: Address) -> Generator[Answer, None, None]:
-    with open_channel(server) as (channel, metadata):
-        send: Any = channel.unary_stream(call.path, **call.serializers)
-        answers = send(call.request, metadata=metadata, timeout=call.seconds)
-        try:
-            yield from answers
-        finally:
-            answers.cancel()
