@@ -68,16 +68,20 @@ def _with_environment(server: Server) -> Server:
 
 def _with_tls(server: Server) -> Server:
     """Return the server with the scheme for TLS if a file for TLS is set."""
+    _check_key_pair(server)
+    address = str(server.address)
+    if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
+        return replace(server, address=f"{tls_diagnosis.TLS}{address}")
+    return server
+
+
+def _check_key_pair(server: Server) -> None:
     for one, other in (("cert", "key"), ("key", "cert")):
         if getattr(server, one) and not getattr(server, other):
             raise RequestFailed(
                 f"--{one} {getattr(server, one)} has no effect without --{other}; "
                 f"write --{other} FILE, or set {FILES[other]}"
             )
-    address = str(server.address)
-    if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
-        return replace(server, address=f"{tls_diagnosis.TLS}{address}")
-    return server
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:

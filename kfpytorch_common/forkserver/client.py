@@ -27,15 +27,18 @@ def build_import_path() -> list[str]:
 
     `pyflyte run` has the directory of the script on the path only while it loads the script.
     """
-    path: list[str] = []
-    for name, file in loaded_modules.list_source_files().items():
-        if "." in name or name == "__main__":
-            continue
-        place = Path(file).parent
-        root = str(place.parent if Path(file).stem == "__init__" else place)
-        if root not in sys.path and root not in path and place.is_absolute():
-            path.append(root)
-    return [*path, *sys.path]
+    roots = [
+        _get_import_root(Path(file))
+        for name, file in loaded_modules.list_source_files().items()
+        if "." not in name and name != "__main__"
+    ]
+    added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
+    return [*added, *sys.path]
+
+
+def _get_import_root(file: Path) -> Path:
+    """Return the directory on the path from which a top-level module was loaded."""
+    return file.parent.parent if file.stem == "__init__" else file.parent
 
 
 @dataclass(frozen=True)
