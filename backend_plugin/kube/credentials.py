@@ -101,16 +101,21 @@ class KubeconfigCredentials:
         together with the processes that it started.
         """
         existing = {process.pid for process in _list_children()}
+        loading = asyncio.create_task(self._load_context())
         try:
-            return await asyncio.wait_for(self._load_context(), self._seconds)
-        except (asyncio.CancelledError, asyncio.TimeoutError) as error:
-            # The official package starts the plugin and does not end it.
-            for process in _list_children():
-                if process.pid not in existing:
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
-            if isinstance(error, asyncio.CancelledError):
-                raise
+            await asyncio.wait([loading], timeout=self._seconds)
+            if loading.done():
+                return loading.result()
+        finally:
+            if not loading.done():
+                # The official package does not end the plugin. Kill its processes before the cancellation:
+                # asyncio kills a plugin that is just starting, and its children then have another parent.
+                for process in _list_children():
+                    if process.pid not in existing:
+                        with contextlib.suppress(psutil.Error):
+                            process.kill()
+                loading.cancel()
+                await asyncio.wait([loading])
         raise CredentialsUnusable(
             f"kubeconfig {self._files}: its exec plugin returned no credentials within {self._seconds:g} s; "
             "run the plugin by hand to find out what it waits for"

@@ -5,6 +5,7 @@ import json
 import ssl
 import stat
 import threading
+import time
 
 import psutil
 import pytest
@@ -145,8 +146,15 @@ async def test_hanging_plugin_is_killed_with_its_child_processes_after_the_timeo
     await all_are_over(tmp_path)
 
 
-async def test_hanging_plugin_is_killed_when_its_caller_is_cancelled(server, tmp_path):
+@pytest.mark.parametrize("is_starting", [True, False])
+async def test_hanging_plugin_is_killed_when_its_caller_is_cancelled(server, tmp_path, is_starting):
+    existing = psutil.Process().children()
     loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
+    if is_starting:  # The event loop does not run between the start of the plugin and the cancellation.
+        while psutil.Process().children() == existing:
+            await asyncio.sleep(0)
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
     await wait_until((tmp_path / "pids").exists)
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
