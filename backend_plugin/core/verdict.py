@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 
 import msgspec
+from typing_extensions import assert_never
 
 from backend_plugin.core import messages, printable
 from backend_plugin.core.log_links import LogLink
@@ -57,7 +58,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def is_retryable(cause: Cause) -> bool:
     """True if another attempt may succeed without a change of the task or its configuration."""
-    return cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG)
+    match cause:
+        case Cause.USER_ERROR | Cause.INVALID_CONFIG:
+            return False
+        case (
+            Cause.OOM_HOST
+            | Cause.OOM_GPU
+            | Cause.NCCL_TIMEOUT
+            | Cause.HANG
+            | Cause.PREEMPTED
+            | Cause.NODE_LOST
+            | Cause.IMAGE_PULL
+            | Cause.UNSCHEDULABLE
+            | Cause.QUOTA_EXCEEDED
+            | Cause.QUEUE
+            | Cause.SYSTEM_ERROR
+        ):
+            return True
+        case _:
+            assert_never(cause)
 
 
 def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:

@@ -311,9 +311,8 @@ def _open_file(path: Path) -> sqlite3.Connection:
             _prepare_file(file, path)
         except OSError as error:
             raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
-        except (
-            sqlite3.OperationalError
-        ) as error:  # The contents may be intact: do not suggest to move the file.
+        except sqlite3.OperationalError as error:
+            # The contents may be intact: do not suggest to move the file.
             raise StateUnusable(f"{path}: {error}; {USABLE}") from error
         except sqlite3.DatabaseError as error:
             raise StateUnusable(f"{path}: {error}; {_MOVE}") from error

@@ -53,7 +53,7 @@ class CachedJob:
         self.steady: tuple[Job, datetime] | None = None
         """The job that runs without required work, and the time until which that holds."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods of the last check that all replicas run; empty after any other change of this entry."""
+        """The pods of the last check that all replicas run; empty after a change of the job or its events."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.turned: JobEventReason | None = None

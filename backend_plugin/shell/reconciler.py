@@ -219,7 +219,9 @@ class Reconciler:
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
         """True if all replicas run and the change requires no work, as for most changes."""
-        if entry.logged_phase is not Phase.RUNNING:
+        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
+        is_pending = entry.unconfirmed or entry.turned is JobEventReason.WAITS
+        if is_pending or entry.logged_phase is not Phase.RUNNING:
             return False
         job, before = entry.job, entry.undisturbed
         is_unchanged = before and job is not None and is_still_undisturbed(job, before, entry.pods)
@@ -229,10 +231,7 @@ class Reconciler:
         return True
 
     def _may_require_work(self, entry: CachedJob) -> bool:
-        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
-        if entry.unconfirmed or entry.turned is JobEventReason.WAITS or self._has_companions(entry):
-            return True
-        if any(map(job_events.is_job_event, entry.events[-1:])):
+        if self._has_companions(entry) or any(map(job_events.is_job_event, entry.events[-1:])):
             return True
         return not is_running_undisturbed(entry.get_observed_state())
 

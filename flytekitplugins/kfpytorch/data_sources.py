@@ -41,9 +41,10 @@ _read_object_name: Final = build_object_name_reader("an object in the cluster")
 
 
 def _read_variables(value: object) -> object:
-    if isinstance(value, Mapping) and len(value) >= data_sources.MOST_VARIABLES:
+    if not isinstance(value, Mapping) or len(value) >= data_sources.MOST_VARIABLES:
         raise build_invalid_value(value, _VARIABLES_REMEDY)
-    return _check_variables(value)
+    _check_variables(value)
+    return dict(value)
 
 
 _ACCESS_READERS: Final[Mapping[str, Reader]] = {

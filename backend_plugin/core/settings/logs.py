@@ -18,7 +18,7 @@ class LogTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     """``UNKNOWN``, ``CSV`` or ``JSON``."""
     show_while_pending: bool = False
     hide_once_finished: bool = False
-    scheme: Any = None
+    scheme: Any = msgspec.UNSET
     """Flyte ignores it, but existing files contain it."""
 
 

@@ -162,7 +162,7 @@ def log_templates(value: Any) -> tuple[LogTemplate, ...]:
     except msgspec.ValidationError as refusal:
         remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
         raise _build_error(refusal, tuple[LogTemplate, ...], remedy) from refusal
-    return tuple(msgspec.structs.replace(each, scheme=None) for each in templates)
+    return tuple(msgspec.structs.replace(each, scheme=msgspec.UNSET) for each in templates)
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:

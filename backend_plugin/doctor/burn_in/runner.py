@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -187,8 +186,7 @@ class _BurnInRunner:
             observed = await self._observer.fetch_observed(name)
             phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
             self._report_phase(phase)
-            await self._read_logs(observed.pods, is_last=phase.phase.is_terminal)
-            measured = results.find_measurement(chain.from_iterable(self._logs.values()))
+            measured = await self._find_measurement(observed.pods, is_last=phase.phase.is_terminal)
             if measured is not None:
                 return results.build_success(measured, [each.node for each in observed.pods if each.node])
             if phase.phase.is_terminal:
@@ -196,13 +194,16 @@ class _BurnInRunner:
             await asyncio.sleep(self._limits.pause)
         return results.build_timeout(f"{self._limits.seconds} s", self._summary)
 
-    async def _read_logs(self, pods: Iterable[Pod], *, is_last: bool) -> None:
-        """Read the logs of pods that have ended, and with `is_last` those of all pods."""
+    async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
+        """Read the logs of pods that have ended, or with `is_last` of all pods, up to the measurement."""
         for pod in pods:
             if _has_failed(pod):
                 self._failed.setdefault(pod.name, _get_failure_order(pod))
             if not self._logs.get(pod.name) and (is_last or _has_ended(pod)):
                 self._logs[pod.name] = await self._observer.read_log(pod)
+                if (measured := results.find_measurement(self._logs[pod.name])) is not None:
+                    return measured
+        return None
 
     def _build_failure(self, phase: Verdict) -> Finding:
         """Return the finding for a failure, with the log lines of the replica that failed first."""

@@ -76,7 +76,9 @@ def test_only_user_errors_and_invalid_configs_are_not_retryable(cause):
     assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG))
 
 
-def test_unknown_state_raises_an_assertion_error():
+def test_unknown_cause_or_state_raises_an_assertion_error():
+    with pytest.raises(AssertionError):
+        is_retryable("new")  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
         judge_status(JobStatus(state="new", job=None), JudgingContext(), BEGAN)  # type: ignore[arg-type]
 
