@@ -19,6 +19,7 @@ from backend_plugin.core.settings import (
     platform_parsers,
     value_parsers,
 )
+from backend_plugin.core.settings.logs import LogTemplate
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
@@ -111,5 +112,5 @@ def test_each_ignored_setting_is_listed() -> None:
 
 
 def test_each_key_of_a_log_template_is_listed() -> None:
-    keys = [field.encode_name for field in msgspec.structs.fields(platform_parsers._LogTemplate)]
+    keys = [field.encode_name for field in msgspec.structs.fields(LogTemplate)]
     assert [row[0] for row in table("Log templates")] == [f"`{key}`" for key in keys if key != "scheme"]

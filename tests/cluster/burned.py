@@ -1,5 +1,7 @@
 """Tasks for a burn-in, with one replica per Kubernetes node so that measurements use the pod network."""
 
+import sys
+
 from flytekit import PodTemplate, Resources, task
 from kubernetes.client import V1Container, V1LabelSelector, V1LabelSelectorRequirement, V1PodSpec
 from kubernetes.client import V1TopologySpreadConstraint as Spread
@@ -38,3 +40,14 @@ def pair() -> None:
 )
 def elastic() -> None:
     """A job with two torch nodes of two ranks each."""
+
+
+# The base interpreter has only its standard library.
+@task(task_config=PAIR, requests=SMALL, environment={"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin"})
+def torchless() -> None:
+    """A job whose image has `python` without torch."""
+
+
+@task(task_config=PAIR, requests=Resources(cpu="1000", mem="1Gi"))
+def large() -> None:
+    """A job that is too large for all nodes."""

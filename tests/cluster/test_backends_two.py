@@ -1,6 +1,7 @@
 """Several servers for one cluster: each can answer for any task, and each can be replaced at any time."""
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,13 +14,14 @@ from rig.api import jobs
 from rig.backend import Backend
 from rig.balancer import Balancer
 from rig.caller import Caller, CallerAttempt
-from rig.control_plane import ControlPlane
+from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.fake_nodes import RUN
 from rig.process import wait_until
 from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller
 
 TASKS = 12
 ATTEMPTS, AT_ONCE = 100, 16
+FAILURES = 20
 
 
 @pytest.fixture
@@ -97,6 +99,46 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPla
         for each in pool.map(lambda pair: pair[0].delete(pair[1]), crossed):
             assert each is None
         wait_until(lambda: not list_uids(), 60, lambda: f"left: {sorted(list_uids())}")
+
+
+def test_two_servers_count_each_failure_once(bare: ControlPlane, tmp_path: Path) -> None:
+    namespace = "two-count"
+    bare.namespace(namespace)
+    backend.permit(bare)
+    ports = free_ports(2)
+    with ExitStack() as stack:
+        for number, port in enumerate(ports):
+            folder = tmp_path / f"server-{number}"
+            folder.mkdir()
+            known = {"KFPYTORCH_METRICS_HOST": HERE, "KFPYTORCH_METRICS_PORT": str(port)}
+            # The metrics would contain the jobs that other tests left in this cluster.
+            known |= {"KFPYTORCH_NAMESPACES": namespace}
+            served = stack.enter_context(Backend(bare, folder, known=known))
+        caller = stack.enter_context(Caller(served.endpoint, tmp_path / "store", namespace))
+        attempts = [caller.attempt(execution=f"f{number}") for number in range(FAILURES)]
+        for attempt in attempts:
+            caller.create(attempt)
+        condition = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": "played"}
+        for attempt in attempts:
+            status = {"status": {"conditions": [condition]}}
+            bare.admin.patch(jobs(namespace, attempt.job) + "/status", status)
+        stored = lambda: [_count_stored(port) for port in ports]  # noqa: E731
+        wait_until(lambda: stored() == [FAILURES] * 2, 60, lambda: str(stored()))
+        assert sum(sum(_metric(port, "job_failures_total").values()) for port in ports) == FAILURES
+
+
+def _count_stored(port: int) -> float:
+    """Return the number of failed jobs that a server has observed, if it has no verdict left to store."""
+    failed = sum(count for labels, count in _metric(port, "jobs").items() if "FAILED" in labels)
+    # Read after the jobs, because the storing of a verdict starts when its job is counted as failed.
+    return 0 if any(_metric(port, "background_operations").values()) else failed
+
+
+def _metric(port: int, name: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{HERE}:{port}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith(f"kfpytorch_{name}{{"))
+    return {labels: float(value) for labels, _, value in lines}
 
 
 def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:

@@ -1,7 +1,9 @@
 """A burn-in on real nodes: replicas communicate over the pod network, or the finding has the reason."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -87,3 +89,44 @@ def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(
     assert (found["level"], int(measured["ranks"])) == ("note", ranks)
     assert float(measured["fast"]) > 0
     assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
+
+
+def test_missing_right_is_reported_before_the_job_is_created(space: RealCluster) -> None:
+    found, output = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
+    assert found["level"] == "unknown"
+    assert found["sentence"].endswith(": get pods/log")
+    assert '{apiGroups: [""], resources: [pods/log], verbs: [get]}' in found["remedy"]
+    assert "burn-in:" not in output
+
+
+def test_image_without_torch_is_reported(space: RealCluster) -> None:
+    found, output = burned(space.kubeconfig(), "torchless")
+    assert found["level"] == "error", f"{found}\n{output}"
+    assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], output
+    assert "`python` with torch in the task's image" in found["remedy"]
+
+
+def test_nodes_that_are_too_small_are_reported_after_the_timeout(space: RealCluster) -> None:
+    found, _ = burned(space.kubeconfig(), "large", "--burn-in-timeout", "15s")
+    assert found["level"] == "error"
+    assert found["sentence"].startswith("the burn-in did not end within 15 s; its last state was ")
+    assert "no node of 2 fits: 2 lack cpu" in found["sentence"]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_burn_in_deletes_its_job(space: RealCluster, sent: signal.Signals, code: int) -> None:
+    asked = command(space.kubeconfig(), "pair")
+    with subprocess.Popen(
+        asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+
+        def is_running() -> bool:
+            found = space.admin.items(pods(NAMESPACE))
+            return "Running" in {each["status"].get("phase") for each in found}
+
+        wait_until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
+        os.kill(process.pid, sent)
+        _, output = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
+    assert "Traceback" not in output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rig.api import path_of
-from rig.control_plane import ControlPlane
+from rig.control_plane import BACKEND, ControlPlane
 from rig.process import wait_until
 from rig.tools import module_directory
 
@@ -73,3 +73,9 @@ def test_all_capabilities_of_the_cluster_are_collected(with_kinds: ControlPlane)
     assert found.container_defaults == {"cpu": "4", "memory": "1Gi"}
     assert found.unknown == {}
     assert with_kinds.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
+
+
+def test_rights_of_the_chart_suffice_to_collect_capabilities(with_kinds: ControlPlane) -> None:
+    found = collect_capabilities(with_kinds, BACKEND)
+    assert found.unknown == {}
+    assert found == collect_capabilities(with_kinds)

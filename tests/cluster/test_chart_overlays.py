@@ -22,6 +22,19 @@ OVERLAYS = [
     ("flyte-binary", "values-flyte-binary-stock.yaml"),
     ("flyte-core", "values-flyte-core-stock.yaml"),
 ]
+# The values in guides for Flyte's own plugin.
+GUIDES = {
+    "configuration": {
+        "inline": {
+            "tasks": {
+                "task-plugins": {
+                    "enabled-plugins": ["container", "sidecar", "k8s-array", "pytorch"],
+                    "default-for-task-types": {"container": "container", "pytorch": "pytorch"},
+                }
+            }
+        }
+    }
+}
 JOBS = {
     "apiGroups": ["kubeflow.org"],
     "resources": ["pytorchjobs"],
@@ -103,6 +116,14 @@ def test_plugin_enabled_by_the_platform_stays_enabled(flyte: Flyte, tmp_path: Pa
     own.write_text(yaml.safe_dump({"enabled_plugins": {"tasks": tasks}}))
     after = flyte.propeller("flyte-binary", own, CHARTS / "values-flyte-binary.yaml")
     assert after[ENABLED] == [*OF_THE_CHARTS, "spark"]
+
+
+def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(flyte: Flyte, tmp_path: Path) -> None:
+    guides = tmp_path / "guides.yaml"
+    guides.write_text(yaml.safe_dump(GUIDES))
+    after = flyte.propeller("flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
+    assert {*OF_THE_CHARTS} - {*after[ENABLED]} == {"connector-service", "echo"}
+    assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
 
 
 def test_our_connector_replaces_the_default_connector_of_flyte(flyte: Flyte, tmp_path: Path) -> None:

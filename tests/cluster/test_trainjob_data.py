@@ -208,6 +208,23 @@ def test_volume_belongs_to_the_job_and_is_deleted_with_it(plane: ControlPlane, c
     wait_until(lambda: plane.admin.get(path) is None, 60, lambda: str(plane.admin.get(path)))
 
 
+def test_failed_initializer_ends_the_job_without_a_restart(plane: ControlPlane, caller: Caller) -> None:
+    attempt = start(plane, caller, {**OPTIONS, "maxRestarts": 3})
+    run(plane, attempt, "dataset-initializer-0", "model-initializer-0")
+    end(plane, attempt, "model-initializer-0", 1, "RepositoryNotFoundError: 404 Client Error")
+    message = wait_for(caller, attempt, "FAILED")
+    assert message.startswith("model-initializer-0 failed: exit code 1 (invalid-config)")
+    assert "RepositoryNotFoundError" in message
+    jobset = plane.admin.get(f"{JOBSETS}/{attempt.job}")
+    assert jobset is not None
+    assert not jobset["status"].get("restarts")
+    wait_until(
+        lambda: "dataset-initializer-0" not in list_pods(plane, attempt),
+        30,
+        lambda: str(list_pods(plane, attempt).keys()),
+    )
+
+
 def add_runtime(plane: ControlPlane) -> None:
     """Create a runtime with the initializer of a data set."""
     runtime = build_runtime("ClusterTrainingRuntime", "loading", "image:1")

@@ -104,6 +104,13 @@ def test_each_node_installs_the_packages_of_the_task(
     assert propeller.wait_for_outputs(execution) == {"o0": "1.2"}
 
 
+def test_absent_package_fails_the_task(propeller: RealPropeller, image: str, wheel: Path) -> None:
+    wheel.unlink()
+    execution = propeller.start(workflows.installs, image)
+    error = error_of(propeller.wait(execution, 240))
+    assert "packages cannot be installed: ERROR" in str(error)
+
+
 def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, propeller: RealPropeller) -> None:
     cluster.admin.apply(trainer.build_runtime("ClusterTrainingRuntime", "tests", IMAGE))
     state = str(cluster.shared / "trainjobs/state")
@@ -140,6 +147,14 @@ def test_logs_of_three_nodes_show_six_ranks(
         assert own == [own[0], own[0] + 1], text
         ranks += own
     assert sorted(ranks) == [*range(6)]
+
+
+def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
+    execution = propeller.start(workflows.fails, labels=31)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 5
+    assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(found))
+    assert propeller.attempts(execution) == 1
 
 
 def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:

@@ -62,7 +62,12 @@ def build_running_status() -> Mapping[str, Any]:
     state = {"running": {"startedAt": began}}
     container = {"name": "node", "ready": True, "started": True, "state": state, **_IMAGE}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": began}
-    return {"phase": "Running", "startTime": began, "containerStatuses": [container], "conditions": [ready]}
+    return {
+        "phase": "Running",
+        "startTime": began,
+        "containerStatuses": [container],
+        "conditions": [ready],
+    }
 
 
 _IMAGE = {"image": "image:1", "imageID": "", "restartCount": 0}
@@ -151,6 +156,18 @@ def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller
     set_status(plane, list_pods(plane, attempt)[0], build_ended_status(143, DISRUPTED))
     assert wait_for_phase(caller, attempt, ENDS).phase == "RETRYABLE_FAILED"
     wait_until(lambda: not list_pods(plane, attempt), 60, lambda: "its pods are left")
+
+
+def test_failure_restarts_all_nodes_up_to_the_backoff_limit(plane: ControlPlane, caller: Caller) -> None:
+    attempt = start(plane, caller, Shape(workers=1, run_policy={"backoffLimit": 1}), nodes=2)
+    run_all(plane, caller, attempt)
+    nodes = list_pods(plane, attempt)
+    set_status(plane, nodes[0], build_ended_status(1))
+    wait_for_pods(plane, attempt, 2, [each["metadata"]["uid"] for each in nodes.values()])
+    assert caller.get(attempt).phase == "RUNNING"
+    run_all(plane, caller, attempt)
+    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(1))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
 
 
 def test_pod_failure_rule_fails_the_task_before_the_restart_limit(

@@ -129,3 +129,23 @@ async def test_remedy_for_an_unknown_authority_works(tmp_path: Path) -> None:
         done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
         result = (await done.communicate())[0].decode()
     assert result == "serves no tasks of type pytorch; its types are none\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
+)
+def test_unusable_ca_file_is_reported_instead_of_the_server(
+    tmp_path: Path, content: str | None, why: str
+) -> None:
+    file = tmp_path / "roots.crt"
+    if content is not None:
+        file.write_text(content)
+    trouble, remedy = probe("127.0.0.1", credentials=secured(tmp_path), certificate=file)
+    assert f"{file}" in trouble
+    assert why in trouble
+    assert remedy.startswith("name PEM files with --ca")
+
+
+def test_mutual_tls_server_is_reported_as_requiring_tls(tmp_path: Path) -> None:
+    assert probe("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"

@@ -109,6 +109,14 @@ class Process:
         self._signal(signal.SIGKILL)
         wait_until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP, as if its machine hung."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue the process after `pause`."""
+        self._signal(signal.SIGCONT)
+
     def _signal(self, number: int) -> None:
         send = os.killpg if self.place.is_apart else os.kill
         if not self._is_gone():

@@ -66,6 +66,7 @@ def test_later_job_of_the_same_name_has_no_pods_of_the_earlier() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.put_record("ns", Pod(name="j-worker-0", job_name="j", owners=("1",)))
+    cache.put_record("ns", Pod(name="j-worker-2", job_name="j"))
     # The pods of a later job may arrive before it.
     cache.put_record("ns", Pod(name="j-worker-1", job_name="j", owners=("2",)))
     cache.put_record("ns", Job(name="j", uid="2"))
