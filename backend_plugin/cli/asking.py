@@ -25,7 +25,8 @@ _CREDENTIALS: Final = (
     ("cert", "FILE", "PEM: your certificate, if the server requires one. Default: KFPYTORCH_CERT."),
     ("key", "FILE", "PEM: the key of --cert. Default: KFPYTORCH_KEY."),
     (
-        *("tls-server-name", "HOST"),
+        "tls-server-name",
+        "HOST",
         "The name in the server's certificate, if it is not the address. Default: KFPYTORCH_TLS_SERVER_NAME.",
     ),
 )

@@ -8,8 +8,22 @@ import rich_click as click
 
 # Each command is named `command` in the module of its name.
 COMMANDS: Final = (
-    *("render", "explain", "serve", "demo", "submit", "jobs", "describe", "wait"),
-    *("logs", "stacks", "cancel", "nodes", "runtimes", "gc", "health", "doctor"),
+    "render",
+    "explain",
+    "serve",
+    "demo",
+    "submit",
+    "jobs",
+    "describe",
+    "wait",
+    "logs",
+    "stacks",
+    "cancel",
+    "nodes",
+    "runtimes",
+    "gc",
+    "health",
+    "doctor",
 )
 
 

@@ -66,8 +66,15 @@ def _format_head(job: "wire.Job", now: datetime) -> list[str]:
 
 
 _REPLICA_HEADER: Final = (
-    *("REPLICA", "RANKS", "PHASE", "NODE", "RESTARTS"),
-    *("EXIT", "STARTED", "ENDED", "REASON"),
+    "REPLICA",
+    "RANKS",
+    "PHASE",
+    "NODE",
+    "RESTARTS",
+    "EXIT",
+    "STARTED",
+    "ENDED",
+    "REASON",
 )
 
 

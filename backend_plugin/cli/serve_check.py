@@ -161,6 +161,3 @@ def _print_json(
         "notes": notes,
     }
     json_lines.print_json(report)
-
-
-# ---- the settings of the platform

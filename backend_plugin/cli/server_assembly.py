@@ -50,8 +50,15 @@ _SERVICES: Final = {
 # A separate limit, so that calls of users and tools do not block calls of Flyte.
 _USER_CALLS_AT_ONCE: Final = 64
 _OPERATIONS: Final = (
-    *("await_removal", "clean_up", "confirm_deleted", "create_companions", "delete_companions"),
-    *("delete_job", "fetch_job", "read_outputs", "record_event"),
+    "await_removal",
+    "clean_up",
+    "confirm_deleted",
+    "create_companions",
+    "delete_companions",
+    "delete_job",
+    "fetch_job",
+    "read_outputs",
+    "record_event",
 )
 SETTLE_SECONDS: Final = 3.0
 """Seconds to wait for background operations when the server stops.

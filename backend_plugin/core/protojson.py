@@ -71,11 +71,10 @@ def _decode_value(value: Value, *, for_kubernetes: bool) -> JsonValue:
     if kind == "number_value":
         number = value.number_value
         return int(number) if for_kubernetes and number.is_integer() else number
-    return value.bool_value if kind == "bool_value" else _EMPTY.get(kind)
-
-
-# All other strings are read without this table, and a null has no value.
-_EMPTY: Final[Mapping[str | None, str]] = {"string_value": ""}
+    if kind == "bool_value":
+        return value.bool_value
+    # The callers read all other strings, and a null has no value.
+    return "" if kind == "string_value" else None
 
 
 def format_value(value: object) -> str:

@@ -96,7 +96,7 @@ def parse_time(text: str) -> datetime | None:
     if match is None:
         return None
     day, clock, decimals, zone = cast("tuple[str, str, str | None, str]", match.groups())
-    offset = "+00:00" if zone in "Zz" else zone
+    offset = "+00:00" if zone in ("", "Z", "z") else zone
     offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
     try:
         return datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}").astimezone(

@@ -150,7 +150,7 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
     """Return the reason why the job cannot wait in the admission queue first; empty if it can."""
     requested = request.options.queue
-    if queue == _DEFAULT_QUEUE != requested and not request.gang.local_queue:
+    if queue == _DEFAULT_QUEUE and queue != requested and not request.gang.local_queue:
         for scheduler, queues in request.cluster.queues.items():
             if requested in queues and scheduler != ADMISSION_SCHEDULER:
                 return f"the task's {requested} is one of {scheduler}"

@@ -125,7 +125,7 @@ def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]
 
 
 def check_text(path: str, text: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield an error for each violation of a rule that `rule` returns."""
+    """Yield an error for each violation that `rule` finds in a text."""
     return (build_invalid_error(path, text, wrong) for wrong in rule(text))
 
 
