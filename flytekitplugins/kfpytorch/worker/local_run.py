@@ -245,8 +245,10 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         # torch is loaded already, and its validation errors are raised in this process.
         from flytekitplugins.kfpytorch.worker import elastic_agent
 
-        # torch writes its defaults into the dict.
-        elastic_agent.build_launch_config(replace(settings, rdzv_configs=dict(config.rdzv_configs)))
+        elastic_agent.build_launch_config(settings)
+        # torch wrote its defaults into the dict. A test that patches `LaunchConfig` sees the author's values.
+        settings.rdzv_configs.clear()
+        settings.rdzv_configs.update(config.rdzv_configs)
     return settings
 
 
