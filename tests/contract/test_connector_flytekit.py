@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -24,6 +24,21 @@ CATEGORY = admin.TaskCategory(name="pytorch", version=1)
 def environ(state: Path, **variables: str) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
     return {**ours, "KFPYTORCH_STATE_DIR": str(state), **variables}
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    """Interrupt flytekit's server, again if it continues.
+
+    flytekit's handler of SIGINT raises SystemExit at any point of the main thread. Python ignores an
+    exception that is raised in a destructor or in a callback from C.
+    """
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+            return
+    process.kill()
+    raise AssertionError("the server did not stop within 60 s")
 
 
 @contextmanager
@@ -46,8 +61,7 @@ def hosted(state: Path) -> Iterator[grpc.Channel]:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield channel
         finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
+            stop(process)
 
 
 def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
