@@ -12,6 +12,9 @@ CHECKS := $(addprefix tests/test_,$(addsuffix .py,architecture documentation doc
 	documented_blocks generated_pages site wording))
 TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
+# Write bytecode, because many tests start processes that import the packages.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first interpreter that flytekit supports and that can create virtual environments. Debian ships
 # ensurepip in a separate package, python3-venv. `make test PYTHON=...` selects another interpreter.
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \

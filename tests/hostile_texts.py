@@ -17,7 +17,7 @@ else:  # Python 3.10
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("backend_plugin", "kfpytorch_common", "flytekitplugins")
 _METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
-_CALLS = tuple(f"re.{each}" for each in ("compile", *_METHODS))
+_METHOD_OF_FIELD = re.compile(rf"\w\.\w+\.(?:{'|'.join(_METHODS)})\(")
 # A path through a pattern is one of its alternatives. More paths only repeat the same parts.
 _PATHS = 100
 # Repetitions are tested short, long, and longer than any bounded repetition.
@@ -44,13 +44,12 @@ def read_uses() -> tuple[list[Use], list[Unknown]]:
     """Return every use of `re` in the packages, and those that depend on local variables."""
     uses: list[Use] = []
     unknown: list[Unknown] = []
-    files = sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))
-    by_attribute = _methods_by_attribute(ast.parse(file.read_text()) for file in files)
-    for file in files:
-        tree = ast.parse(file.read_text())
-        methods = {**by_attribute, **_methods_by_name(tree)}
-        name = str(file.relative_to(ROOT))
-        for node, target in _calls(tree):
+    trees = dict(_parse_files())
+    by_attribute = _methods_by_attribute(trees.values())
+    for name, tree in trees.items():
+        calls = list(_calls(tree))
+        methods = {**by_attribute, **_methods_by_name(tree)} if calls else {}
+        for node, target in calls:
             where = f"{name}:{node.lineno}"
             pattern = _evaluate(node, name)
             method = node.func.attr
@@ -62,18 +61,36 @@ def read_uses() -> tuple[list[Use], list[Unknown]]:
     return uses, unknown
 
 
+def _parse_files() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the files that use `re` or call a method of a pattern."""
+    for file in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py")):
+        source = file.read_text()
+        if "import re\n" in source or _METHOD_OF_FIELD.search(source):
+            yield str(file.relative_to(ROOT)), ast.parse(source)
+
+
 def _calls(tree: ast.Module) -> Iterator[tuple[Any, str]]:
     """Yield the calls of `re`, each with the name that its result is assigned to."""
     targets = {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             targets[id(node.value)] = target.id if isinstance(target, ast.Name) else ""
         elif isinstance(node, ast.keyword):
             targets[id(node.value)] = node.arg or ""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in _CALLS:
+    for node in nodes:
+        if isinstance(node, ast.Call) and _is_call_of_re(node.func):
             yield node, targets.get(id(node), "")
+
+
+def _is_call_of_re(function: ast.expr) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "re"
+        and function.attr in ("compile", *_METHODS)
+    )
 
 
 def _methods_by_name(tree: ast.Module) -> dict[str, tuple[str, ...]]:
