@@ -1,4 +1,4 @@
 """The backend: it creates the job for a Flyte task template and reports the phase of the job.
 
-Start with `core.pipeline`.
+Start reading with `core.pipeline`.
 """

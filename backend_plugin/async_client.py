@@ -1,4 +1,4 @@
-"""The functions of `client` for asyncio, with the same arguments, results and errors."""
+"""The functions of `client` for jobs and runtimes, as coroutines and asynchronous generators."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -95,12 +95,12 @@ async def cancel_job(
 async def list_runtimes(
     *, namespace: str | None = None, job_runtimes: bool = False, server: Address = None
 ) -> list[wire.Runtime]:
-    """Return the runtimes of Kubeflow Trainer; see `client.list_runtimes`."""
+    """Return the training runtimes of Kubeflow Trainer; see `client.list_runtimes`."""
     return list((await _send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server)).runtimes)
 
 
 async def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
-    """Return one runtime; see `client.get_runtime`."""
+    """Return one training runtime of Kubeflow Trainer; see `client.get_runtime`."""
     found = await _send(calls.list_runtimes(namespace, job_runtimes=True), server)
     return calls.find_runtime(name, namespace, found)
 
@@ -108,7 +108,7 @@ async def get_runtime(name: str, *, namespace: str | None = None, server: Addres
 async def get_runtime_packages(
     name: str, *, namespace: str | None = None, timeout: timedelta | None = None, server: Address = None
 ) -> wire.RuntimePackages:
-    """Return the packages of a runtime; see `client.get_runtime_packages`."""
+    """Return the packages that a training runtime provides; see `client.get_runtime_packages`."""
     return await _send(calls.get_runtime_packages(name, namespace, timeout), server)
 
 

@@ -1,4 +1,6 @@
-"""The Python client of a running server; the commands use it. `async_client` is the same for asyncio.
+"""The Python client of a running server; the commands use it.
+
+`async_client` has its functions for jobs and runtimes as coroutines.
 
 Each function takes `server`: ``HOST:PORT``, the state directory of a local server, or a `Server` with the
 credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``, or the one that runs with this
@@ -82,10 +84,10 @@ def watch_jobs(
     details: bool = False,
     server: Address = None,
 ) -> Generator[wire.JobChange, None, None]:
-    """Yield each current job, the oldest first, then each changed job; stop when the job `name` has ended.
+    """Yield each current job, the oldest first, then each change; stop when the job `name` has ended.
 
-    Close the generator to stop early. This applies to all streams here, because gRPC cannot end a call during
-    the shutdown of the interpreter.
+    To stop early, close the generator. This applies to all generators of this module, because gRPC cannot end
+    a call during the shutdown of the interpreter.
     """
     call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
     return stream(call, server)
@@ -94,7 +96,7 @@ def watch_jobs(
 def wait_for_job(
     name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
 ) -> wire.Job:
-    """Return a job with all details as soon as it has ended; its verdict contains the phase.
+    """Return a job with all details as soon as it has ended; `verdict.phase` is its Flyte phase.
 
     Args:
         name: The job, as for `get_job`.
@@ -165,10 +167,10 @@ def cancel_job(
 def list_runtimes(
     *, namespace: str | None = None, job_runtimes: bool = False, server: Address = None
 ) -> list[wire.Runtime]:
-    """Return the runtimes of Kubeflow Trainer, those of namespaces first.
+    """Return the runtimes of Kubeflow Trainer: TrainingRuntimes, then ClusterTrainingRuntimes.
 
     Args:
-        namespace: Return only the TrainingRuntimes of this namespace, and all ClusterTrainingRuntimes.
+        namespace: Return only the TrainingRuntimes of this namespace and the ClusterTrainingRuntimes.
         job_runtimes: Include the runtimes that the server creates for single jobs.
         server: The server to call.
     """
@@ -176,7 +178,9 @@ def list_runtimes(
 
 
 def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
-    """Return one runtime. A TrainingRuntime takes precedence over a ClusterTrainingRuntime of the same name.
+    """Return a training runtime by its name.
+
+    A TrainingRuntime takes precedence over a ClusterTrainingRuntime of the same name.
 
     Args:
         name: The name of the runtime.
@@ -185,7 +189,7 @@ def get_runtime(name: str, *, namespace: str | None = None, server: Address = No
 
     Raises:
         NotFound: If the runtime does not exist; the message lists the existing ones.
-        RequestFailed: If `namespace` is None, and several namespaces have such a runtime.
+        RequestFailed: If `namespace` is None, and several namespaces have a TrainingRuntime of the name.
     """
     found = send(calls.list_runtimes(namespace, job_runtimes=True), server)
     return calls.find_runtime(name, namespace, found)
@@ -194,9 +198,9 @@ def get_runtime(name: str, *, namespace: str | None = None, server: Address = No
 def get_runtime_packages(
     name: str, *, namespace: str | None = None, timeout: timedelta | None = None, server: Address = None
 ) -> wire.RuntimePackages:
-    """Return the version of Python, the packages and the GPUs of a runtime.
+    """Return the Python version, the packages and the GPUs that a training runtime provides.
 
-    The server runs a job with one node of the runtime, and deletes it.
+    To list them, the server runs a job with one node of the runtime, and then deletes the job.
 
     Args:
         name: The name of the runtime.

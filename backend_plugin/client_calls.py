@@ -1,4 +1,4 @@
-"""The calls of the Python clients of a server: `client` is synchronous, `async_client` asynchronous."""
+"""The gRPC calls of the Python clients `client` and `async_client`, independent of a channel."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,7 @@ _UNARY_SECONDS: Final = 30.0
 """The timeout of a unary call, which needs only the server's memory or a few API requests."""
 _PACKAGES: Final = timedelta(minutes=10)
 _CLEANUP_SECONDS: Final = 60.0
-"""The time that a server has to start and to delete the job that lists packages."""
+"""The time, in addition to its timeout, to start and to delete the job that lists packages."""
 _MAX_SECONDS: Final = 1e9
 """The longest timeout. With a longer one, gRPC's deadline overflows, and the call ends immediately."""
 
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class NotEnded(RequestFailed):
-    """The error that a job has not ended within the timeout; the message contains its phase."""
+    """The error that a job has not ended within the timeout; the message contains its last known phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[Answer]):
-    """A gRPC call, without the server."""
+    """A gRPC call: the request, the type of the response and the timeout."""
 
     request: Message
     answer: type[Answer]
@@ -75,7 +75,7 @@ class Call(Generic[Answer]):
 def list_jobs(
     *, namespace: str | None, active_only: bool, details: bool, foreign: bool
 ) -> Call[wire.ListJobsResponse]:
-    """Return the call for a list of jobs, which is a stream."""
+    """Return the streaming call for a list of jobs."""
     return Call(
         request=wire.ListJobsRequest(
             namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
@@ -101,7 +101,7 @@ def watch_jobs(
     details: bool = False,
     timeout: timedelta | None = None,
 ) -> Call[wire.JobChange]:
-    """Return the call for the changes of jobs, which is a stream."""
+    """Return the streaming call for the changes of jobs."""
     return Call(
         request=wire.WatchJobsRequest(
             name=name, namespace=namespace, active_only=active_only, details=details
@@ -112,7 +112,7 @@ def watch_jobs(
 
 
 def read_logs(name: str, options: LogOptions, namespace: str | None) -> Call[wire.LogLines]:
-    """Return the call for log lines, which is a stream."""
+    """Return the streaming call for log lines."""
     return Call(
         request=wire.ReadLogsRequest(
             name=name,
@@ -138,7 +138,7 @@ def cancel_job(name: str, reason: str, namespace: str | None) -> Call[wire.Cance
 
 
 def list_runtimes(namespace: str | None, *, job_runtimes: bool) -> Call[wire.ListRuntimesResponse]:
-    """Return the call for a list of runtimes."""
+    """Return the call for a list of training runtimes."""
     return Call(
         request=wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=job_runtimes),
         answer=wire.ListRuntimesResponse,
@@ -148,7 +148,7 @@ def list_runtimes(namespace: str | None, *, job_runtimes: bool) -> Call[wire.Lis
 def get_runtime_packages(
     name: str, namespace: str | None, timeout: timedelta | None
 ) -> Call[wire.RuntimePackages]:
-    """Return the call for the packages of a runtime."""
+    """Return the call for the packages of a training runtime."""
     limit = Duration()
     limit.FromTimedelta(timeout or _PACKAGES)
     return Call(
@@ -164,7 +164,7 @@ def list_nodes() -> Call[wire.ListNodesResponse]:
 
 
 def set_node_state(name: str, state: "wire.NodeState") -> Call[wire.Node]:
-    """Return the call that changes a node."""
+    """Return the call that sets the state of a node."""
     return Call(
         request=wire.SetNodeStateRequest(name=name, state=state),
         answer=wire.Node,
@@ -172,11 +172,11 @@ def set_node_state(name: str, state: "wire.NodeState") -> Call[wire.Node]:
 
 
 def find_runtime(name: str, namespace: str | None, found: wire.ListRuntimesResponse) -> wire.Runtime:
-    """Return the runtime with a name.
+    """Return the training runtime with this name from a list.
 
     Raises:
-        NotFound: If it does not exist.
-        RequestFailed: If several namespaces have one.
+        NotFound: If no runtime has the name.
+        RequestFailed: If `namespace` is None, and several namespaces have a runtime with the name.
     """
     try:
         return runtimes.find_runtime(name, namespace, found.runtimes)
@@ -187,7 +187,7 @@ def find_runtime(name: str, namespace: str | None, found: wire.ListRuntimesRespo
 
 
 class JobWait:
-    """The state of a wait for the end of one job, from the changes of a watch."""
+    """Collects the changes of one job from a watch until the job has ended."""
 
     def __init__(self, name: str, timeout: timedelta | None) -> None:
         self._name = name

@@ -17,7 +17,7 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 @contextmanager
 def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
-    """Yield a channel to the server and the metadata of each call.
+    """Yield a channel to the server, and the metadata to send with each call.
 
     Raises:
         RequestFailed: If the connection or a call within the context fails.
@@ -34,7 +34,7 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
 
 @asynccontextmanager
 async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.Channel", Metadata]]:
-    """Yield a channel for asyncio to the server, and the metadata of each call.
+    """Yield a channel for asyncio to the server, and the metadata to send with each call.
 
     Raises:
         RequestFailed: If the connection or a call within the context fails.
@@ -48,7 +48,7 @@ async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.C
         try:
             yield channel, _build_metadata(resolved)
         except grpc.RpcError as error:
-            # The explanation may open a connection.
+            # `explain` may open another connection, which would block the event loop.
             raise await asyncio.to_thread(explain, error, resolved) from error
 
 
@@ -57,7 +57,7 @@ def _build_metadata(server: Server) -> Metadata:
 
 
 def _create_channel(server: Server, library: Any) -> Any:
-    """Return a new channel from one of gRPC's two modules with channels."""
+    """Return a new channel from `library`, which is `grpc` or `grpc.aio`."""
     # Proxy variables of the environment do not apply to a server that the user names.
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_http_proxy", 0),

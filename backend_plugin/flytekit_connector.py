@@ -102,8 +102,8 @@ class ServerHost:
             try:
                 await parts.run()
             finally:
-                # flytekit's event loop has cancelled the parts, and pending deletions are not stored
-                # elsewhere.
+                # The end of flytekit's event loop has cancelled pending deletions. Run them now, because they
+                # are not stored elsewhere.
                 await parts.orders.resubmit("delete_job", server_assembly.SETTLE_SECONDS)
 
     def _on_server_exit(self, life: "asyncio.Task[None]") -> None:

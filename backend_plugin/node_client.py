@@ -19,12 +19,12 @@ def fail_node(name: str, *, server: Address = None) -> wire.Node:
 
 
 def drain_node(name: str, *, server: Address = None) -> wire.Node:
-    """Move the pods off a node and schedule no others there."""
+    """Mark a node as unschedulable, and evict its pods."""
     return _set_node_state(name, wire.NODE_STATE_DRAINED, server)
 
 
 def restore_node(name: str, *, server: Address = None) -> wire.Node:
-    """Make a node schedulable again."""
+    """Make a failed or drained node schedulable again."""
     return _set_node_state(name, wire.NODE_STATE_READY, server)
 
 

@@ -18,7 +18,7 @@ _NO_CONNECTION: Final = "failed to connect to all addresses"
 
 
 class RequestFailed(BackendError):
-    """The error that a request has no result; the message contains the reason and the remedy."""
+    """The error of a failed request; the message contains the reason and a remedy."""
 
 
 class ServerNotFound(RequestFailed):
@@ -38,11 +38,11 @@ class DeadlineExceeded(RequestFailed):
 
 
 class NotFound(RequestFailed):
-    """The error that no job has the name; the message contains similar names."""
+    """The error that no job or runtime has the name; the message suggests other names."""
 
 
 def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
-    """Return the error for the user; an unreachable server is diagnosed with another connection."""
+    """Return the error to show to the user; open another connection to diagnose an unreachable server."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     explain_code = _EXPLANATIONS.get(code)
@@ -81,7 +81,7 @@ _EXPLANATIONS: Final[Mapping[str, Callable[[Server, str], RequestFailed | None]]
     "UNAVAILABLE": _explain_connection,
     "UNIMPLEMENTED": _explain_method,
 }
-"""The functions that explain a status code; None if they cannot."""
+"""The functions that return the error for a status code, or None if they cannot explain it."""
 _COMPLETE: Final[Mapping[str, type[RequestFailed]]] = {
     "NOT_FOUND": NotFound,
     "INVALID_ARGUMENT": RequestFailed,

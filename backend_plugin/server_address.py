@@ -1,11 +1,11 @@
-"""The address of a server with the credentials of the caller, and the names of their variables."""
+"""The address of a server with the credentials of the caller, and their environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 SERVER: Final = "KFPYTORCH_SERVER"
-"""The variable with the server address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for one with TLS."""
+"""The variable with the address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for a server with TLS."""
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
 """The variable with the access token of the server."""
 FILES: Final[Mapping[str, str]] = {
@@ -22,7 +22,7 @@ START_HINT: Final = "start one: kfpytorch serve --cluster embedded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server, and the credentials of the caller. The environment has the defaults of all fields."""
+    """The server to call, and the credentials of the caller. Environment variables set the defaults."""
 
     address: str | None = None
     """``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, or the state directory of a local server."""

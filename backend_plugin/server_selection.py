@@ -10,7 +10,7 @@ from backend_plugin.shell import bounded_read, server_file, tls_diagnosis
 
 
 def is_address(text: str) -> bool:
-    """True if the text is a host and port, a path, or an address in a form of gRPC, such as ``unix:///``."""
+    """True if the text is a host and port, a path, or another address of gRPC, such as ``unix:///``."""
     return (
         Path(text).is_dir()
         or "/" in text.removeprefix(tls_diagnosis.TLS)
@@ -22,7 +22,8 @@ def find_server(server: Address) -> Server:
     """Return the server to call, with its address and all credentials.
 
     Raises:
-        ServerNotFound: If no server is named and none runs.
+        ServerNotFound: If the server of the state directory is required and does not run.
+        RequestFailed: If the token or a file for TLS is unusable.
     """
     requested = server if isinstance(server, Server) else Server(address=server)
     named = requested.address or os.environ.get(SERVER)
@@ -33,7 +34,7 @@ def find_server(server: Address) -> Server:
 
 
 def _complete_named_server(server: Server, named: str) -> Server:
-    """Return the server with this address; a local server provides its token and certificate."""
+    """Return the server at the address `named`, with credentials; a local server provides its own."""
     running = server_file.read(server_file.get_state_directory(os.environ))
     if running is None or running.endpoint != named:
         return _with_tls(_with_environment(replace(server, address=named)))
@@ -67,7 +68,7 @@ def _with_environment(server: Server) -> Server:
 
 
 def _with_tls(server: Server) -> Server:
-    """Return the server with the scheme for TLS if a file for TLS is set."""
+    """Return the server; add ``grpcs://`` to its address if a certificate is set."""
     _check_key_pair(server)
     address = str(server.address)
     if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
@@ -85,7 +86,7 @@ def _check_key_pair(server: Server) -> None:
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
-    """Return the server that runs on this machine; its file has the credentials that the caller omits."""
+    """Return the local server `running`; it provides the token and CA that the caller omits."""
     token = _parse_token(server.token, "--token") or running.token
     if not token and running.token_file:
         text = read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")
@@ -94,7 +95,7 @@ def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
 
 
 def read_file(file: str, what: str) -> bytes:
-    """Return the content of a file with a token or for TLS.
+    """Return the content of a file with a token, a certificate or a key.
 
     Raises:
         RequestFailed: If it cannot be read; the message starts with `what`.
@@ -106,7 +107,7 @@ def read_file(file: str, what: str) -> bytes:
 
 
 def _parse_token(text: str, where: str) -> str:
-    """Return a token without a trailing newline."""
+    """Return the token in `text`, without whitespace around it; raise `TokenRejected` if it is invalid."""
     token = text.strip()
     if not (token.isascii() and token.isprintable()):
         raise TokenRejected(f"{where} does not contain a token: a token has only printable ASCII characters")

@@ -14,7 +14,7 @@ def apply_overrides(template: TaskTemplate, metadata: TaskExecutionMetadata) -> 
 
 def read_attempt(metadata: TaskExecutionMetadata, output_prefix: str) -> Attempt:
     """Return the attempt; its maps are sorted by key, so that equal messages give equal manifests."""
-    # Each access to a message field creates a Python object.
+    # Read each nested message once, because each access creates a Python object.
     attempt = metadata.task_execution_id
     task, node = attempt.task_id, attempt.node_execution_id
     execution = node.execution_id

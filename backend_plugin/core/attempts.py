@@ -21,7 +21,7 @@ def is_earlier(run: Attempt, than: Attempt) -> bool:
 def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
     """Return the error for a request about `run` after the later attempt `by` has begun.
 
-    A client that still requests `run` starts the next attempt after this failure, and so reaches `by`.
+    A client that still requests `run` then starts the next attempt, and so reaches `by`.
     """
     return AttemptSuperseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"

@@ -1,6 +1,7 @@
-"""Cleanup: the edits and deletions that a terminal verdict requires. `shell.reconciler` performs them.
+"""The edits and deletions that a job requires once its Flyte phase is terminal.
 
-The server must do this, because Flyte does not send a Delete after a failure without retries.
+`shell.reconciler` performs them. The server must do this, because Flyte does not send a Delete request
+after a failure without retries.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
-"""The time in which a cancelled job must have ended because all of its pods ended."""
+"""The time that a cancelled job has to end by itself after its pods are stopped."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -40,7 +41,7 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pods: tuple[Pod, ...] = ()
     """Pods to delete after the patch, because the operator does not stop them."""
     stops: tuple[Pod, ...] = ()
-    """Running pods of a cancelled job to end without a deletion, because users may read their logs."""
+    """Running pods of a cancelled job to stop without a deletion, so that users can read their logs."""
     groups: tuple[PodGroup, ...] = ()
     """Pod groups to deactivate before the job is suspended, because their queue would resume it."""
     ends: bool = False
@@ -56,7 +57,7 @@ NONE: Final = CleanupActions()
 
 
 def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    """Return the edits and deletions that a verdict still requires."""
+    """Return the edits and deletions that a terminal phase still requires; `NONE` for other phases."""
     job = observed.job
     if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
@@ -69,7 +70,7 @@ def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> Cleanup
 def _plan_for_ended_job(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
     patch = _build_verdict_patch(verdict, now) if _is_unrecorded(job, verdict) else None
     if job.unfinished:
-        # A deleted pod would be created again, and the suspension deletes it.
+        # Do not delete pods: the operator would create them again, and the suspension deletes them.
         return CleanupActions(patch=patch, groups=_select_active_groups(observed), ends=not job.ending)
     left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
     # The first pod that ends also ends the job; the others still write their logs.
@@ -82,20 +83,20 @@ def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: da
         return _plan_end(job, observed, verdict, now)
     if _is_cancelling(job, verdict, now):
         return CleanupActions(stops=_select_running_pods(job, observed.pods))
-    # A queue may resume a job that was suspended with its verdict.
+    # A queue may have resumed a job that was suspended because of its failure.
     if verdict.phase.is_failure and not job.ending:
         return CleanupActions(groups=_select_active_groups(observed), ends=True)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
 
 
 def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    """Return the patch that stores the verdict and ends the job."""
+    """Return the actions that store the verdict on the job and end the job."""
     patch = _build_verdict_patch(verdict, now)
     dialect = get_dialect(job.dialect)
     stop = dialect.build_stop_spec(job)
     if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
         return CleanupActions(patch={**patch, "spec": stop} if stop else patch)
-    # Without pods, a suspension is sufficient.
+    # A suspension is sufficient for a job without pods.
     groups = _select_active_groups(observed)
     return CleanupActions(
         patch={**patch, "spec": dialect.suspend_spec if job.started is None else dialect.end_spec},
@@ -125,7 +126,7 @@ def is_expired(job: Job, now: datetime) -> bool:
         return False
     end, recorded = job.end_condition, find_recorded_verdict(job)
     ended = end.since if end is not None else recorded.at if recorded is not None else None
-    # Flyte reads the verdict of a job that exists, so a short time to live waits for it.
+    # Keep the job for at least `LINGER`, because Flyte can read the phase only while the job exists.
     return is_exceeded(max(job.ttl, LINGER), ended, now)
 
 
@@ -143,7 +144,7 @@ def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
     """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
-    # The pods of a job that ends by its suspension are gone, even if it ran.
+    # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
     recorded = find_recorded_verdict(job)
@@ -165,8 +166,8 @@ def _select_leftover_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods to delete after the end of a job, because the operator does not delete them.
 
-    Running pods keep their GPUs, and pending ones may get some. So both are deleted with any clean pod
-    policy. The policy decides only about finished pods, because users may read their logs.
+    Running pods hold GPUs and pending pods may get some, so both are deleted with any clean pod policy. The
+    policy applies only to finished pods, because users may read their logs.
     """
     ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER
@@ -217,5 +218,5 @@ def is_finished(observed: Observed) -> bool:
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
-    """Return the patch that stores the verdict, which must not change when the pods are deleted."""
+    """Return the patch that stores the verdict, so that a deletion of the pods cannot change it."""
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}

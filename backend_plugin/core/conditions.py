@@ -71,11 +71,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_conditions(status: Manifest) -> tuple[Condition, ...]:
-    """Return the conditions of a status of any kind."""
+    """Return the conditions in the status of an object of any kind."""
     return tuple(
         Condition(
             type=get_interned(each, "type"),
-            true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
+            true=each.get("status") in ("True", True),  # In YAML, an unquoted True is a boolean.
             reason=get_interned(each, "reason"),
             message=get_bounded_text(each, "message"),
             since=get_time(each, "lastTransitionTime"),

@@ -1,6 +1,6 @@
 """Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``.
 
-It reads both layouts of the `custom` field: version 0 is flyteidl's ``plugins.pytorch``, version 1 its
+The field `custom` has two layouts: version 0 is flyteidl's ``plugins.pytorch``, version 1 is flyteidl's
 ``plugins.kubeflow.pytorch``. The pods are built in `manifest.pod`.
 """
 
@@ -34,11 +34,11 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
-# Keys that only one of the two layouts has. Read with the other layout, they would lose all workers.
+# Keys that only one of the two layouts has. With the other layout, all workers would be lost.
 _OF_VERSION_0: Final = {"workers"}
 _GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"}
 _OF_VERSION_1: Final = {*_GROUPS, "runPolicy", "run_policy"}
-# A custom without any of them does not specify replicas; Flyte would run a master alone.
+# A custom without any of these keys specifies no replicas; Flyte would run only a master.
 _OF_REPLICAS: Final = {*_OF_VERSION_0, *_GROUPS, "elasticConfig", "elastic_config"}
 
 

@@ -1,4 +1,4 @@
-"""The selection of the dialect of a job, from the settings, the task and the APIs of the cluster."""
+"""Selects the dialect (kind) of a job, from the settings, the task and the APIs of the cluster."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 def select_dialect(
     settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
 ) -> DialectSelection:
-    """Return the dialect for a job: of the task, else of the settings, else one that the cluster supports."""
+    """Return the dialect for a job: the task's, else the settings', else one that the cluster supports."""
     setting, path = _get_setting(settings, job)
     dialect = table.DIALECTS.get(job.dialect)
     if dialect is not None:

@@ -11,9 +11,10 @@ from backend_plugin.core.error_files import ErrorFile
 from kfpytorch_common import tracebacks
 from kfpytorch_common.causes import Cause, Failure, Frame, RaisedException
 
-# From flytekit.bin.entrypoint.get_traceback_str. It indents both parts, so neither can contain this line.
+# From flytekit.bin.entrypoint.get_traceback_str, which indents the traceback and the message, so that neither
+# contains this line.
 _SEPARATOR: Final = "\nMessage:\n\n"
-# flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
+# The first line of a report from flytekitplugins.kfpytorch.worker.report.render.
 _REPORT: Final = re.compile(
     r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
     r"(?:: (?P<headline>[^\n]{1,2000}))?"
@@ -22,7 +23,7 @@ _REPORT: Final = re.compile(
 _BELOW: Final = re.compile(r"\n(?!\n)[^\S\n]{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
 _AT: Final = re.compile(r" at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,300})$")
 _WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
-# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
+# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to the traceback. Each
 # part ends where the next begins: otherwise the time for a hostile text would grow quadratically.
 _CHILD: Final = re.compile(
     r"Root Cause \(first observed failure\):\s{1,40}\[\d{1,9}\]:\s{1,40}"
@@ -209,9 +210,10 @@ def format_headline(file: ErrorFile, failure: Failure) -> str:
 
 
 def parse_replica_name(pod: str, *, launcher: bool = False) -> str:
-    """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name.
+    """Return the replica in the name of a pod: ``worker-0`` for ``job-worker-0``.
 
-    With a `launcher` the index in the name of another node is one less than that of the node.
+    Return any other valid name unchanged, and "" for an invalid one. If node 0 of the job is a `launcher`,
+    the pod names of the other nodes count from 0.
     """
     if launcher and _LAUNCHER.fullmatch(pod) is not None:
         return "node-0"

@@ -18,7 +18,7 @@ class Problem:
     """An invalid value of a task or of the settings."""
 
     field: str
-    """The path of the value from the task template, such as ``custom.workerReplicas.replicas``."""
+    """The path of the value in the template or the settings, such as ``custom.workerReplicas.replicas``."""
     value: str
     """The value, shortened for display."""
     message: str
@@ -47,7 +47,7 @@ class InvalidSettings(InvalidInput):
 
 
 class Problems(list[Problem]):
-    """A list of problems that raises `InvalidTask` when it has `MOST_PROBLEMS` entries.
+    """A list of problems that raises `InvalidTask` when it has `MOST_PROBLEMS` elements.
 
     This limits the time for a task with many problems. `extend` reads an iterable one by one for the same
     reason.

@@ -1,4 +1,4 @@
-"""Terminations of pods that only events report."""
+"""Terminations of pods that are known only from events."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,8 +11,8 @@ from backend_plugin.core.observed import Event, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
-# The longest time between an event and the end of the job that it caused. Peers notice a lost Kubernetes node
-# late, and a container that is restarted in place has a backoff.
+# The longest time between an event and the end of the job that it caused, by the reason of the event. Peers
+# notice a lost Kubernetes node late, and a container that is restarted in place has a backoff.
 _RECENT: Final[Mapping[str, timedelta]] = {
     "ExitedWithCode": timedelta(minutes=1),
     "Preempted": timedelta(minutes=1),
@@ -29,9 +29,9 @@ def list_event_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the last termination of each pod whose end only events report.
+    """Return the last termination of each pod whose end is known only from events.
 
-    The pod is gone, or its last observed state does not contain the termination. `launcher`: see `Job`.
+    The pod is gone, or its last observed state does not contain the termination. For `launcher` see `Job`.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

@@ -1,4 +1,4 @@
-"""Comparison of the companion objects of a job with those that exist."""
+"""Compares the companion objects of a job, such as its PodGroup, with those that exist."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
 
 
 def _has_active_gang(observed: Observed) -> bool:
-    """True if a pod may hold resources, or a scheduler counts a pod group."""
+    """True if a pod may hold resources, or a pod group is being scheduled or running."""
     return any(pod.phase in ACTIVE_PHASES for pod in observed.pods) or any(
         group.phase in _COUNTING for group in observed.pod_groups
     )

@@ -1,4 +1,4 @@
-"""Reader for the key `kfpytorch` of a task's custom, which extends flyteidl."""
+"""Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final

@@ -69,7 +69,7 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
 
 def _select_hint(death: ReplicaTermination) -> str:
     failure = death.failure
-    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
+    # `classify` does not know the causes that the cluster reports, so use its remedy only if both are equal.
     ended = failure if failure.exception else replace(failure, message=death.detail)
     is_known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
     hint = remedy_of(ended) if is_known else get_remedy(death.cause)

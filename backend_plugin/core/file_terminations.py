@@ -84,7 +84,7 @@ def _classify_failure(failure: Failure) -> Cause:
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Split error files into final ones and those of workers that run again and have not ended.
+    """Split error files into final ones and those of workers that were restarted and have not ended.
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
@@ -144,7 +144,7 @@ POD_TIME_RESOLUTION: Final = timedelta(seconds=1)
 
 
 def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
-    """Return the state of the worker after it wrote `file`: ``well``, ``alive``, or None for a failure."""
+    """Return ``well`` if the writer succeeded later, ``alive`` if it was restarted, or None if it failed."""
     if not _has_restarted_since(file, pod):
         return None
     if pod.deleted is not None:

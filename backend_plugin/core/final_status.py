@@ -37,7 +37,7 @@ def index_conditions(job: Job) -> Mapping[str, Condition]:
 
 
 def find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that does not exist, from the events of the operator."""
+    """Return the final condition of a job that no longer exists, from the events of the operator."""
     for reason, kind in table.END_EVENTS.items():
         last = find_last_event([event for event in observed.events if event.reason == reason])
         if last is not None:
@@ -48,7 +48,7 @@ def find_final_condition(observed: Observed) -> Condition | None:
 def build_final_status(
     observed: Observed, state: JobState, condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
-    """Return the status of a job in a final state, which `condition` reports."""
+    """Return the status of a job that has ended or is gone; `condition` reports its end, if known."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     files = _select_error_files(observed, state, pods, ended)
@@ -100,8 +100,8 @@ def _list_terminations(
 ) -> list[ReplicaTermination]:
     """Return all terminations that may have ended the job.
 
-    If they do not contain its root cause, the end of a failed pod may appear to be later than its deletion,
-    because the clock of its Kubernetes node may be ahead. The deletion time is then ignored.
+    If none of them can be the root cause, ignore the deletion times of failed pods: if the clock of a node is
+    ahead, a pod that failed before its deletion appears to have ended after it.
     """
     ends = _list_known_terminations(observed, pods, condition, exit_codes)
     ended = get_end_time(observed.job, condition)
@@ -148,8 +148,8 @@ def _list_failure_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations that may have ended the job.
 
-    A failure after which its replica was restarted is included only if the backoff limit ended the job, and
-    all later terminations are those of replicas that were stopped.
+    If all of them are of stopped replicas and no deadline ended the job, return the failures before restarts:
+    those in error files and, if the backoff limit ended the job, those of previous container runs.
     """
     job = observed.job
     list_files = partial(
@@ -190,7 +190,7 @@ def _iter_warnings(pod: Pod, events: Sequence[Event]) -> Iterator[str]:
 
 
 def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
-    """True if the operator deletes this replica after another termination has ended the job."""
+    """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
     ended = get_end_time(job, condition)

@@ -1,4 +1,4 @@
-"""The state of a foreign job: one of the cluster that this backend did not create and never changes."""
+"""The state of a foreign job, which this backend did not create and never changes."""
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table

@@ -1,4 +1,4 @@
-"""The state of the pods that load data before the replicas of a job are created."""
+"""The state of initializers: pods that load data before the replicas of a job are created."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -31,7 +31,7 @@ def list_reasons(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> Iterat
         if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
             yield wait
         elif pod.phase == "Running":
-            # Without a time, because a download may take longer than any timeout of the start.
+            # Without `since`, so that no timeout applies: a download may take longer than the start of a pod.
             yield PendingReason(
                 stage=PendingStage.STARTING,
                 cause=Cause.SYSTEM_ERROR,

@@ -103,7 +103,7 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The rendezvous settings for torch's elastic agents, which run one per replica."""
+    """The rendezvous settings for torch's elastic agents; each replica runs one agent."""
 
     min_replicas: int
     max_replicas: int
@@ -137,7 +137,7 @@ TRAIN_JOB: Final = "TrainJob"
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A distributed training, independent of the dialect."""
+    """A distributed training job, independent of the dialect."""
 
     run: Attempt
     groups: tuple[ReplicaGroup, ...]

@@ -11,4 +11,4 @@ FAILED: Final = "Failed"
 
 ENDS: Final = frozenset({SUCCEEDED, FAILED})
 STARTS: Final = frozenset({RUNNING, RESTARTING})
-"""The conditions that a job has had once it runs."""
+"""A job that runs or has run has at least one of these conditions."""

@@ -1,7 +1,7 @@
 """Kubernetes events for a job that has run, then waits for resources again, and then runs again.
 
-Flyte's phase stays RUNNING in this time. Each change gives one event: all servers derive the same event name,
-and existing events show what was reported.
+Flyte's phase stays RUNNING in this time. Each change gives only one event, because all servers derive the
+same event name. Existing events show which change was reported last.
 """
 
 import enum
@@ -64,7 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job waits again or runs again; None if it has not run, has ended, or it is unclear."""
+    """Return whether a job waits again or runs again; None if it has not run, has ended, or is unclear."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
@@ -83,7 +83,7 @@ def decide_event(
 
 
 def _find_written_wait(job: Job, events: Iterable[Event]) -> datetime | None:
-    """Return the time of the last event that a server has written, if it reports that the job waits."""
+    """Return the time of the last event that a server has written if its reason is `WAITS`; else None."""
     written = _list_written_events(job, events)
     return written[-1].at if written and written[-1].reason == JobEventReason.WAITS.value else None
 
@@ -93,7 +93,7 @@ def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
     own = [
         each for each in events if is_job_event(each) and each.name == job.name and _is_about_job(each, job)
     ]
-    # Times have a resolution of one second. Within it, the job waits before it runs again.
+    # Times have a resolution of one second. In the same second, the job waits before it runs again.
     return sorted(
         own, key=lambda event: (event.at is not None, event.at, event.reason == JobEventReason.RUNS.value)
     )
@@ -134,7 +134,10 @@ def _is_unbound(pod: Pod) -> bool:
 
 
 def _has_all_replicas(status: JobStatus) -> bool:
-    """True if all replicas run or succeeded; for an elastic job, all replaced ones and at least one ready."""
+    """True if all replicas are ready or succeeded.
+
+    A job that can run with fewer replicas needs only one ready replica, and its replaced replicas.
+    """
     if status.state is not JobState.RUNNING:
         return False
     if status.scales:

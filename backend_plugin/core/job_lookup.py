@@ -28,7 +28,7 @@ class AmbiguousJob(BackendError):
 
 
 class RankNotFound(BackendError):
-    """The job does not have the rank or replica; the message lists those that it has."""
+    """The job does not have the rank or replica; the message lists its ranks or replicas."""
 
 
 class NamedJob(Protocol):
@@ -43,7 +43,7 @@ Known = TypeVar("Known", bound=NamedJob)
 
 
 def find_job(word: str, jobs: Iterable[Known]) -> Known:
-    """Return the job with that name, of that execution, or with that name prefix, in this order.
+    """Return the job with the name `word`, else of the Flyte execution `word`, else with the prefix `word`.
 
     If all matches are attempts of one Flyte node, return the last attempt.
 
@@ -69,7 +69,7 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
-    """Return the ranks of a replica; None if a rendezvous assigns them at each start."""
+    """Return the ranks of a replica; None if it is an initializer, or if a rendezvous assigns the ranks."""
     if role in job.initializers or _has_rendezvous_ranks(job):
         return None
     each = job.nproc_per_node or 1
@@ -83,7 +83,7 @@ def _has_rendezvous_ranks(job: Job) -> bool:
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
-    """Return the names of the replicas that may have a rank, as ``worker-0``.
+    """Return the names of the replicas that may have a rank, such as ``worker-0``.
 
     These are all replicas if a rendezvous assigns the ranks.
 

@@ -40,7 +40,10 @@ def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
 
 
 def is_authentic(data: bytes, keys: SigningKeys) -> bool:
-    """True if a server with one of these keys wrote the reference, or if unsigned ones are accepted."""
+    """True if a server with one of these keys signed the reference.
+
+    Also True for an unsigned reference if the keys accept unsigned ones.
+    """
     signed, written = data[: -SIGNATURE_BYTES - len(_SIGNATURE)], data[-SIGNATURE_BYTES - len(_SIGNATURE) :]
     if written.startswith(_SIGNATURE):
         return keys.verify(written.removeprefix(_SIGNATURE), _PURPOSE, signed)

@@ -1,4 +1,4 @@
-"""The status of a job: its state with the facts that a verdict needs. `status` computes it."""
+"""The status of a job: its state, and all other input for its Flyte phase. `status` computes it."""
 
 import enum
 from datetime import datetime
@@ -64,7 +64,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaced: tuple[str, ...] = ()
     """The replicas with a pod that was created after the first full set."""
     enough: bool = True
-    """True unless a pod of the first full set, which the training requires, has never run."""
+    """False if the training requires all pods, and a pod of the first full set has never run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
     """The job warnings."""

@@ -113,7 +113,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a scheduler has set a condition or an event of a waiting pod, or created a placeholder pod."""
+    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods."""
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
@@ -142,7 +142,7 @@ def _has_status(group: PodGroup) -> bool:
 
 
 def _check_group_creation(observed: Observed, job: Job, gang: GangSummary) -> JobWarning | None:
-    """Return a warning if the operator has created neither pods nor a pod group, which it only logs."""
+    """Return a warning if the operator, which only logs the reason, has created no pods and no pod group."""
     if not gang.by_operator or job.started is not None or observed.pods or observed.pod_groups:
         return None
     if any(each.true and each.type == job_conditions.SUSPENDED for each in job.conditions):
