@@ -95,7 +95,7 @@ VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "executiondomain": lambda place: place.run.domain if place.run else "",
     "generatedname": lambda place: place.job.name,
 }
-"""Flyte's variables, by name in lower case; the case in a template is ignored."""
+"""The values of Flyte's variables, by name in lower case; the case in a template is ignored."""
 
 _VARIABLE: Final = re.compile(r"\{\{\s*[.$](?=(?P<name>\w{1,40}(?:\.[\w-]{1,100})?))(?P=name)\s*\}\}")
 _KUBERNETES: Final = "/#!/log/{{ .namespace }}/{{ .podName }}/pod?namespace={{ .namespace }}"
@@ -216,12 +216,12 @@ _MOST_PLACES: Final = 512
 def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[LogLinkTarget]:
     by_replica = {(pod.role, pod.index): pod for pod in pods}
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
-    # A rendezvous assigns the ranks of an elastic job.
+    # A rendezvous assigns the ranks of an elastic job, so the labels cannot contain them.
     processes = 0 if job.elastic else job.nproc_per_node or 0
     listed: list[LogLinkTarget] = []
     for role, index, name in _list_labels(job.groups, processes):
         pod = by_replica.get((role, index))
-        # The names of the pods of a TrainJob end with five more characters.
+        # Until the pod of a TrainJob exists, the last five characters of its name are unknown.
         pod_name = build_pod_name(job, role, index) if pod is None else pod.name
         listed.append(LogLinkTarget(job=job, about=context, name=name, pod_name=pod_name, pod=pod))
     return listed

@@ -34,14 +34,14 @@ STATES: Final = {
     JobState.DELETED: "Deleted",
     JobState.GONE: "JobNotFound",
 }
-"""The default reason of a verdict, by the state of the job."""
+"""The reason to report if there is no more precise one, by the state of the job."""
 
 DELETION: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "was deleted"}
 LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer exists"}
 
 
 def shorten_message(message: str) -> str:
-    """Return the text without control characters, truncated to `LONGEST` characters."""
+    """Return the text without control characters except newlines, truncated to `LONGEST` characters."""
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
@@ -62,7 +62,7 @@ def format_duration(limit: timedelta) -> str:
 
 
 def format_job_name(status: JobStatus) -> str:
-    """Return the namespace and name of the job."""
+    """Return the namespace and name of the job; ``of this task`` if the job does not exist."""
     return f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
 
 
@@ -101,7 +101,7 @@ def format_missing_pods(status: JobStatus) -> str:
 
 
 def format_replicas(replicas: Sequence[str]) -> str:
-    """Return ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
+    """Return up to four names: ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
     if len(replicas) <= _NAMED:
         return ", ".join(replicas)
     return f"{', '.join(replicas[:_NAMED])} and {len(replicas) - _NAMED} more"

@@ -77,7 +77,7 @@ def build_identity_labels(output_prefix: str) -> dict[str, str]:
 
 
 def build_owner_references(owner: OwnerReference | None) -> list[Manifest]:
-    """Return the `ownerReferences` of the job, in the form of Flyte's own jobs; empty without an owner."""
+    """Return the `ownerReferences` of the job, as Flyte's plugins set them; empty without an owner."""
     if owner is None:
         return []
     return [

@@ -56,9 +56,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
     ending: bool = False
-    """True if its spec ends it: the change with which we end a job has been applied."""
+    """True if its spec already contains the change with which the server ends a job."""
     unfinished: bool = False
-    """True if its end is derived from its pods: its operator would continue it."""
+    """True if its end is derived from its pods, although its operator would continue it."""
     ttl: timedelta | None = None
     """The time after its end at which this server deletes it, because its operator does not."""
     owns_pods: bool = True
@@ -127,7 +127,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def starts(self) -> list[datetime | None]:
-        """The start times of its present run and of those that it has ended."""
+        """The start times of its present run and of its ended runs, as far as its status contains them."""
         return [self.running_since, *(each.started for each in (self.ended, self.last) if each is not None)]
 
 
@@ -212,7 +212,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime | None = None
     """The time of the last report."""
     message_at: datetime | None = None
-    """The time of the report with this message: of several reports, an event has the message of the first."""
+    """The time of the report with this message. A repeated event keeps the message of its first report."""
 
 
 def find_last_event(events: Iterable[Event]) -> Event | None:

@@ -9,12 +9,12 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
-"""The annotation that gives the location of the execution's FlyteWorkflow if it does not own the job."""
+"""The annotation with the location of the execution's FlyteWorkflow, if that does not own the job."""
 _OTHER_CLUSTER: Final = "other-cluster"
 
 
 def is_owner_unknown(job: Job) -> bool:
-    """True if neither an owner nor the annotation gives the location of the job's execution."""
+    """True if the job has neither an owner nor the annotation `WORKFLOW`, and is not being deleted."""
     return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
 
 
@@ -37,8 +37,8 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
     """Return the merge patch that sets the owner of a job, or marks its workflow as outside this cluster.
 
-    Flyte requests the status of the job, so its execution exists. Without an owner in this cluster it must
-    run in another one.
+    The caller has received a request of Flyte for the job, so the execution exists. If its workflow is not in
+    this cluster, it must be in another one.
     """
     if owner is None:
         return {"metadata": {"annotations": {WORKFLOW: _OTHER_CLUSTER}}}

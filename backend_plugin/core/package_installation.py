@@ -1,8 +1,8 @@
 """The command that installs packages once per pod before the task, and its failures.
 
 The packages go to a directory of the pod, because the site-packages of an image may not be writable. A
-program extends PYTHONPATH, because a manifest would replace the value of the image. It is a part of the
-arguments, so that it runs in any image with Python and pip, also on a runtime that has only one container.
+program extends PYTHONPATH, because a variable in the manifest would replace the value of the image. The
+program is passed as an argument, so that it runs in any image with Python and pip, without another container.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ except OSError as error:
 
 
 def check_packages(packages: Sequence[str], path: str) -> Iterator[Problem]:
-    """Yield each package that is not a requirement of pip."""
+    """Yield a problem for each package that is not a valid requirement of pip."""
     for index, package in enumerate(packages):
         try:
             Requirement(package)

@@ -1,4 +1,4 @@
-"""Records for pending reasons. `pending_reasons` and `scheduling.schedulers` create them."""
+"""Records of pending reasons: why replicas do not run. `pending_reasons` and schedulers create them."""
 
 import enum
 from datetime import datetime
@@ -62,7 +62,7 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pending reason of some replicas, or of the job as a whole."""
+    """The reason why some replicas, or the job as a whole, do not run yet."""
 
     stage: PendingStage
     cause: Cause
@@ -96,10 +96,10 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job warning: something degraded that no Kubernetes object reports."""
+    """A warning about a job: a problem that no Kubernetes object reports."""
 
     text: str
     since: datetime | None = None
-    """The start of the problem; it is reported only after some time. None to report it immediately."""
+    """The start of the problem, which is reported after a grace period; None to report it immediately."""
     event: str = ""
     """The reason of the Kubernetes event on the job that also reports it; empty if none does."""

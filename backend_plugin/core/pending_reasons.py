@@ -1,4 +1,4 @@
-"""Recognition of the pending reasons of a job, from its pod groups, pods and events."""
+"""Derives the reasons why replicas do not run, from the pod groups, pods and events of a job."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -199,7 +199,7 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
 
 
 def parse_scheduler_message(message: str) -> SchedulerMessage:
-    """Parse a scheduler's message about a pod that is not bound: first as one of a gang scheduler."""
+    """Parse a message about an unbound pod: from a gang scheduler, or else from kube-scheduler."""
     for words in WORDS:
         if (parsed := words.message(message)) is not None:
             return parsed
@@ -312,9 +312,9 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
     """Return the reasons with the time at which the scheduler last reported their resource shortages.
 
-    The time comes from events, because the condition of a pod keeps the time of the first report. A repeated
-    event is not used: it has the text of the first report and the time of the last. Replicas with the same
-    shortages get the same time, so that one line reports them.
+    The time comes from events, because the condition of a pod keeps the time of the first report. For a
+    repeated event, the time of its first report counts, because it keeps the text of that report. Replicas
+    with the same shortages get the same time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():

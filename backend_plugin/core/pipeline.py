@@ -120,7 +120,7 @@ def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
 
 
 def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
-    """Return the verdict, with phase, message and log links, for the observed state of a job."""
+    """Return the Flyte phase, reason, message and log links for the observed state of a job."""
     return _judge_status(status.compute_status(observed, rules.judging.exit_codes), rules, now)
 
 
@@ -135,7 +135,7 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return the change of a job that has run: it waits for resources again, or runs again."""
+    """Return whether a job that has run waits for resources again or runs again; None for other jobs."""
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)

@@ -27,7 +27,7 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
     suspended: bool = False
-    """True if a queue starts the job."""
+    """True to create the job suspended, because a queue starts it."""
     max_disruptions: int | None = None
     """The number of restarts of all replicas after disruptions; None if the operator limits it."""
     initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -52,9 +52,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
     """Return the companion objects of the job with the given uid, which owns them."""
     warnings: tuple[str, ...] = ()
-    """Sentences about settings that the platform warns of but does not reject."""
+    """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()
-    """Sentences on why this scheduler, or no gang scheduler, was selected."""
+    """Sentences on why this dialect and this scheduler, or no gang scheduler, were selected."""
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:

@@ -1,4 +1,4 @@
-"""Conversion of the JSON in a Struct to a protobuf message, with all problems of the JSON.
+"""Converts the JSON in a Struct to a protobuf message, and lists all problems of the JSON.
 
 The rules are those of protobuf's JSON mapping, and unknown keys are ignored as in Flyte. `json_format` parses
 each value separately, because it stops at the first error. Its option to ignore unknown keys would also
@@ -73,7 +73,7 @@ def _decode_value(value: Value, *, for_kubernetes: bool) -> JsonValue:
         return int(number) if for_kubernetes and number.is_integer() else number
     if kind == "bool_value":
         return value.bool_value
-    # The callers read all other strings, and a null has no value.
+    # The callers convert all non-empty strings, and a null has no value.
     return "" if kind == "string_value" else None
 
 
@@ -84,12 +84,12 @@ def format_value(value: object) -> str:
 
 
 def build_problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    """Return the problem of a value that is shown as JSON."""
+    """Return a problem of the value at `path`; the problem shows the value as JSON."""
     return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
 
 
 def select_problems(*checks: tuple[bool, str, object, str, str]) -> Iterator[Problem]:
-    """Yield a problem for each check that starts with True, from the other values of the check."""
+    """Yield a problem for each check that is true; a check is (true, path, value, message, remedy)."""
     for is_wrong, path, value, message, remedy in checks:
         if is_wrong:
             yield build_problem(path, value, message, remedy)
@@ -132,7 +132,7 @@ class _Field:
     part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
     """The type of a value whose fields are parsed one by one; None if it is parsed as a whole."""
     numbers: Mapping[str, int]
-    """The numbers of an enum by its names."""
+    """The number of each name of an enum; empty for a field of another type."""
 
 
 @lru_cache(maxsize=64)

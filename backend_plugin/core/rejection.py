@@ -15,11 +15,11 @@ from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8
 LONGEST_NAMESPACE: Final = 63
-"""Characters of a namespace in Kubernetes."""
+"""The maximum length of the name of a namespace in Kubernetes."""
 
 
 def build_verdict(message: str) -> Verdict:
-    """Return the verdict on a task for which no job was created."""
+    """Return the failure of a task for which no job was created."""
     return verdict.build_failure(Cause.INVALID_CONFIG, "Rejected", message)
 
 
@@ -46,7 +46,7 @@ def add_remedy(message: str) -> str:
 
 
 def add_upgrade(message: str, dialect: Dialect) -> str:
-    """Return an error message of the API server; about an unknown field, with the command for a newer CRD."""
+    """Return an error message of the API server; if a field is unknown, add how to install a newer CRD."""
     if "strict decoding error" not in message:
         return message
     return (
@@ -65,12 +65,12 @@ _REMEDIES: Final = {
 
 
 def is_transient(code: int, message: str) -> bool:
-    """True if a quota is exceeded, which is temporary. The text of a webhook's denial does not count."""
+    """True if a quota is exceeded, which is temporary; False if a webhook only uses these words."""
     return code == _FORBIDDEN and not is_denial(message) and "exceeded quota" in message
 
 
 def is_denial(message: str) -> bool:
-    """True if an admission webhook or policy has denied the request, as the API server reports it."""
+    """True if the API server reports that an admission webhook or policy has denied the request."""
     _, _, reason = message.partition(" is forbidden: ")
     return message.startswith(_DENIALS) or reason.startswith(_DENIALS)
 
@@ -82,7 +82,7 @@ _FORBIDDEN: Final = 403
 
 
 def check_attempt_fields(run: Attempt) -> Sequence[Problem]:
-    """Return a problem for each missing field of the name of a job, and for a namespace that is too long."""
+    """Return a problem for each missing field that a job needs, and for a namespace that is too long."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),

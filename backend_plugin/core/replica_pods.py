@@ -12,11 +12,11 @@ from backend_plugin.core.scheduling import registry
 CREATION: Final = timedelta(seconds=5)
 """The longest time from the start time of a resumed job to the creation of its last pod."""
 _RESUMED: Final = 2
-"""The generation of a job that was created suspended, and whose spec has changed once since."""
+"""The generation of a job that was created suspended, and whose spec has then changed once."""
 
 
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
-    """Return the pods of the job's replicas in order, without unrelated and placeholder pods."""
+    """Return the pods of the job's replicas and its failed initializers, sorted by role and index."""
     job = observed.job
     own = [
         pod
@@ -42,7 +42,7 @@ def count_ready(pods: Iterable[Pod]) -> int:
 
 
 def list_replaced(pods: Iterable[Pod], job: Job) -> tuple[str, ...]:
-    """Return the replicas whose pod was created after all had run, to replace a failed or deleted pod."""
+    """Return the replicas whose pod was created after the first full set, to replace another pod."""
     full = job.started
     if full is None:
         return ()
@@ -57,7 +57,7 @@ def has_never_run(pod: Pod) -> bool:
 
 
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    """True if a scheduler, a placeholder or a quota shows that the job has been scheduled or held back."""
+    """True if a scheduler has handled the job, or the API server has rejected one of its pods."""
     return (
         any(pod.scheduled is not None for pod in pods)
         or any(group.phase or group.conditions for group in observed.pod_groups)

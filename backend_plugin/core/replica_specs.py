@@ -88,7 +88,7 @@ def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
 
 
 def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Problem]:
-    """Yield the problems of an elastic config, or None, with this number of workers."""
+    """Yield the problems of an elastic config for this number of workers; none if there is no config."""
     if elastic is None:
         return
     path = "custom.elasticConfig"
@@ -119,9 +119,10 @@ def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Proble
 
 
 def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework: str) -> Iterator[Problem]:
-    """Yield a problem if the job with this number of replicas cannot have the gang's minimum.
+    """Yield a problem if the gang's `min_member` is impossible for a job with this number of replicas.
 
-    It is at most the number of replicas, and at least the number of nodes of an elastic config or MPI job.
+    It must be at most the number of replicas. It must be at least the minimum of an elastic config, and
+    equal to the number of replicas of an MPI job.
     """
     if gang is None or gang.min_member is None:
         return
@@ -137,7 +138,7 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
 
 
 def check_mpi(options: TrainJobOptions | None, nodes: int) -> Iterator[Problem]:
-    """Yield the options that an MPI job with this number of nodes cannot have."""
+    """Yield a problem for each option that an MPI job with this number of nodes cannot have."""
     if options is None or options.framework != MPI:
         return
     path = "custom.kfpytorch.trainJob"
@@ -160,7 +161,7 @@ def check_max_restarts(
     """Yield a problem if the job has another limit of its restarts besides `max_restarts`."""
     if options is None or options.max_restarts is None:
         return
-    # The plugin derives the backoff limit from the retries.
+    # If both are set, report the retries, because the plugin derives the backoff limit from them.
     retries = max((each.num_retries for each in groups if each.num_retries is not None), default=None)
     others = {"kfpytorch.numRetries": retries, "runPolicy.backoffLimit": policy.backoff_limit}
     field, limit = next(((key, value) for key, value in others.items() if value is not None), ("", None))

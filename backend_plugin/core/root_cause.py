@@ -19,7 +19,7 @@ from kfpytorch_common.causes import Cause, is_consequence
 # The kubelet may report a termination only after the peers have noticed it. In nanoseconds.
 _NOTICED: Final = 10 * 10**9
 _WHOLE_SECOND: Final = 10**9
-# Exit codes that are more likely a consequence, among terminations within one second.
+# Exit codes that are likely consequences, with their order among terminations at the same time.
 _DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
 
 
@@ -111,9 +111,9 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
 def with_early_exits(
     death: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return a lost-peer termination extended by the pods that had already ended with exit code 0.
+    """Return the root cause; if it is a lost peer, with the replicas that had ended with exit code 0.
 
-    If all peers had ended so, the cause is a user error: the ranks do not call the same collectives.
+    If all peers had ended with exit code 0, it is a user error: the ranks do not call the same collectives.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
@@ -139,7 +139,7 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files written later than a minute before the first of `ends`; all if `ends` is empty."""
+    """Return the files not older than one minute before the first of `ends`; all files if there is none."""
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
@@ -147,7 +147,7 @@ def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTerminat
 def merge_terminations(
     pods: Sequence[ReplicaTermination], files: Sequence[ReplicaTermination]
 ) -> list[ReplicaTermination]:
-    """Return each termination once: an error file replaces the termination of the pod that wrote it."""
+    """Return each termination once: an error file replaces the user error of the pod that wrote it."""
     writers = {death.failure.replica for death in files}
     silent: list[ReplicaTermination] = []
     rest: list[ReplicaTermination] = []

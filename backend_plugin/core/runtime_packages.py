@@ -1,4 +1,4 @@
-"""The program that lists the packages of a runtime, and its output."""
+"""The program that lists the packages in the image of a training runtime, and the parser of its output."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -32,7 +32,7 @@ class PackagesUnknown(BackendError):
 
 
 class RuntimePackages(msgspec.Struct, frozen=True, kw_only=True):
-    """The software in the image of a runtime."""
+    """The software in the image of a training runtime."""
 
     python: str
     """The version of Python, with its build."""

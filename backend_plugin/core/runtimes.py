@@ -1,4 +1,4 @@
-"""The runtimes of a cluster: objects from which jobs of a dialect can be created."""
+"""The training runtimes of a cluster: templates from which jobs of a dialect can be created."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -26,12 +26,12 @@ class UnsupportedRuntime(BackendError):
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a runtime."""
+    """A training runtime: a TrainingRuntime or a ClusterTrainingRuntime."""
 
     name: str
     kind: str
     namespace: str = ""
-    """Empty for a runtime of the whole cluster."""
+    """Empty for a ClusterTrainingRuntime."""
     framework: str = ""
     """The framework in its label; empty without the label, and then the Kubeflow SDK ignores the runtime."""
     nodes: int = 1
@@ -43,7 +43,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """The quantity of `device`; empty without a device."""
     image: str = ""
     job: str = ""
-    """The job of this backend that has the runtime for itself; empty for other runtimes."""
+    """The job for which this backend created the runtime; empty for other runtimes."""
     role: str = ""
     """The name of the replicated job with the trainer; empty if there is none."""
     initializers: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The name and the limits of a job that lists the packages of a runtime."""
+    """The name, namespace and time limit of a job that lists the packages of a runtime."""
 
     name: str
     namespace: str
@@ -64,7 +64,7 @@ class NamedRuntime(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace; empty for a runtime of the cluster."""
+        """The namespace; empty for a ClusterTrainingRuntime."""
 
     @property
     def name(self) -> str:
@@ -75,11 +75,11 @@ Known = TypeVar("Known", bound=NamedRuntime)
 
 
 def find_runtime(name: str, namespace: str | None, runtimes: Iterable[Known]) -> Known:
-    """Return the runtime with this name; one of a namespace takes precedence over one of the cluster.
+    """Return the runtime with this name; a TrainingRuntime precedes a ClusterTrainingRuntime.
 
     Raises:
         RuntimeNotFound: If no runtime has the name.
-        AmbiguousRuntime: If `namespace` is None, and several namespaces have such a runtime.
+        AmbiguousRuntime: If `namespace` is None, and several namespaces have a TrainingRuntime of the name.
     """
     among = [each for each in runtimes if namespace is None or each.namespace in ("", namespace)]
     named = [each for each in among if each.name == name]
@@ -114,6 +114,6 @@ def require_packages(runtime: Runtime) -> None:
 
 
 def build_job_name(runtime: str, token: str) -> str:
-    """Return the name of a job that lists the packages of a runtime, with 12 hexadecimal characters."""
+    """Return the name of a job that lists the packages of a runtime; `token` makes the name unique."""
     part = _NO_NAME.sub("-", runtime.lower())[:_LONGEST_PART].strip("-")
     return f"packages-{part}-0-{token}"

@@ -81,12 +81,12 @@ def check_value(value: Any, kind: str, path: str) -> list[Problem]:
 def _convert(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
     try:
         return msgspec.convert(value, _build_type(kind), dec_hook=_decode_amount), []
-    except msgspec.ValidationError:  # msgspec also converts errors of the hook, as for a quantity.
+    except msgspec.ValidationError:  # msgspec also raises it for errors of the hook.
         return None, list(islice(_check_parts(value, kind, path), MOST_PROBLEMS))
 
 
 def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that are not in `pod_schema`; the value must have its type."""
+    """Yield the paths of fields that are not in `pod_schema`; the value must be valid for its type."""
     if kind.startswith("["):
         for index, item in enumerate(value):
             yield from iter_unknown_fields(item, kind[1:-1], f"{path}[{index}]")

@@ -8,12 +8,15 @@ from backend_plugin.core.scheduling.gang_annotation import GangSummary
 
 
 def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> str:
-    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``."""
+    """Return the sentence that states what a job waits for.
+
+    An example: ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
+    """
     ahead = _format_queue_position(wait.ahead)
     if not wait.shortages:
         holder = f"queue {wait.queue}: " if wait.queue else ""
         return f"{holder}{wait.again}{wait.text}{_format_replica_request(wait, gang)}{ahead}"
-    # A scheduler that counts what members hold compares the request with the nodes, not with a quota.
+    # A scheduler that counts the resources of members as free compares with the nodes, not with a quota.
     of_nodes = any(shortage.counts_own for shortage in wait.shortages)
     queue = wait.queue or ("" if of_nodes else gang.queue)
     where = f" in queue {queue}" if queue else " in the cluster"
@@ -63,14 +66,14 @@ def _iter_numbers(
 
 
 def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: str = "") -> Quantity | None:
-    """Return the requested amount, of all roles or up to `upto`; None if unknown."""
+    """Return the requested amount of all roles, or of the roles up to `upto`; None if unknown."""
     return shortage.requested or gang.compute_total(shortage.resource, upto, counts_all=shortage.counts_all)
 
 
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return what the gang holds of the amount that its scheduler counts as free, and the rest; or None."""
+    """Return the amount that the gang holds and the free amount; None for an amount not to be shown."""
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)
     if shortage.free is not None or missing is None or counted is None:

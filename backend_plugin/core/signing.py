@@ -26,7 +26,7 @@ class SigningKeys:
     """True if unsigned references and jobs are accepted, as servers without keys create them."""
 
     def sign(self, purpose: bytes, *parts: bytes) -> bytes:
-        """Return the signature of a list of byte strings."""
+        """Return the signature of byte strings; a signature is only valid for the same `purpose`."""
         return hmac.digest(self.keys[0], _encode_parts(purpose, *parts), _HASH)
 
     def verify(self, signature: bytes, purpose: bytes, *parts: bytes) -> bool:
@@ -47,7 +47,8 @@ def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
 def is_job_authentic(namespace: str, name: str, annotations: Mapping[str, str], keys: SigningKeys) -> bool:
     """True if a server with one of these keys wrote the annotations of the job.
 
-    Without this check, a user who may edit a job could set the output prefix of another project.
+    Also True for an unsigned job if the keys accept unsigned ones. Without this check, a user who may edit a
+    job could set the output prefix of another project.
     """
     signature = annotations.get(ANNOTATION)
     if signature is None:

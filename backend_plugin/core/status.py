@@ -1,4 +1,4 @@
-"""Conversion of the observed state of a job to a `JobStatus`. `verdict_rules` derives the verdict from it."""
+"""Computes the `JobStatus` of a job from its observed state. `verdict_rules` derives the phase from it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -87,7 +87,7 @@ def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observe
 
 
 _BY_CONDITION: Final = (
-    # The operator leaves Restarting as it is when it suspends.
+    # The operator does not reset the condition Restarting when it suspends a job.
     (job_conditions.SUSPENDED, JobState.SUSPENDED),
     (job_conditions.RESTARTING, JobState.RESTARTING),
     (job_conditions.RUNNING, JobState.RUNNING),
@@ -141,7 +141,7 @@ def _list_pending_reasons(
         # The status of a pod group may be outdated while the job runs. A failed pod creation still applies.
         return tuple(pending_reasons.list_creation_failures(observed, pods))
     if not initializers.are_complete(observed.initializers):
-        # No replica exists yet, so the pod group can report nothing else.
+        # No replica exists yet, so ignore the pod group.
         of_data = initializers.list_reasons(observed.initializers, exit_codes)
         failures = pending_reasons.list_creation_failures(observed, pods)
         return tuple(pending_reasons.merge_reasons([*failures, *of_data]))
@@ -150,7 +150,7 @@ def _list_pending_reasons(
         # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]
     if any(wait.of_gang for wait in of_pods):
-        # A message about missing members may precede their creation. A shortage applies to the whole gang.
+        # A message about missing members may be older than these, and a shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
     placed = _count_placed(pods) if any(wait.shortages for wait in dated) else {}

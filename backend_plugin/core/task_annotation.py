@@ -1,4 +1,4 @@
-"""The annotation that stores the task and attempt of a job, so that any server can judge the job."""
+"""The annotation that stores the task and attempt of a job, so that any server can derive its phase."""
 
 from collections.abc import Mapping
 from functools import lru_cache

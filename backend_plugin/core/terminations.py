@@ -92,7 +92,10 @@ def decode_signal(exit_code: int) -> int:
 
 
 def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
-    """Return the cause of an exit code and the termination message `last_words`; `overrides` come first."""
+    """Return the cause of an exit code and the termination message `last_words`.
+
+    A failed installation of packages comes first, then `overrides`, then the default causes.
+    """
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
@@ -145,7 +148,7 @@ def has_failed_by_itself(pod: Pod) -> bool:
     return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 
 
-# The longest delay between a disruption and the condition that reports it; two components have two clocks.
+# The longest delay between a disruption and the condition that reports it, with the skew of their clocks.
 _REPORT_DELAY: Final = timedelta(seconds=30)
 
 
@@ -166,7 +169,7 @@ def _find_termination_time(
 
 
 def find_unready_time(pod: Pod) -> datetime | None:
-    """Return the time at which the pod was no longer ready; None if it is ready or was never."""
+    """Return the time since which the pod is not ready; None if it is ready or has no condition Ready."""
     return pod.ready.since if pod.ready is not None and not pod.ready.true else None
 
 
@@ -258,7 +261,7 @@ def _classify_start_error(message: str) -> Cause:
 
 # runc's message for a memory limit that is too low to start a process.
 _STARVED: Final = "container init was OOM-killed"
-# Messages of a runtime if the container is invalid, and not the runtime at fault.
+# Parts of a container runtime's messages which show that the container is invalid.
 _HOPELESS: Final = (
     "no such file",
     "executable file not found",

@@ -37,7 +37,7 @@ def _can_continue(status: JobStatus) -> bool:
 
 
 def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
-    # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
+    # A job that has run may wait for new nodes, and its operator may create the missing pods later.
     if status.has_run or status.started is not None or status.job is None:
         return None
     limit = get_limit(rules.deadlines.no_status_seconds, rules.judging.no_status_timeout)
@@ -120,7 +120,10 @@ def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
 
 
 def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime | None:
-    """Return the time since which a job waits for its nodes; one that has not run waits from its creation."""
+    """Return the time since which a job waits for its nodes.
+
+    A job that has not run waits since its creation, or since the end of its last initializer.
+    """
     if not status.has_run:
         created = None if status.job is None else status.job.created
         return max(filter(None, (created, initializers.find_end(status.initializers))), default=None)
@@ -129,7 +132,7 @@ def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime 
 
 
 def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:
-    """Return the queue timeout in the platform's settings for the cause of the wait."""
+    """Return the queue timeout in the platform's settings for this pending reason."""
     by_cause = judging.queue_timeout_by_cause
     usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
     return by_cause.get("unsatisfiable", usual) if wait is not None and wait.never else usual

@@ -44,7 +44,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
 
     def get_mode(self, *, queued: bool) -> str:
-        """Return the mode for a job that Kueue admits if `queued`."""
+        """Return the mode; the default depends on `queued`, which is True if Kueue admits the job."""
         return self.mode or ("required" if queued else EXCLUSIVE)
 
 

@@ -14,7 +14,7 @@ _ACTIONS: Final = ("FailJob", "Ignore", "Count")
 _OPERATORS: Final = ("In", "NotIn")
 _STATUSES: Final = ("True", "False", "Unknown")
 _MOST_RULES: Final = 19
-"""A Job has at most 20 rules, and one is that of disruptions."""
+"""A Job has at most 20 rules, and the backend adds one for disruptions."""
 
 
 def check_policies(options: TrainJobOptions | None, nodes: int, *, elastic: bool) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ def pick_fields(fields: Mapping[str, _Value], keys: Iterable[str]) -> dict[str, 
 
 
 def list_repeated(values: Sequence[Any]) -> list[Any]:
-    """Return the values that occur several times, in order."""
+    """Return the values that occur several times, sorted."""
     if len({*values}) == len(values):
         return []
     return sorted(value for value, times in Counter(values).items() if times > 1)

@@ -1,4 +1,4 @@
-"""The verdict on an attempt, and the causes that are retryable. `verdict_rules` has the rules."""
+"""The Flyte phase of an attempt (`Verdict`), and which causes are retryable; see `verdict_rules`."""
 
 import enum
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Phase(enum.Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The verdict on an attempt at one moment."""
+    """The Flyte phase of an attempt at one moment, with the reason, message and cause."""
 
     phase: Phase
     reason: str
@@ -80,7 +80,7 @@ def is_retryable(cause: Cause) -> bool:
 
 
 def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
-    """Return a failure verdict, which is retryable if its cause is, or if the error is `recoverable`."""
+    """Return a failed phase; it is retryable if the cause is retryable or the error is `recoverable`."""
     retry = recoverable or is_retryable(cause)
     return Verdict(
         phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,

@@ -1,4 +1,4 @@
-"""The annotation that stores a failure verdict on its job, so that every server returns the same one."""
+"""The annotation that stores the failure of a job, so that every server returns the same phase."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ def encode(phase: "Verdict", at: datetime) -> str:
 
 
 def read(annotation: str) -> RecordedVerdict | None:
-    """Return the stored verdict; None if the annotation is invalid."""
+    """Return the stored failure; None if the annotation is invalid."""
     try:
         return _DECODER.decode(annotation)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -45,7 +45,7 @@ def read(annotation: str) -> RecordedVerdict | None:
 
 
 def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
-    """Return the verdict that is stored on the job; None if there is none."""
+    """Return the failure that is stored on the job; None if there is none."""
     annotation = None if job is None else job.annotations.get(ANNOTATION)
     return None if annotation is None else read(annotation)
 

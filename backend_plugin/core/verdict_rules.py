@@ -1,4 +1,4 @@
-"""Rules that derive the verdict from a job's status. The time limits are in `timeouts`.
+"""Rules that derive the Flyte phase and its message from a job's status. `timeouts` has the time limits.
 
 FlytePropeller publishes each phase once, so the phase must not go back. The rules keep no state of their own:
 they derive past progress from the objects.
@@ -27,9 +27,9 @@ from kfpytorch_common.causes import Cause
 
 
 def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
-    """Return the verdict on a job, which depends only on the arguments."""
+    """Return the Flyte phase of a job, with its reason and message; a pure function of the arguments."""
     recorded = find_recorded_verdict(status.job)
-    # The job may have succeeded in the meantime.
+    # A recorded failure is final, unless the job has succeeded in the meantime.
     if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
         return _build_recorded_verdict(recorded)
     if status.looking and status.state.is_finished:
@@ -112,7 +112,7 @@ _UNREPORTED: Final = Condition(type=FAILED, true=True)
 
 
 def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: datetime) -> Verdict:
-    """Return the verdict on a failed job without a known termination."""
+    """Return the phase and message for a failed job without a known termination."""
     message, since = condition.message, condition.since
     if "backoff limit" in message:
         return build_failure(
@@ -164,7 +164,7 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
 
 
 def _has_completed_work(status: JobStatus) -> bool:
-    """True if the remaining pods succeeded: the master, or all other replicas if there is no master."""
+    """True if the remaining pods succeeded: the master, or all replicas if there is no master."""
     masters = [pod for pod in status.pods if pod.role == "master"]
     return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 
@@ -199,7 +199,7 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
 
 
 def list_reportable_warnings(status: JobStatus, judging: JudgingSettings, now: datetime) -> list[JobWarning]:
-    """Return the warnings of a running job that have lasted long enough to be reported."""
+    """Return the warnings of a job that have lasted long enough to be reported."""
     return [note for note in status.notes if _is_reportable(note, judging, now)]
 
 
