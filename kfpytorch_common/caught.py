@@ -1,4 +1,4 @@
-"""Calls of code that may raise any exception: a user's code, and libraries without documented errors."""
+"""Call code that may raise any exception: a user's code, and libraries without documented errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

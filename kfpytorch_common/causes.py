@@ -44,9 +44,9 @@ class RaisedException:
     exception: str
     message: str
     frames: tuple[Frame, ...] = ()
-    """The frames with those of libraries, innermost last."""
+    """The frames, innermost last. Frames of libraries may be left out."""
     handled: bool = False
-    """True if the next exception was raised while this one was handled, not from it."""
+    """True if the next exception was raised while this one was handled, without ``raise ... from``."""
     collective: str = ""
     """The function of torch.distributed that raised it, such as ``all_reduce``."""
     from_torch: bool = False
@@ -144,10 +144,11 @@ def _has_any(phrases: Sequence[str], text: str) -> bool:
 
 
 def select_root_cause(failures: Iterable[Failure]) -> Failure:
-    """Return the failure that the others follow from.
+    """Return the failure that probably caused the others.
 
-    A process that ended without an exception comes first, because no error of a peer causes that. Then
-    come errors that are not consequences, then the earliest failure.
+    The order is: processes that ended without an exception, because no error of a peer causes that; errors
+    without a connection to a peer's failure; consequences of a peer's failure; stopped processes. The
+    earliest failure in the first of these groups is returned.
 
     Raises:
         ValueError: `failures` is empty.
@@ -241,7 +242,7 @@ _DESCRIBED: Final = {
     "Floating point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
-# A DataLoader raises it from the cause of its worker's end, if that is known.
+# A DataLoader raises this error from one that states why its worker ended, if the reason is known.
 _LOST_PROCESS: Final = re.compile(
     r"DataLoader worker \(pid\(s\) [\d, ]{1,200}\) exited unexpectedly|^[\w.]{0,200}BrokenProcessPool\b"
 )
@@ -314,7 +315,7 @@ _CRASHES: Final = {
 }
 _CRASHES_WITHIN: Final = {
     **_CRASHES,
-    # The position of that process in the user's code is not known.
+    # For a process that the rank had started, the line of the user's code is not known.
     "SIGSEGV": "a crash in native code, in a process that it had started; its last output is in the log",
 }
 MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")

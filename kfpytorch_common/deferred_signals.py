@@ -1,7 +1,7 @@
 """Defer signals, so that a handler that raises does not interrupt an operation that must complete.
 
-A handler runs between any two instructions. Within the sending of a message, both ends would then wait
-forever. In a callback of the interpreter, the exception would be ignored.
+A handler runs between any two instructions. An exception while a message is sent would leave both ends
+waiting forever. In a callback of the interpreter, the exception would be ignored.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The environment variables that the training operator (1.7 to 1.9) sets for a replica."""
+"""The environment variables that an operator sets for a replica: training-operator 1.7 to 1.9, or Trainer."""
 
 import sys
 from dataclasses import dataclass

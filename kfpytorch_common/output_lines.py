@@ -16,7 +16,7 @@ class LineBuffer:
         self._parts: list[bytes] = []
         self._held = 0
         self.is_redrawn = False
-        """True if the open line contains a carriage return."""
+        """True if the incomplete line contains a carriage return."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the lines that `chunk` completes, with their line ends, and keep the rest.
@@ -40,7 +40,7 @@ class LineBuffer:
         return whole
 
     def format_open_line(self) -> bytes:
-        """Return the last state of the open line, with a line end; the line stays open.
+        """Return the last state of the incomplete line, with a line end, and keep the line in the buffer.
 
         Earlier states are dropped, so that a progress bar needs no memory for them.
         """

@@ -1,4 +1,4 @@
-"""The sockets on which local runs report the positions of their ranks."""
+"""The sockets on which local runs report the lines of code at which their ranks are."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "positions.sock"
-# The directories of runs are in these.
+# The directories that contain the directories of runs.
 _PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only files of the user are opened.
 
 

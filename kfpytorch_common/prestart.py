@@ -49,7 +49,7 @@ def claim_server() -> "ForkServer | None":
 
 
 def start() -> None:
-    """Do nothing; the entry point requires a function, and importing the module does the work."""
+    """Do nothing; flytekit's entry point requires a function, and importing this module does the work."""
 
 
 def find_script(argv: Sequence[str]) -> Path | None:
@@ -89,7 +89,7 @@ class _SourceFile(NamedTuple):
 
 
 def read_script_imports(script: Path) -> ScriptImports:
-    """Read a script, and the modules next to it that it imports."""
+    """Return the imports of a script, together with those of imported modules next to it."""
     files = [*itertools.islice(_iter_files(script), _MOST_FILES)]
     # The texts do not show in which order a script and its modules change the environment.
     changes_environment = any(file.changes_environment for file in files[1:])

@@ -62,7 +62,7 @@ class RunPolicy(ConfigPart):
 
 
 def _read_run_policy(value: object) -> object:
-    """Read a run policy, or a dict with the same fields."""
+    """Return a valid `RunPolicy`, also from a dict with the same fields; None for an empty dict."""
     if not isinstance(value, Mapping):
         return build_config_reader(RunPolicy)(value)
     policy = RunPolicy()
@@ -124,7 +124,7 @@ class _Role(ConfigPart):
             yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
-        """Return the requests and limits of a replica, also if ``resources`` contains them."""
+        """Return the requests and limits of a replica, from these two fields or from ``resources``."""
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split_resources(self.resources)

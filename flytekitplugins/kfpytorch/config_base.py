@@ -34,7 +34,7 @@ class Config:
             raise ConfigError(type(self).__name__, problems)
 
     def problems(self) -> list[ConfigProblem]:
-        """Normalize the fields, and return all problems without raising."""
+        """Normalize the fields, and return their problems instead of raising an error."""
         found = {name: self._read_field(name, reader) for name, reader in self.readers.items()}
         sound = {name for name, problems in found.items() if not problems}
         return [
@@ -52,14 +52,19 @@ class Config:
 
 
 class ConfigPart(Config):
-    """The base class of configs that are fields of another one, which reports their problems with its own."""
+    """The base class of a config that is a field of another config. The outer config reports its problems."""
 
     def __post_init__(self) -> None:
         self.problems()  # Normalizes the values.
 
 
 def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iterator[ConfigProblem]:
-    """Yield a problem for each name that is not a field: a key of a dict, or a misspelled attribute."""
+    """Yield a problem for each name in `values` that is not a field of `cls`.
+
+    Args:
+        cls: The config class.
+        values: A dict that the author wrote instead of a config, or the attributes of a config.
+    """
     known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in known:
@@ -69,7 +74,7 @@ def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iter
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
-    """Return a reader for a field that contains another config."""
+    """Return a reader that accepts an object of the class `cls` if all its values are valid."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):

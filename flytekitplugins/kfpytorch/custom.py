@@ -23,7 +23,7 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
     """Encode a `PyTorch` config.
 
     Args:
-        config: A config with a number of workers.
+        config: A config whose number of workers is set.
         resolve_image: Function that returns the image name for the author's value.
 
     Returns:
@@ -79,7 +79,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
-    """Yield a sentence for each setting of the author that has no effect because the wire cannot carry it."""
+    """Yield a sentence for each setting that has no effect: 0 in a run policy, or a job option for a pod."""
     if isinstance(config, Elastic) and config.is_standalone():
         for name in ("run_policy", "gang", "train_job"):
             if getattr(config, name) is not None:

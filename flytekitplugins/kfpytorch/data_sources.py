@@ -65,7 +65,7 @@ class Dataset(ConfigPart):
         secret: The name of a Secret in the namespace of the task. Its keys become variables of the loader,
             such as ``ACCESS_TOKEN``, or ``ACCESS_KEY_ID`` and ``SECRET_ACCESS_KEY``.
         env: Variables of the loader, such as ``ENDPOINT``, ``REGION`` or ``IGNORE_PATTERNS``. Credentials
-            are an error here, because each reader of the job sees them.
+            are an error here, because everyone who may read the job sees them.
     """
 
     uri: str
@@ -142,7 +142,7 @@ class Storage(ConfigPart):
 
 
 def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart]) -> Reader:
-    """Return a reader for a config, or for the text from which `build` makes one."""
+    """Return a reader that accepts a config of the class `cls`, or a text that `build` converts to one."""
 
     def read(value: object) -> object:
         return build_config_reader(cls)(build(value) if isinstance(value, str) else value)
@@ -166,11 +166,11 @@ _STORAGE_REMEDIES: Final = {
         "dataset and model need a volume; write storage='50Gi' or storage=Storage(claim='...')"
     ),
 }
-"""Remedies by whether a `TrainJob` has a runtime, a source and a storage."""
+"""Remedies by three flags: the `TrainJob` has a runtime, has a data set or a model, and has a storage."""
 
 
 def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
-    """Yield the contradictions between the sources, the storage and the runtime of a `TrainJob`."""
+    """Yield the contradictions between the data set, model, storage and runtime of a `TrainJob`."""
     has_source = options.dataset is not None or options.model is not None
     has = (options.runtime is not None, has_source, options.storage is not None)
     if has in _STORAGE_REMEDIES:
@@ -181,7 +181,7 @@ def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
 
 
 def check_pod(options: Any) -> Iterator[ConfigProblem]:
-    """Yield each source of a task that is an ordinary pod, which has no initializers."""
+    """Yield a problem for each data set or model of a task that runs in an ordinary pod, which loads none."""
     for name in data_sources.PATHS:
         if (source := getattr(options, name, None)) is not None:
             remedy = "nnodes=1 is an ordinary pod, for which nothing is loaded; write nnodes='1'"

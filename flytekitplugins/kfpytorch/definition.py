@@ -39,7 +39,7 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     """Check a config together with the arguments of ``@task``.
 
     Raises:
-        ConfigError: If values are invalid or contradict each other. It lists all problems.
+        ConfigError: If values are invalid or contradict each other. The error lists all problems.
     """
     found = [*config.problems(), *_find_missing_workers(config)]
     unread = [*_find_wrong_resources(arguments)]
@@ -55,7 +55,7 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
 
 
 def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
-    """True if one of `problems` is about one of these fields as a whole."""
+    """True if the path of one of `problems` is one of `paths`."""
     return any(problem.path in paths for problem in problems)
 
 
@@ -63,14 +63,14 @@ def require_valid_config(config: PyTorch | Elastic) -> None:
     """Check a config that is assigned to a task after its definition.
 
     Raises:
-        ConfigError: If values are invalid. It lists all problems.
+        ConfigError: If values are invalid. The error lists all problems.
     """
     if problems := [*config.problems(), *_find_missing_workers(config)]:
         raise ConfigError(type(config).__name__, problems)
 
 
 def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
-    """True if the plugin mounts shared memory, not Flyte through ``@task(shared_memory=...)``."""
+    """True if the config requires shared memory and ``@task(shared_memory=...)`` does not mount it."""
     return bool(config.increase_shared_mem) and shared_memory in (None, False)
 
 
@@ -81,8 +81,8 @@ class CheckedNode(Node):  # type: ignore[misc]
         """Override settings of the task for this node of a workflow.
 
         Raises:
-            ConfigError: If a value is invalid, or the node has more processes than GPUs. It lists all
-                problems.
+            ConfigError: If a value is invalid, if there are more processes than GPUs, or if the number of
+                processes changes. The error lists all problems.
         """
         node = super().with_overrides(*args, **kwargs)
         task = self.run_entity
@@ -104,10 +104,10 @@ def enable_override_checks(task: object, context: FlyteContext) -> None:
 
 
 def count_processes(task: Any) -> int:
-    """Return the number of processes on each node of an `Elastic` task for a registration.
+    """Return the number of processes on each node of an `Elastic` task, which its registration contains.
 
-    ``"gpu"`` and ``"cpu"`` are the amounts that a replica is granted. ``"auto"`` is the number of GPUs, or of
-    cpus for a replica without GPUs.
+    For ``"gpu"`` and ``"cpu"``, this is the number of GPUs or cpus of a replica. For ``"auto"``, it is the
+    number of GPUs, or of cpus if the replica has no GPU.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
@@ -122,7 +122,7 @@ def count_processes(task: Any) -> int:
 
 
 def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
-    """Yield a problem if overrides change the number of processes, which a registration fixes."""
+    """Yield a problem if overrides change the number of processes, which is fixed at registration."""
     requested = getattr(task.task_config, "nproc_per_node", None)
     if not isinstance(requested, str) or task.task_config.is_standalone():
         return
@@ -147,7 +147,7 @@ _UNKNOWN_COUNTS: Final = {
 
 
 def _compute_processes(word: str, granted: Amounts) -> int:
-    """Return the number of processes for `word`, or 0 if `granted` does not contain it."""
+    """Return the number of processes for "gpu", "cpu" or "auto"; 0 if `granted` lacks the resource."""
     gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
     if word == "gpu" or (word == "auto" and gpus):
         return int(gpus)
@@ -155,7 +155,7 @@ def _compute_processes(word: str, granted: Amounts) -> int:
 
 
 def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Decimal]:
-    """Return the cpus and GPUs of a replica: its limits, or its requests without a limit.
+    """Return the resources of a replica: the limit of each resource, or the request if it has no limit.
 
     The resources of the pod template count only if the task has none, because flytekit overwrites them.
     """
@@ -173,7 +173,7 @@ def _list_resources(resources: Resources) -> dict[str, object]:
 
 
 def _get_amounts(task: Any, node: Node | None) -> Amounts:
-    """Return the cpus and GPUs that the task grants, with the overrides of `node`."""
+    """Return the resources of a replica of `task`, with the overrides of `node`."""
     amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
     for _, name, value in _iter_overrides(node):
         if quantities.is_quantity(value):

@@ -33,9 +33,9 @@ class Gang(ConfigPart):
     An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
 
     Args:
-        scheduler: The gang scheduler: that of the platform or one of its alternatives. If the platform has
-            ``auto``, it may be any that the cluster has. ``"none"`` schedules the pods one by one. Default:
-            the scheduler of the platform.
+        scheduler: The gang scheduler: that of the platform or one of its ``allowed-schedulers``. If the
+            platform sets ``auto``, any scheduler that it can detect. ``"none"`` schedules the pods one by
+            one. Default: the scheduler of the platform.
         queue: The queue in which the job waits.
         min_member: The number of replicas that must fit before any starts. Default: all of them, or the
             smallest number of nodes of an `Elastic` task. A task of MPI needs all of them.
@@ -62,7 +62,7 @@ class Gang(ConfigPart):
 
 
 def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigProblem]:
-    """Yield a problem if a job of `low` to `high` replicas cannot have the number of members."""
+    """Yield a problem if ``min_member`` is set and is not between `low` and `high`, numbers of replicas."""
     if gang is None or gang.min_member is None:
         return
     if gang.min_member > high:
@@ -102,8 +102,8 @@ class TrainJob(ConfigPart):
         runtime_kind: ``"ClusterTrainingRuntime"`` (the default) or ``"TrainingRuntime"``. It requires
             ``runtime``.
         max_restarts: The number of times that all nodes restart together after a failure: ``maxRestarts`` of
-            the JobSet. Restarts after a preemption or the loss of a node do not count. It excludes
-            ``num_retries`` and ``backoff_limit``, which set the same number otherwise. ``max_restarts`` of
+            the JobSet. Restarts after a preemption or the loss of a node do not count. It cannot be combined
+            with ``num_retries`` and ``backoff_limit``, which set the same number. ``max_restarts`` of
             `Elastic` is a number of restarts of the processes within their pods.
         packages: Packages that each node installs before the task, once for all of its ranks: requirements
             of pip such as ``"einops>=0.8"``. The image needs pip 22.2 or newer. The variables of pip, such as
@@ -158,7 +158,7 @@ class TrainJob(ConfigPart):
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
-    """Yield a problem if a job of `nodes` nodes cannot have the success policy; None for an elastic job."""
+    """Yield a problem if a job of `nodes` nodes (None if elastic) cannot have the success policy."""
     policy = train_job.success_policy if train_job is not None else None
     if policy is None:
         return
@@ -172,7 +172,7 @@ def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iter
 def check_max_restarts(
     train_job: TrainJob | None, roles: Sequence[RoleRetries], backoff_limit: int | None
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem if another setting of the task contradicts the restarts of a TrainJob."""
+    """Yield a problem if another setting of the task contradicts ``max_restarts`` of a TrainJob."""
     if train_job is None or train_job.max_restarts is None:
         return
     if remedy := find_second_limit(train_job.max_restarts, roles, backoff_limit):

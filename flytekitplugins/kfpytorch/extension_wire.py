@@ -1,7 +1,7 @@
 """Encode and decode the key `kfpytorch` in the `custom` field of a task template.
 
 ``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it. The key
-is absent without such options, and the protobuf messages are imported only if the key is needed.
+is absent if a config sets no option of this format. The protobuf messages are imported only if it is needed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
 
 
 def _encode_value(value: Any) -> Any:
-    """Return a value as in a manifest."""
+    """Return a value as dicts, lists and scalars, with a kubernetes model as in a manifest."""
     fields = _read_fields(value)
     if fields is not None:
         return {name: _encode_value(item) for name, item in fields.items()}
@@ -96,7 +96,10 @@ def _encode_value(value: Any) -> Any:
 
 
 def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a config or kubernetes model that are set, a dict as it is, or else None."""
+    """Return the fields of a config, or of a kubernetes model by their manifest names, that are not None.
+
+    A dict is returned unchanged. For any other value, return None.
+    """
     if isinstance(value, ConfigPart):
         fields = vars(value)
     elif hasattr(value, "attribute_map"):
@@ -108,7 +111,7 @@ def _read_fields(value: Any) -> Mapping[str, Any] | None:
 
 def _decode_fields(message: "Message") -> dict[str, Any]:
     values = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
-    # The restart policies and the backoff limit of the custom already have it.
+    # `custom` already contains the number, as restart policies and a backoff limit.
     values.pop("num_retries", None)
     return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""The framework of a TrainJob, and the settings of `Elastic` that only torch has."""
+"""Check the framework of a TrainJob, and the options that it does not support."""
 
 from collections.abc import Iterator, Set
 from dataclasses import MISSING, Field, fields
@@ -28,7 +28,7 @@ class FrameworkNotInstalled(ImportError):
 
 
 def read_framework(value: object) -> object:
-    """Read the name of a framework."""
+    """Return the name of a supported framework; raise `InvalidValue` for any other value."""
     if isinstance(value, str) and value.lower() in _UNSUPPORTED:
         raise build_invalid_value(value, f"is not supported; write one of {', '.join(FRAMEWORKS)}")
     return validators.build_choice_reader(*FRAMEWORKS)(value)

@@ -1,6 +1,6 @@
 """Convert plain dicts to kubernetes models of the installed release.
 
-The readers of the models drop or reject unknown fields, depending on the release. This module reports every
+The kubernetes package drops or rejects unknown fields, depending on its release. This module reports every
 unknown field as an error with the most similar known name.
 """
 

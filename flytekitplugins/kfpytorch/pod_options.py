@@ -29,7 +29,7 @@ def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
 
 
 def _read_toleration(value: object) -> object:
-    """Read a toleration: a dict as in a manifest, or a kubernetes model."""
+    """Return a valid toleration unchanged: a dict as in a manifest, or a kubernetes model."""
     mapping = _find_mapping(value)
     if mapping is None:
         raise build_invalid_value(value, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
@@ -75,7 +75,10 @@ def _read_pod_template(value: object) -> object:
 
 
 def _find_mapping(value: object) -> Mapping[Any, object] | None:
-    """Return a dict as it is, a kubernetes model as a dict of its attributes that are set, or None."""
+    """Return a dict unchanged, or the attributes of a kubernetes model that are not None.
+
+    For any other value, return None.
+    """
     names = getattr(value, "attribute_map", None)
     if isinstance(names, Mapping):
         attributes = {name: getattr(value, name) for name in names}
@@ -96,7 +99,7 @@ def _check_json_value(value: object) -> Iterator[ConfigProblem]:
 
 
 def _find_entries(value: object) -> Iterable[tuple[object, object]] | None:
-    """Return the keys and values of a dict, the places and values of a list, or None."""
+    """Return the items of a dict or kubernetes model, or of a list with keys such as ``[0]``; else None."""
     mapping = _find_mapping(value)
     if mapping is not None:
         return mapping.items()

@@ -61,7 +61,7 @@ def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
-    """Return the resources of the primary container: its limits, or its requests without a limit.
+    """Return the resources of the primary container: the limit of each, or the request if it has no limit.
 
     The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
@@ -80,8 +80,8 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
         shared_memory: True if memory is mounted on ``/dev/shm`` of the primary container.
 
     Returns:
-        A template with kubernetes models: the author's own if no change is necessary, or `None` without a
-        template and shared memory.
+        A template with kubernetes models: the author's own if no change is necessary, or `None` if there is
+        neither a template nor shared memory.
 
     Raises:
         ValueError: If the template cannot be built; see `require_buildable`. A dict is checked field by
@@ -132,7 +132,7 @@ def _find_container(spec: object, name: str) -> Any:
 
 
 def _get_models(spec: object) -> Models:
-    """Return the package that defines the class of `spec`, so that added objects have classes of it too."""
+    """Return the package that contains the class of `spec`, for the objects that are added to `spec`."""
     package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
     return package if hasattr(package, "V1VolumeMount") else import_models()
 
@@ -142,7 +142,10 @@ def _list_items(holder: object, name: str) -> list[Any]:
 
 
 def _get_field(holder: object, name: str) -> Any:
-    """Return a field of a kubernetes model or of a dict, in either spelling."""
+    """Return a field of a kubernetes model or a dict; None if it is absent. `name` is in snake_case.
+
+    A dict may have the key in camelCase, which takes precedence, or in snake_case.
+    """
     if not isinstance(holder, Mapping):
         return getattr(holder, name, None)
     first, *rest = name.split("_")

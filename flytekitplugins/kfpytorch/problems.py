@@ -12,7 +12,7 @@ class ConfigProblem(NamedTuple):
     remedy: str
 
     def with_prefix(self, field: str) -> "ConfigProblem":
-        """Return the same problem with its path relative to the config that has the field `field`."""
+        """Return the same problem with the name of the outer field `field` before its path."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return self._replace(path=f"{field}{joint}{self.path}")
 
@@ -28,7 +28,7 @@ _SHOWN: Final = 80
 
 
 class InvalidValue(Exception):
-    """Raised by a reader for an invalid value; contains one or more problems."""
+    """The error that a reader (see `validators`) raises for an invalid value, with one or more problems."""
 
     def __init__(self, *problems: ConfigProblem) -> None:
         super().__init__(*problems)
@@ -55,7 +55,7 @@ class ConfigError(ValueError):
 
 
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
-    """Return an exception for the value that the reader received."""
+    """Return an `InvalidValue` for the whole value that a reader received."""
     return InvalidValue(ConfigProblem("", value, remedy))
 
 
@@ -66,7 +66,7 @@ def require_no_problems(problems: Iterable[ConfigProblem]) -> None:
 
 
 def add_prefix(field: str, problems: Iterable[ConfigProblem]) -> Iterator[ConfigProblem]:
-    """Yield `problems` with their paths relative to the config that has the field `field`."""
+    """Yield `problems` with the name of the outer field `field` before their paths."""
     return (problem.with_prefix(field) for problem in problems)
 
 

@@ -48,13 +48,13 @@ _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2
 
 
 def read_paired_resources(value: object) -> object:
-    """Read ``resources=``: each value may be a pair ``(request, limit)``."""
+    """Return a valid value of ``resources=``: each amount may be a pair ``(request, limit)``."""
     require_no_problems(_check_amounts(value))
     return value
 
 
 def read_single_resources(value: object) -> object:
-    """Read ``requests=`` or ``limits=``: one value for each resource."""
+    """Return a valid value of ``requests=`` or ``limits=``: one amount for each resource."""
     require_no_problems([*_check_amounts(value), *_check_no_pairs(value)])
     return value
 
@@ -97,7 +97,7 @@ def is_quantity(value: object) -> bool:
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
-    """Return requests and limits of resources with one value for both, or ``(request, limit)``."""
+    """Return requests and limits from ``resources=``: one amount for both, or ``(request, limit)``."""
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:
         value = getattr(resources, name)
@@ -106,7 +106,7 @@ def split_resources(resources: Any) -> tuple[Any, Any]:
 
 
 def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
-    """Yield a problem for each request above its limit; values that are no quantities are left out."""
+    """Yield a problem for each request above its limit; skip values that are not quantities."""
     if None in (requests, limits):
         return
     for name in RESOURCE_FIELDS:

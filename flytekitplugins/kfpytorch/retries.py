@@ -53,8 +53,8 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
         )
         if policy is not RestartPolicy.NEVER
     )
-    # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. The
-    # restarts of that role have no limit.
+    # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
+    # second case, the restarts have no limit.
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
 
 
@@ -81,7 +81,7 @@ _CONTRADICTIONS: Final[Mapping[tuple[bool, object], str]] = {
         "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
     ),
 }
-"""Messages by whether retries are permitted, and by the policy."""
+"""Messages by a flag, True if retries are permitted, and the restart policy."""
 
 
 def find_contradiction(role: RoleRetries) -> str | None:

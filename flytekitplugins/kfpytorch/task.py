@@ -21,7 +21,7 @@ from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import find_loaded
 
-# The names of upstream's module.
+# The names of upstream's module `task`.
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE", "CleanPodPolicy", "Elastic", "Master", "PyTorch", "PyTorchFunctionTask",
     "PytorchElasticFunctionTask", "RestartPolicy", "RunPolicy", "Worker",
@@ -41,7 +41,8 @@ class _DistributedTask(PythonFunctionTask[C]):
     _checked_config: C
     _pod: PodTemplate | None
     _author_pod: PodTemplate | None
-    # True if `_pod` was assigned. Otherwise `_pod_built_for` is the value of shared_memory that `_pod` has.
+    # True if `pod_template` was assigned. Otherwise `_pod_built_for` is the argument `shared_memory` with
+    # which `_pod` was built.
     _is_pod_final: bool
     _pod_built_for: bool | None
 
@@ -75,7 +76,7 @@ class _DistributedTask(PythonFunctionTask[C]):
     def pod_template(self) -> PodTemplate | None:
         """The pod template of a replica: the author's, with shared memory if the config requires it.
 
-        It is built on first access, because it needs kubernetes. A template that is assigned is not changed.
+        It is built on first access, because this imports kubernetes. An assigned template is not changed.
         """
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         if not self._is_pod_final and self._pod_built_for is not wanted:

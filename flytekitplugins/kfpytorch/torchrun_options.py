@@ -11,7 +11,7 @@ _PROCESSES: Final = ("auto", "gpu", "cpu")
 
 
 def read_processes(value: object) -> object:
-    """Read a number of processes per node, or one of the words that ``torchrun`` accepts."""
+    """Return a valid number of processes per node, or one of the words that ``torchrun`` accepts."""
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
     if value not in _PROCESSES:
@@ -22,7 +22,7 @@ def read_processes(value: object) -> object:
 
 
 def read_nodes(value: object) -> object:
-    """Read a number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. A text is kept unchanged."""
+    """Return a valid number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. Text stays text."""
     if isinstance(value, str) and _is_count_or_range(value):
         return value
     if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):
@@ -58,7 +58,10 @@ def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]
 
 
 def _find_remedy(key: str, value: object) -> str:
-    """Return an empty text for a key that resembles no known one: it may be one of a newer torch."""
+    """Return what is wrong with a key or its value, or an empty string.
+
+    A key that resembles no known key is accepted, because a newer torch may read it.
+    """
     if key in _RDZV_TAKEN:
         return "is set by the plugin; leave it out"
     if key in _RDZV_POSITIVE and not _is_positive_int(value):

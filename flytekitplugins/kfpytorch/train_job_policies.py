@@ -127,7 +127,7 @@ _read_rules: Final = build_list_reader(
 
 
 def read_pod_failure_policy(value: object) -> object:
-    """Read a list of rules."""
+    """Return a valid list of rules unchanged."""
     if is_list(value) and len(value) > _MOST_RULES:
         raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
     return _read_rules(value)

@@ -1,4 +1,4 @@
-"""Readers for single values of a config."""
+"""Readers: functions that return the valid form of one value of a config, or raise `InvalidValue`."""
 
 import math
 import re
@@ -41,7 +41,10 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reader:
-    """Return a reader that accepts the values for which `is_valid` returns True, and keeps them."""
+    """Return a function that returns a valid value unchanged and raises `InvalidValue` for any other.
+
+    `remedy` is the part of the error message that describes a valid value.
+    """
 
     def read(value: object) -> object:
         if is_valid(value):
@@ -60,7 +63,7 @@ def build_object_name_reader(kind: str) -> Reader:
 
 
 def build_list_reader(read_item: Reader, remedy: str) -> Reader:
-    """Return a reader for a list of values that `read_item` accepts. The list is kept unchanged."""
+    """Return a reader that accepts a list of values that `read_item` accepts, and returns it unchanged."""
 
     def read(value: object) -> object:
         if not is_list(value):
@@ -76,7 +79,7 @@ def build_list_reader(read_item: Reader, remedy: str) -> Reader:
 
 
 def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
-    """Return a reader for a dict. It is kept unchanged.
+    """Return a reader that accepts a dict whose items have no problems, and returns it unchanged.
 
     Args:
         check: Returns the problems of a key and its value.
@@ -117,14 +120,14 @@ def build_count_reader(low: int) -> Reader:
 
 
 def read_flag(value: object) -> bool:
-    """Read True or False, also as 1 or 0. Text is invalid because ``"false"`` would be true."""
+    """Return a valid flag as a bool: True, False, 1 or 0. Text is invalid: ``"false"`` would be true."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise build_invalid_value(value, "must be True or False")
 
 
 def read_seconds(value: object) -> int | float:
-    """Read a positive, finite number of seconds."""
+    """Return a valid number of seconds: positive and finite."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return value
     raise build_invalid_value(value, "must be a number of seconds above 0")
@@ -157,7 +160,7 @@ def build_choice_reader(*known: str) -> Reader:
 
 
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
-    """Return a reader for a member of an enum or its name, whose case and underscores do not matter.
+    """Return a reader that accepts a member of an enum, or its name in any case and with any separators.
 
     Args:
         cls: The enum.

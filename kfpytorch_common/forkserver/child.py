@@ -48,7 +48,7 @@ class ChildStart:
     fds: Sequence[int]
     """Descriptors after standard input, output and error, in the order of the request."""
     server: socket.socket | None
-    """A separate connection to the server, if the request contains one."""
+    """A separate connection to the server, if the request has `serve` set."""
     inherited: Any
     """The inherited value of the server; None in a new interpreter."""
 

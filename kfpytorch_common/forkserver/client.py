@@ -23,9 +23,9 @@ class ForkServerGone(ConnectionError):
 
 
 def build_import_path() -> list[str]:
-    """Return `sys.path`, preceded by directories from which modules were loaded but that are not on it.
+    """Return `sys.path`, preceded by directories from which modules were loaded and that it lacks.
 
-    `pyflyte run` has the directory of the script on the path only while it loads the script.
+    `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
     roots = [
         _get_import_root(Path(file))
@@ -108,7 +108,7 @@ class Client:
         return Client(own_end)
 
     def keep_scratch(self, path: str) -> None:
-        """Do not remove a directory that was registered with `add_scratch`."""
+        """Unregister a directory from `add_scratch`, so that the server does not remove it."""
         self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 
@@ -124,7 +124,9 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the children that ended since the last call, with exit codes; wait for the first.
+        """Return the children that ended since the last call, with exit codes.
+
+        Wait at most `timeout` seconds for the first.
 
         Raises:
             ForkServerGone: The server ended.

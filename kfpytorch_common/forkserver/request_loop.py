@@ -77,7 +77,7 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Register directories from requests that a killed caller sent and that were not handled."""
+        """Register the directories from requests that a killed caller sent and that were not yet handled."""
         for client in self._clients:  # A request to connect appends to the list.
             client.sock.settimeout(0)  # The last request may be incomplete.
             with contextlib.suppress(BlockingIOError):

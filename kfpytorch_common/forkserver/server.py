@@ -57,7 +57,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
 
 
 def _detach_terminal() -> None:
-    """Detach from the caller's terminal, so that a reader of the caller's output does not wait for us."""
+    """Detach from the caller's terminal, so that a program that reads its output does not wait for us."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -65,4 +65,5 @@ def _detach_terminal() -> None:
     for name in ("SIGINT", "SIGHUP", "SIGQUIT"):
         # The caller decides when its group ends; a signal to the whole terminal is not for the server.
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Until there are children, the fastest way to end.
+    # Until there are children, SIGTERM is the fastest way to end the server.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -53,7 +53,7 @@ class Lora:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How to train. Values without a default here have TRL's default for the recipe.
+    """The settings of a training. ``learning_rate`` defaults to TRL's value for the recipe.
 
     Args:
         output_dir: The directory for the model, or for the adapters with `lora`. Rank 0 writes it.

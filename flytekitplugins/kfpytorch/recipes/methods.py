@@ -43,7 +43,7 @@ def sft(
     Args:
         model: The path or the Hub id of a causal language model, or the model.
         dataset: Samples with ``messages``, with ``prompt`` and ``completion``, or with ``text``.
-        training: How to train.
+        training: The settings of the training.
         tokenizer: Default: that of the model.
 
     Raises:
@@ -57,7 +57,7 @@ def dpo(
 ) -> Trained:
     """Train with pairs of a better and a worse answer (direct preference optimization).
 
-    The arguments are those of `sft`. Samples have ``chosen`` and ``rejected``, and mostly ``prompt``.
+    The arguments are those of `sft`. Samples have ``chosen`` and ``rejected``, and usually ``prompt``.
     """
     return _train(_DPO, training, dataset, model=model, processing_class=tokenizer)
 
@@ -161,7 +161,7 @@ def _check_columns(method: _Method, dataset: "Samples", training: Training) -> I
 
 
 def _read_columns(dataset: "Samples") -> set[str] | None:
-    """Return the names of the columns, or None if only reading the data would give them."""
+    """Return the names of the columns, or None if they are unknown until the data is read."""
     if isinstance(dataset, Sequence):
         return set(dataset[0]) if dataset else set()
     names: Iterable[str] | None = dataset.column_names

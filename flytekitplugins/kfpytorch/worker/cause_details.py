@@ -26,12 +26,12 @@ def format_exit(failure: Failure) -> str:
 
 
 def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
-    """Return the exception and its message, without wrapping."""
+    """Return lines with the exception and its message, or with the exit of a process without an exception."""
     cause = analysis.cause
     if not cause.exception:
         words = "" if cause.signal else ", without a word"
         return [f"  {format_exit(cause)}{words} (process {cause.pid})"]
-    # With early exits, the first line of the report has the position of the waiting ranks.
+    # With early exits, the first line of the report names the position of the waiting ranks, not this one.
     place = rank_groups.format_position(cause) if analysis.early else ""
     message = ": ".join(filter(None, [cause.exception, cause.message]))
     text = ", ".join(filter(None, [message, place]))
@@ -54,7 +54,7 @@ def _shorten(text: str, most: int = _LONGEST_LINE) -> str:
 
 
 def list_chain(chain: Sequence[RaisedException]) -> list[str]:
-    """Return a line for each exception that led to the shown one, the nearest first."""
+    """Return a line for each exception that led to the root cause, the latest first."""
     lines = []
     for each in reversed(chain):
         message = each.message.partition("\n")[0]

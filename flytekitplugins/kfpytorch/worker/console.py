@@ -19,7 +19,7 @@ from kfpytorch_common.output_lines import format_plain, with_prefix
 
 
 class Console:
-    """Opens streams for slots, and copies their output to the terminal and to the logs."""
+    """Copies the output of worker processes, one `OutputSlot` each, to the terminal and to the logs."""
 
     def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
         self.directory = directory
@@ -30,7 +30,7 @@ class Console:
 
     @staticmethod
     def print_line(text: str) -> None:
-        """Print a line of the plugin for the user."""
+        """Print a message of the plugin to standard error."""
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
@@ -48,7 +48,7 @@ class Console:
         return slot, ends
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process in a slot, which names its output and its log."""
+        """Set the rank of the process in a slot, for the prefix of its output and the name of its log."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -69,7 +69,7 @@ class Console:
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read_available(self, fd: int) -> None:
-        """Read the available data of `fd`."""
+        """Read the available data of `fd`, and pass it on."""
         stream = self._streams.get(fd)
         if stream is None:
             self._forward_input(fd)
@@ -97,7 +97,7 @@ class Console:
                 self._show_and_log(stream, state)
 
     def _forward_input(self, terminal: int) -> None:
-        """Pass on the line that the user typed; after an end of input, close the input of the process."""
+        """Pass the line that the user typed to the process; close the input of the process at end of file."""
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 EXIT_RENDEZVOUS: Final = 3
 
-# Time for other workers to report their view of the first failure (seconds).
+# Time for other workers to fail after the first failure (seconds). Their failures show its consequences.
 _SETTLE: Final = 0.3
-# torch's loop sleeps before each check of the workers; `_NO_SLEEP` moves the wait to `_monitor_workers`.
 _LONGEST_REASON: Final = 300
 _GENERATION: Final = "kfpytorch/generation"
+# torch's loop sleeps before each check of the workers. This value makes `_monitor_workers` wait instead.
 _NO_SLEEP: Final = 1e-6
 # The settings that torch's `LaunchConfig` does not have.
 _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
@@ -71,7 +71,7 @@ class AgentSpec:
 
 
 def main(start: "ChildStart") -> int:
-    """Run the agent of one node. This is the target of the fork server."""
+    """Run the agent of one node, in a child of the fork server, and return its exit code."""
     node = AgentSpec(**start.args)
     assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
     directory = Path(node.directory)
@@ -158,7 +158,7 @@ class _RunningWorker:
 
 
 class _Workers:
-    """The workers of the current generation on one node."""
+    """The workers of the current generation on one node; each restart of all workers begins a new one."""
 
     def __init__(self, client: Client, node: AgentSpec, fds: Any) -> None:
         self._client = client
@@ -168,7 +168,7 @@ class _Workers:
         self._generation = 0
 
     def reset(self, generation: int) -> None:
-        """Forget the previous generation of workers; the next one has the given number on this node."""
+        """Remove the previous generation of workers, and set the number of the next one on this node."""
         self.running.clear()
         self._generation = generation
 
@@ -333,13 +333,13 @@ class _Agent(SimpleElasticAgent):
             why = report.format_failure(first)[:_LONGEST_REASON]
             self._workers.send_event({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
 
-    # torch 2.4 passes whether the stop precedes a restart.
+    # torch 2.4 passes a further argument, True if the workers restart afterwards.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
         self._workers.stop_all(signal.SIGTERM, self._launch)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
-        del timeout  # torch's default suits pods; ours is in the settings.
+        del timeout  # torch's default suits pods; the settings contain the timeout for this run.
         self._workers.stop_all(death_sig, self._launch)
         self.failures = self._workers.list_failures()

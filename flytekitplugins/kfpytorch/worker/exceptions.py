@@ -60,7 +60,7 @@ def read_exit_code(error: BaseException) -> int:
 
 
 def read_class_name(error: BaseException) -> str:
-    """Return the name of the class, without that of a function that contains it."""
+    """Return the qualified name of the class, without a function in which the class is defined."""
     name: str = _QUALNAME(type(error))
     return name.rpartition("<locals>.")[2]
 
@@ -89,7 +89,7 @@ def read_chain(error: BaseException) -> tuple[RaisedException, ...]:
 
 
 def format_traceback(error: BaseException) -> str:
-    """Return the text that an interpreter prints, or the part of it that `error` permits."""
+    """Return the traceback as Python prints it; stack and message if the class of `error` prevents that."""
     stack = _read_traceback(error)
     last = f"{read_class_name(error)}: {read_message(error)}\n"
     text = _call_safely(
@@ -100,7 +100,7 @@ def format_traceback(error: BaseException) -> str:
 
 
 def is_from_torch(error: BaseException, stack: Sequence[traceback.FrameSummary]) -> bool:
-    """True if torch raised the error: in one of its files, or from C++ called by the user."""
+    """True if torch raised the error: in one of its Python files, or in C++ code that the user called."""
     if _TRANSPORT.search(read_message(error)) or read_class_name(error).startswith("Dist"):
         return True
     return bool(stack) and f"{os.sep}site-packages{os.sep}torch{os.sep}" in stack[-1].filename
@@ -177,9 +177,9 @@ def _describe_member(error: BaseException, depth: int) -> str:
 
 
 def _call_safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
-    """Return the result of `describe`, or another text if the user code that it runs raises.
+    """Return the result of `describe`. If it raises, return `otherwise`, or a text that names the exception.
 
-    The result has the exact type `str`, because a derived class may override the methods that readers call.
+    The result has the exact type `str`, because a derived class may override methods with code that raises.
     """
     text = catch(lambda: str.__str__(describe()), BaseException)
     if not isinstance(text, Caught):

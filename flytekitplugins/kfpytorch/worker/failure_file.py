@@ -63,7 +63,7 @@ def write_failure(
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` that this process ends with exit code 0, through `stop` or a return."""
+    """Record in `directory` that this process ends with exit code 0: by the exception `stop`, or a return."""
     if stop is not None:
         ended = _build_failure(stop, identity, recoverable=False)
     else:
@@ -118,12 +118,12 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
 
 
 def has_ended(directory: Path) -> bool:
-    """True if the process with this directory has written its end."""
+    """True if the process with this directory has recorded a failure or an exit."""
     return any((directory / name).exists() for name in (FILE_NAME, ENDED_FILE_NAME))
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
-    """Return the failure that a process wrote, or else `ended` with the last known position."""
+    """Return the failure or exit that a process recorded, or else `ended` with the last known position."""
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
         return written or ended
@@ -168,7 +168,7 @@ def enable_stack_dumps(directory: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class StackPosition:
-    """The position of a process, with the field names of `Failure`."""
+    """The position of a process in its code, with the field names of `Failure`."""
 
     frames: tuple[Frame, ...] = ()
     waiting: bool = False
@@ -190,11 +190,11 @@ def read_position(directory: Path, *, crashed: bool = False) -> StackPosition:
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
-    """Return the stack of the thread that crashed, or of the main thread, which comes last."""
+    """Return the stack of the thread that crashed, or else the last stack, that of the main thread."""
     stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
-    is_command = bool(stack) and stack[0].filename == "<string>"  # That of the interpreter, not the user's.
+    is_command = bool(stack) and stack[0].filename == "<string>"  # The command of `python -c`.
     return stack[1:] if is_command else stack
 
 

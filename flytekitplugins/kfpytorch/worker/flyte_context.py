@@ -13,7 +13,7 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
     """Enter a separate Flyte context, as in a pod.
 
     Args:
-        settings: The caller's outputs and checkpoints.
+        settings: An object with the output prefix and the checkpoint paths of the caller.
         workspace: The directory for flytekit's local files; None for its default.
     """
     from flytekit.bin.entrypoint import setup_execution
@@ -59,7 +59,7 @@ def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.Abstra
 
 @contextlib.contextmanager
 def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
-    """Redirect temporary files while flytekit sets up; the user's go to the usual directory."""
+    """While the context is active, create temporary files in `workspace`, unless it is None."""
     before = tempfile.tempdir
     tempfile.tempdir = workspace or before
     try:

@@ -1,4 +1,4 @@
-"""The fork server of this process, which is started once and used by every suitable launch."""
+"""The fork server of this process, which is started once and shared by its runs."""
 
 import contextlib
 import os
@@ -27,8 +27,8 @@ def use_server(inherited: Payload | None) -> Iterator[launch.ForkServer]:
 def _get_shared_server() -> launch.ForkServer:
     """Return a fork server that has loaded torch and flytekit and no module of the user.
 
-    It is the server that was started ahead of time or by an earlier launch. A new one replaces it if a
-    variable that only a new interpreter reads has changed.
+    It is the server that `prestart` or an earlier run started. A new server replaces it if a variable that
+    only a new interpreter reads has changed.
     """
     global _server  # noqa: PLW0603 - one server for the process makes later launches fast.
     if _server is None:

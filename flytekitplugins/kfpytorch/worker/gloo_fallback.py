@@ -12,11 +12,10 @@ WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster use
 
 @contextlib.contextmanager
 def replace_nccl() -> Iterator[None]:
-    """Create process groups with gloo instead of nccl while the context is active, without a GPU.
+    """While the context is active, create process groups with gloo instead of nccl if there is no GPU.
 
-    The rest of the user's code is not changed: moving a tensor to ``cuda`` still fails. GPUs are counted only
-    when a process group is created, because this makes CUDA read ``CUDA_VISIBLE_DEVICES``, which the user's
-    code may still set.
+    Other calls do not change: moving a tensor to ``cuda`` still fails. GPUs are counted only when a process
+    group is created. CUDA then reads ``CUDA_VISIBLE_DEVICES``, which the user's code may set before.
     """
     from torch import distributed
 

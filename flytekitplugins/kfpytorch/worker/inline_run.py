@@ -37,7 +37,7 @@ def report_world_of_one(task: "PyTorchFunctionTask") -> None:
 
 
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the function here with a world size of 1, so that `init_process_group` works."""
+    """Call the function in this process with a world size of 1, so that `init_process_group` works."""
     with runtime_info.reserve_port() as port:
         master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
         here = operator_env.build_loopback_env().items()

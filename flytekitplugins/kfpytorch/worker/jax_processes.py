@@ -1,4 +1,4 @@
-"""The variables of processes of jax, and their end after a failure."""
+"""The environment variables of jax processes, and their exit after a failure."""
 
 import atexit
 import os
@@ -15,14 +15,14 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process, from the environment with the address of the first process."""
+    """Return the variables of a process; `env` contains the address of the first process."""
     master = operator_env.RendezvousEndpoint(address=env["MASTER_ADDR"], port=int(env["MASTER_PORT"]))
     numbers = {"RANK": str(process), "WORLD_SIZE": str(processes)}
     return {**numbers, **operator_env.build_jax_env(process, processes, master), **build_bind_address(env)}
 
 
 def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that keeps the coordinator on the loopback interface, if all processes use it."""
+    """Return the variable that binds jax's coordinator to loopback, if all processes are on this machine."""
     if env.get(operator_env.LOOPBACK_ONLY) != "1":
         return {}
     return {_BIND_ADDRESS: f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"}
@@ -31,7 +31,7 @@ def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
 def exit_without_peers(code: int) -> None:
     """Make this process, which has failed, end without the exit handler of jax.
 
-    The handler waits up to five minutes until all other processes end, too.
+    The handler waits up to five minutes for the other processes to end.
     """
     if find_loaded("jax") is not None:
         atexit.register(_exit, code)

@@ -32,7 +32,8 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task.
 
     In a pod the function runs in this process, and only rank 0 returns. Under `pyflyte run` each replica
-    is a local process. A direct call runs inline with a world size of 1.
+    is a local process. A direct call runs inline with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL`` overrides
+    the choice for a local run. The ranks of an MPI task are started by mpirun.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.
@@ -59,12 +60,12 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
-    """Run an `Elastic` task: the agents of all nodes in a local run, or the agent of this pod.
+    """Run an `Elastic` task: all its nodes in a local run, or the node of this pod.
 
     Raises:
         IgnoreOutputs: In a cluster, on every node that does not run rank 0.
         FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
-        ImportError: torch is not installed.
+        ImportError: The framework of the task is not installed.
     """
     loading.require_not_importing(task.name)
     with _report_start_errors(task):
@@ -120,7 +121,7 @@ class JaxNotInstalled(FrameworkNotInstalled):
 
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
-    """Report an error that prevents the run from starting in two lines."""
+    """Under `pyflyte run`, print a short report for an error that prevents the start of the run."""
     from flytekitplugins.kfpytorch.worker import outcome, payloads
 
     try:

@@ -1,4 +1,4 @@
-"""Settings of a run, which `launch` decides and `process_supervisor` and `elastic_agent` apply."""
+"""Settings of a run, which `local_run` builds and `process_supervisor` and `elastic_agent` apply."""
 
 from dataclasses import dataclass
 from typing import Any, Final

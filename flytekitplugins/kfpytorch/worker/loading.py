@@ -1,6 +1,6 @@
 """Load the user's function in a worker: from its module, as in a pod, or from a pickle.
 
-The caller names the module and the task in a `ImportReference`. A worker imports the module, which runs its
+The caller names the module and the task in an `ImportReference`. A worker imports the module, which runs its
 statements, and uses the function of that task. It uses the pickled function if the module has no such task,
 or if the module has changed since the caller loaded it.
 """
@@ -57,7 +57,7 @@ class Payload:
 
 @dataclass(frozen=True)
 class Parcel:
-    """The content of the file that a worker reads."""
+    """The content of the file from which a worker loads its function and inputs."""
 
     raw_output_prefix: str
     checkpoint_dest: str | None
@@ -76,7 +76,7 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the global constants that a function, or one that it wraps, reads from its module."""
+    """Return the globals with a simple type, such as int or str, that a function or a wrapped one reads."""
     values: dict[str, Any] = {}
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
@@ -174,9 +174,9 @@ def _is_absent(module: str, error: BaseException) -> bool:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Continue with the pickled function, or raise the error of the module.
+    """Raise an error from the import of a module, or print it so that the pickled function is used.
 
-    A pod could not import the module either, unless it needs no module or the module calls its task.
+    It is raised if a pod would fail, too: if pods import the module and it did not call the task itself.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

@@ -53,7 +53,7 @@ def _load(kind: str, source: Any) -> Path:
 
 
 def _get_directory(kind: str, uri: str) -> Path:
-    """Return a directory that later runs with the same URI use again."""
+    """Return the cache directory of a URI, which later runs use again."""
     cache = os.environ.get("XDG_CACHE_HOME")
     root = Path(cache) if cache else Path.home() / ".cache"
     return root / "kfpytorch" / kind / hashlib.sha256(uri.encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ class PackagesNotInstalled(ImportError):
 
 
 def require_packages(task_config: Any) -> None:
-    """Return if all packages of the task are installed.
+    """Raise an error unless all packages of the task are installed.
 
     Raises:
         PackagesNotInstalled: A package is absent, or its version does not match.

@@ -1,4 +1,4 @@
-"""Lay out and run the processes of a job on this machine, and return the outcome to Flyte."""
+"""Run the processes of a job on this machine or in this pod, and return the outcome to Flyte."""
 
 import contextlib
 import math
@@ -50,12 +50,12 @@ PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task of several nodes runs in a pod without the address of the rendezvous."""
+    """A task of several nodes runs in a pod without the variables of a job, such as `PET_NODE_RANK`."""
 
 
 @dataclass
 class LocalRun:
-    """A run of a task, with its directories and its console."""
+    """A run of a task on this machine or in this pod, with its directories and its console."""
 
     task: Any
     console: Console
@@ -94,7 +94,7 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Return a process that runs the function itself, with the display name `replica`."""
+        """Return the settings of a process that runs the function, with the display name `replica`."""
         slot = self.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica)
         return ProcessSpec(
@@ -103,7 +103,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally with one process per node; the processes find each other by their variables."""
+    """Run a task locally with one process per node; environment variables contain their common address."""
     with open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
             f"{task.name}: {_format_count(fitted.ranks, 'replica')}{format_devices(task, fitted)}"
@@ -144,7 +144,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the processes of this pod, which get the address of the first process as variables.
+    """Run the processes of this pod for a framework other than torch, with the variables of that framework.
 
     Raises:
         NotInCluster: The environment does not contain the number of this node.
@@ -173,7 +173,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
 def run_until_stopped(
     run: LocalRun, client: "Client", processes: Sequence[ProcessSpec]
 ) -> "Sequence[SupervisedProcess]":
-    """Run the processes of a pod, and report its deletion."""
+    """Run the processes of this pod; print a message if SIGTERM stops them."""
     try:
         return ProcessSupervisor(client, run.console, directory=run.scratch).run(processes, run.ends)
     except SigtermReceived:
@@ -246,7 +246,8 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         from flytekitplugins.kfpytorch.worker import elastic_agent
 
         elastic_agent.build_launch_config(settings)
-        # torch wrote its defaults into the dict. A test that patches `LaunchConfig` sees the author's values.
+        # Remove the defaults that torch wrote into the dict. A test that patches `LaunchConfig` must see the
+        # author's values.
         settings.rdzv_configs.clear()
         settings.rdzv_configs.update(config.rdzv_configs)
     return settings
@@ -255,7 +256,7 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
     """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
 
-    Agents unpickle the state of their rendezvous. A server for it would accept a state from every process
+    Agents unpickle the state of their rendezvous. A rendezvous server would accept a state from every process
     that can connect.
     """
     return replace(
@@ -309,7 +310,10 @@ def build_env(fitted: "Topology", index: int) -> dict[str, str]:
 def open_run(
     task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
 ) -> Iterator[tuple[LocalRun, "Client"]]:
-    """Create directories, logs and a fork server for a run; all except the logs are removed after it."""
+    """Create the directories and logs of a run, and connect to a fork server.
+
+    The logs stay after the run, and so does a workspace with files after a success.
+    """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()
     packed = b"" if inherits else payloads.encode_parcel(payload, task)

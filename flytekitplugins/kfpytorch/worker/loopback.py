@@ -1,7 +1,7 @@
 """Keep torch's stores on the loopback interface while all ranks of a job are on one machine.
 
 A `TCPStore` listens on all interfaces regardless of its host, and has no authentication. It accepts a
-listening socket: this module passes one that is bound to the address of the other ranks.
+listening socket: this module passes one that is bound to the loopback address.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
 
 
 def _can_libuv_take_sockets() -> bool:
-    """True if torch's default server accepts a listening socket, as its older server always did."""
+    """True if torch's libuv server, the default, accepts a listening socket; its older server always does."""
     import torch
 
     major, minor = torch.__version__.split(".")[:2]

@@ -19,7 +19,7 @@ def detect_machine(env: Mapping[str, str]) -> Machine:
 
 
 def count_processors() -> int:
-    """Return the number of processors that this process may use, with the CPU limit of a container."""
+    """Return the number of processors that this process may use, at most the CPU limit of its container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _read_text(_CGROUP / "cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():

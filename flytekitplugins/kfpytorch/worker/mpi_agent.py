@@ -47,7 +47,7 @@ with open(os.path.join(os.environ[{mpi_rank.DIRECTORY!r}], {mpi_rank.NODE_FILE!r
 from {mpi_rank.__name__} import main
 main()
 """
-"""The program of a rank. It has the module path of its node, which may have its own directory of packages."""
+"""The program of a rank. It uses the module path of its node, whose packages may be in another directory."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class MpiNode:
     total: int
     """The number of ranks of the job."""
     hostfile: str
-    """The file with the nodes; empty if all ranks are on this machine."""
+    """The path of the file with the names of the nodes; empty if all ranks are on this machine."""
     is_launcher: bool
 
 
@@ -69,7 +69,7 @@ class _Stopped(BaseException):
 
 
 def main(start: "ChildStart") -> int:
-    """Run the agent. This is the target of the fork server."""
+    """Run the agent in a child of the fork server, and return its exit code."""
     node = MpiNode(**start.args)
     directory = Path(node.directory)
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
@@ -143,14 +143,14 @@ def _build_host_options(node: MpiNode) -> Sequence[str]:
         f"-p {PORT} -i {key} -o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o BatchMode=yes "
         "-o LogLevel=ERROR -o IdentitiesOnly=yes"
     )
-    # The directories of the keys differ, so the launcher connects to all nodes itself.
+    # Each node has its own directory for the key, so the launcher connects to all nodes itself.
     options = ("--mca", "plm_rsh_args", ssh, "--mca", "plm_rsh_no_tree_spawn", "1")
     # Open MPI 5 does not read the variable with the file that Trainer sets.
     return ("--hostfile", node.hostfile, *options)
 
 
 def _wait_for_nodes(hosts: Sequence[str]) -> None:
-    """Wait until the other nodes accept connections, and the name of this one, the first, has its address."""
+    """Wait until the other nodes accept connections, and the first name in `hosts` resolves to this node."""
     deadline = time.monotonic() + _LONGEST_JOIN
     own, *others = hosts
     for host in others:
@@ -181,7 +181,7 @@ def _is_open(host: str) -> bool:
 
 
 def _copy_key(directory: Path) -> tuple[Path, Path]:
-    """Copy the key of the job, which only its owner may read; return it and the file of known hosts."""
+    """Copy the SSH key of the job to a file with mode 0600; return its path and that of `known_hosts`."""
     key, known = directory / "id", directory / "known_hosts"
     key.touch(mode=0o600)
     key.write_bytes(Path(MPI_SSH_DIRECTORY, "id_rsa").read_bytes())
@@ -207,7 +207,7 @@ def _run_node(node: MpiNode) -> list[Failure]:
 
 
 def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
-    """Wait until the ranks of the node have ended, and after a success until mpirun has ended."""
+    """Wait until the ranks of the node have ended, then until mpirun has; after a failure at most 10 s."""
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
     # The end of this node would end the ranks of the others, which may still run after a success.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
@@ -275,7 +275,7 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
-    """True if the process exists; its parent may never wait for the daemon of mpirun after its end."""
+    """True if the process runs. A zombie has ended: no parent may wait for the daemon of mpirun."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -299,7 +299,7 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
 
 
 def _find_rank_failures(node: MpiNode) -> list[Failure]:
-    """Return the failures that the ranks of this node wrote, and the ranks that were stopped."""
+    """Return the failures that the ranks of this node wrote, and one for each rank that was stopped."""
     failures = _list_ends(node, failure_file.FILE_NAME)
     for place in node.places:
         directory, state = Path(place["directory"]), _read_process(place)

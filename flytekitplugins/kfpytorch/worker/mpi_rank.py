@@ -1,7 +1,7 @@
 """Run one rank of an MPI job, which mpirun has started on this node.
 
-The agent of the node has its own file with the streams and the environment of the ranks. A rank opens the
-streams through `/proc`, so that its output is that of the node on which it runs.
+The agent of each node writes the streams and the environment of its ranks to a file. A rank opens the streams
+through `/proc`, so that its output belongs to the node on which it runs.
 """
 
 import contextlib

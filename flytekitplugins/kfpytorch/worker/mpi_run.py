@@ -12,7 +12,7 @@ from flytekitplugins.kfpytorch.worker.topology import Topology
 from kfpytorch_common.frameworks import MPI_HOSTFILE_VARIABLE
 
 _WORKER: Final = "_F_WN"
-"""The variable with the name in an error file. The launcher is the first node."""
+"""The variable with the worker name that flytekit writes to an error file. The launcher is `node-0`."""
 _AGENT: Final = "flytekitplugins.kfpytorch.worker.mpi_agent:main"
 _INSTALL: Final = (
     "install Open MPI with: apt install openmpi-bin (or: conda install -c conda-forge openmpi), "
@@ -25,7 +25,7 @@ class MpiNotInstalled(FrameworkNotInstalled):
 
 
 def require_open_mpi() -> None:
-    """Return if the `mpirun` on the PATH is that of Open MPI.
+    """Raise an error unless the `mpirun` on the PATH is that of Open MPI.
 
     Raises:
         MpiNotInstalled: There is no `mpirun`, or it belongs to another implementation.

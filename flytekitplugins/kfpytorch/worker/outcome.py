@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _FailureText:
-    """The texts of an exception that shows a failure report."""
+    """A base class for exceptions whose text is a failure report."""
 
     report: str
 
@@ -141,7 +141,11 @@ def build_missing_result_failure(time_ns: int) -> Failure:
 def build_exception(
     task: Any, console: "Console", ended: RunOutcome, ranks: int, seconds: float
 ) -> Exception:
-    """Return the exception for a failed run; under `pyflyte run` the report has been printed."""
+    """Return the exception for a failed run, with a report of the failure as its message.
+
+    Append the tracebacks to the logs. Under `pyflyte run`, print the report, and return an exception for
+    which click prints nothing more.
+    """
     known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
     last_words = _list_last_lines(console, known.cause)
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
@@ -177,7 +181,7 @@ def _with_source(failure: Failure) -> Failure:
 
 
 def build_start_error(task: Any, error: Exception) -> Exception:
-    """Return the exception for a run that did not start; under `pyflyte run` a report has been printed."""
+    """Return the exception for a run that did not start; under `pyflyte run`, print a report first."""
     if not local_mode.is_under_pyflyte_run():
         return error
     return _build_printed_error(RunNotStarted, report.render_start_error(task.name, error), str(error))

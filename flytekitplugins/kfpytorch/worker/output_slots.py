@@ -33,12 +33,12 @@ class OutputStream:
     lines: LineBuffer = field(default_factory=LineBuffer)
     terminal: TerminalLines | None = None
     redrawn_since: float | None = None
-    """The time when the open line was first redrawn or last shown. None if it is not redrawn."""
+    """The time when the incomplete line was first redrawn or last shown; None if it is not redrawn."""
     shown: bytes = b""
-    """The state of the open line that was last shown."""
+    """The state of the incomplete line that was last shown."""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the state of the open line if it is to be shown now; otherwise nothing."""
+        """Return the state of a redrawn incomplete line, if it is to be shown now; otherwise ``b""``."""
         if not self.lines.is_redrawn:
             self.redrawn_since = None
             return b""
@@ -55,7 +55,7 @@ class OutputStream:
 
 @dataclass
 class OutputSlot:
-    """A position for a process: its streams and its log, kept across restarts."""
+    """The log and the last output of one worker process. A restarted process has the same slot."""
 
     number: int
     label: str
@@ -98,7 +98,7 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a terminal for the slot, as wide as the user's without the prefix."""
+    """Create a terminal for the slot, as wide as the user's without the prefix; return as `open_pipes`."""
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)
     settings[1] &= ~termios.OPOST  # Output is passed on unchanged.

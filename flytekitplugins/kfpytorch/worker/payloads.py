@@ -81,7 +81,7 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
 
 
 def list_warnings(task: Any) -> list[str]:
-    """Return the warnings about effects of the caller's module that ranks do not have."""
+    """Return warnings about assignments and calls in the caller's module that do not happen in the ranks."""
     return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
 
 
@@ -142,9 +142,9 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return the main module, without the task, if it has a guard against running when it is imported.
+    """Return a reference to the main module, without the task; None without ``if __name__ == "__main__"``.
 
-    The function is pickled by value: its classes and those of its inputs belong to `__main__`.
+    The function is pickled by value, because its classes and those of its inputs belong to `__main__`.
     """
     file = loaded_modules.list_source_files().get("__main__")
     if file is None or not _has_guard(Path(file)):

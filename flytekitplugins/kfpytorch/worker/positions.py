@@ -1,4 +1,4 @@
-"""Report the positions of the ranks of a run while they run, through a socket."""
+"""Report the lines of code at which the ranks of a run are, through a socket."""
 
 import contextlib
 import socket

@@ -47,14 +47,14 @@ class ProcessSupervisor:
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """The functions to call when a descriptor is readable, for those that are not of the console."""
+    """The functions to call when a descriptor is readable; the console handles the other descriptors."""
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
 
     def __post_init__(self) -> None:
         self._group = ProcessGroup(self.client)
 
     def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
-        """Start `processes` and wait until they end. Afterwards no process is left, and `ends` are closed.
+        """Start `processes` and wait until they end; stop all if one fails. Close the descriptors in `ends`.
 
         Raises:
             SigtermReceived: This process received SIGTERM.
@@ -175,7 +175,7 @@ class ProcessSupervisor:
         os.close(events)
 
     def _read_remaining(self) -> None:
-        """Wait for the processes of a server that is gone: they end shortly after it."""
+        """Read the output of the processes until they end, which is shortly after their fork server."""
         deadline = time.monotonic() + _SETTLE
         while (fds := self.console.list_streams()) and time.monotonic() < deadline:
             for fd in _poll_readable(fds, _SETTLE):

@@ -11,7 +11,7 @@ MOST_GROUPS = 4
 ALSO = "also on {}"
 """The description of ranks that raised the same error as the shown one."""
 _MOST_RANKS = 8
-# A peer of these calls another one.
+# Two ranks that communicate by these call different ones, so a difference is no error.
 _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
 
@@ -84,7 +84,7 @@ def _format_stop(stopped: Failure) -> str:
 
 
 def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
-    """Return a line if ranks waited in different collectives until they were stopped, or no line."""
+    """Return a line if ranks waited in different collectives, otherwise no line."""
     if analysis.early or not verdict.is_waiting(analysis.cause):
         return []
     waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]

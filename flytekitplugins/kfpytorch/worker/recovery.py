@@ -1,8 +1,8 @@
 """Mark a failure of a worker as recoverable, for the agent.
 
 torch passes only text to the agent, which does not identify a subclass of ``FlyteRecoverableException``. The
-worker therefore writes a marker next to the error file that torch named. Standard library only, because
-every replica imports it.
+worker therefore writes a marker next to the error file that torch named. The module imports only the standard
+library, because every replica loads it.
 """
 
 import os

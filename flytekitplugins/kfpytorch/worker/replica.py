@@ -48,7 +48,7 @@ class WorkerContext:
 
 
 def main(start: "ChildStart") -> int:
-    """Run the function. This is the target of the fork server."""
+    """Run the function in a child of the fork server, and return its exit code."""
     return run_worker(WorkerContext(**start.args), start.inherited, start.fds[0])
 
 

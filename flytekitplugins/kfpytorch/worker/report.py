@@ -31,7 +31,7 @@ class FailureReport:
     """The directory with the logs of all ranks; empty without logs."""
     verbose: bool = False
     at_terminal: bool = True
-    """True if the reader can run the task again from a terminal; False in a pod."""
+    """True if the user can run the task again from a terminal; False in a pod."""
 
     @property
     def cause(self) -> Failure:

@@ -103,7 +103,7 @@ def _create_locked(path: Path) -> int:
 
 
 def _find_memory_root(needed: int) -> str | None:
-    """Return the in-memory file system if it has much more room than a container's default of 64 MiB."""
+    """Remove leftovers of killed runs from ``/dev/shm``, and return it if it has enough free space."""
     if not os.access(_MEMORY, os.W_OK):
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):

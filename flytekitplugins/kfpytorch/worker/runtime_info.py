@@ -16,7 +16,7 @@ def is_local() -> bool:
 
 
 def format_pod_name() -> str:
-    """Return ``worker-1, pod HOST``: the replica name that the operator uses, the host and the node."""
+    """Return ``worker-1, pod HOST, node NODE``, or ``host HOST`` if the name is not that of a replica."""
     host = socket.gethostname()
     match = re.search(r"(master|worker)-\d+$", host)
     node = os.environ.get("NODE_NAME")

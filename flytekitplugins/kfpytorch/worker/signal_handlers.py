@@ -37,9 +37,9 @@ def report_before_interrupt(report: Callable[[], None]) -> contextlib.AbstractCo
 
 @contextlib.contextmanager
 def handle_signal(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
-    """Handle a signal during a run, and restore the previous handler after it.
+    """Handle a signal while the context is active, and restore the previous handler afterwards.
 
-    A handler of the user's program is only replaced if `replaces` is true.
+    A handler that the user's program has set is replaced only if `replaces` is true.
     """
     if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
         yield

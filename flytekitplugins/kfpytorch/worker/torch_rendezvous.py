@@ -94,8 +94,8 @@ def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[N
 def remove_delays() -> None:
     """Remove delays of torch's rendezvous that only matter for many hosts with a shared store.
 
-    It waits up to 0.3 s before it joins and 1 s between polls. It also walks the stack through all modules
-    to name each event, which is not recorded. Names that a later torch lacks are skipped.
+    torch waits up to 0.3 s before it joins and 1 s between polls. It also inspects the whole call stack to
+    name each event, although events are not recorded. Functions that a later torch lacks are skipped.
     """
     quick = {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}  # noqa: ARG005
     for name, function in quick.items():
@@ -118,9 +118,9 @@ def _get_host_label(launch: ElasticLaunchConfig) -> str:
 
 
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
-    """Return the parameter with which this node hosts the store, if the endpoint has its host name.
+    """Return the parameter that makes this node host the store, if the endpoint names this host.
 
-    torch compares addresses otherwise, and DNS may not have those of this node yet.
+    Otherwise torch compares addresses, and the DNS may not have the addresses of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
     has_domain = "." in _get_host(launch) and not _get_host_label(launch).isdecimal()

@@ -50,7 +50,7 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Replace an exception by the consequence of a failed peer from which the user's code raised it."""
+    """Replace an exception that user code raised from torch's error about a failed peer by that error."""
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
         return failure
@@ -89,7 +89,7 @@ def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[
 
 
 def _list_ended_before(failures: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
-    """Return the ranks that may have ended before the first consequence of a peer's end."""
+    """Return the ranks of `well` that may have ended before the first rank noticed the loss of a peer."""
     noticed = min(each.time_ns for each in failures if is_consequence(each))
     early = [each for each in well if each.time_ns - (0 if each.message else _NOTICED) <= noticed]
     return sorted(early, key=lambda each: each.rank or 0)
