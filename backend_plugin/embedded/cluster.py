@@ -50,7 +50,7 @@ class EmbeddedCluster:
         self._store = store
         self._admission = ObjectAdmission(store)
         self.inventory = EmbeddedInventory(store)
-        """Its objects that the server does not watch."""
+        """The objects of the cluster that the server lists but does not watch."""
         self._recorder = EventRecorder(store, options.events, clock)
         self._pods = PodController(
             store,
@@ -59,7 +59,7 @@ class EmbeddedCluster:
             lambda pods: Kubelet(directory / "pods", options, pods),
         )
         self.nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
-        """Its nodes, which commands can fail, drain and restore."""
+        """The nodes of the cluster. Client commands can fail, drain and restore them."""
         self.nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
         self._jobs = JobReconciler(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.apply_decision)
@@ -69,14 +69,14 @@ class EmbeddedCluster:
     async def open(cls, state: Path, options: EmbeddedOptions) -> "EmbeddedCluster":
         """Open the cluster in the state directory `state`, and create the directory if it does not exist.
 
-        The jobs of an earlier server continue: pods that still run are adopted, and the others have failed.
-        No pod is started twice.
+        The jobs of an earlier server continue. Pods that still run are adopted. A pod whose processes were
+        killed with the earlier server has failed. No pod is started twice.
 
         Raises:
             StateUnusable: If another server uses the directory, or if it cannot be read.
             UnreadableTemplates: If the pod templates cannot be read.
         """
-        # Raise the limit of the server only. Pods start with the limit that this process started with.
+        # Raise the limit on open files for the server only. By default, pods get the previous limit.
         had = file_limit.raise_limit()
         options = replace(options, open_files=options.open_files or had)
         async with AsyncExitStack() as undo:

@@ -1,4 +1,4 @@
-"""The runtimes of an embedded cluster, an implementation of `shell.cluster.Inventory`."""
+"""The Kubeflow runtimes of an embedded cluster, an implementation of `shell.cluster.Inventory`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from backend_plugin.embedded.store import Store
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedInventory:
-    """The objects of an embedded cluster that are only listed."""
+    """The objects of an embedded cluster that the server lists but does not watch."""
 
     store: Store
 
@@ -21,7 +21,7 @@ class EmbeddedInventory:
         return ()
 
     async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the runtimes of its jobs; see `Inventory.list_runtimes`."""
+        """Return the Kubeflow runtimes in the cluster; see `Inventory.list_runtimes`."""
         return [
             support.read(each)
             for support in (dialect.runtimes for dialect in table.DIALECTS.values())

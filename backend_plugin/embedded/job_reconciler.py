@@ -42,7 +42,7 @@ from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 _OWNED: Final = ("Service", "PodGroup", *PREREQUISITES)
 """The kinds that are deleted with the job that owns them, except pods."""
 AT_ONCE: Final = 50
-"""The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""
+"""The number of objects that are created or deleted in one batch. Requests are served between batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The emulated kubelet: starts, observes, ends and adopts the process groups of pods."""
+"""The emulated kubelet: starts, observes, ends and adopts the process groups of pods.
+
+Each pod has a shim, a separate process that runs its containers; see the package `shim`.
+"""
 
 import asyncio
 import contextlib
@@ -48,7 +51,8 @@ class Kubelet:
     Args:
         root: The parent of all pod directories; no other object may use it.
         options: The kubelet options.
-        report: The listener. The event loop calls it, so it is never called during a call to the kubelet.
+        report: The listener for status changes. It is called by the event loop, never within a call to the
+            kubelet.
     """
 
     def __init__(self, root: Path, options: KubeletOptions, report: "PodController") -> None:
@@ -58,8 +62,8 @@ class Kubelet:
         self._report = report
         self._pods: dict[str, PodRecord] = {}
         self._swept: frozenset[str] = frozenset()
-        """Uids of pods with a dead shim, after their remaining processes were killed."""
-        # Shims read this pipe until its end, which comes when this process ends.
+        """The uids of pods whose shim is dead and whose remaining processes have been killed."""
+        # Each shim waits for the end of this pipe, which closes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
     async def start_pod(self, pod: Manifest) -> None:
@@ -103,12 +107,12 @@ class Kubelet:
     async def _adopt_pod(self, pod: Manifest, directory: PodDirectory) -> None:
         if not is_ended(pod):
             await self.start_pod(pod)
-        elif directory.exists:  # The earlier server may have ended just after the node of the pod failed.
+        elif directory.exists:  # The earlier server may have ended before it killed the pod.
             self._pods[get_uid(pod)] = ended = self._create_record(pod, directory)
             self._kill_silently(ended)
 
     def _kill_leftovers(self, pods: Sequence[Manifest]) -> None:
-        """Kill the remaining processes of all pods with a dead shim, in one scan of all processes."""
+        """Kill the remaining processes of all pods whose shim is dead. One scan serves all these pods."""
         lost = {get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)}
         for directory in PodDirectory.list_all(self._root):
             lost.discard(directory.path.name)
@@ -120,7 +124,7 @@ class Kubelet:
         self._swept = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
-        """End a pod within `grace` seconds. The listener receives its last status, then `gone`."""
+        """End a pod within `grace` seconds, then call `on_terminated` of the listener."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
             _call_soon(self._report.on_terminated, uid)
@@ -129,7 +133,7 @@ class Kubelet:
         pod.orders.terminate(grace)
 
     async def expire_pod(self, uid: str) -> None:
-        """End a running pod within its grace period, as at its deadline."""
+        """End a running pod within its grace period, as if its `activeDeadlineSeconds` had passed."""
         pod = self._pods.get(uid)
         if pod is not None:
             pod.orders.send(layout.EXPIRE)
@@ -163,7 +167,7 @@ class Kubelet:
         await asyncio.to_thread(directory.remove)
 
     async def close(self) -> None:
-        """End all pods. Durable pods are only released, and keep running."""
+        """End all pods. With the option `durable`, let them run, and stop observing them."""
         pods = list(self._pods.values())
         for pod in pods:
             pod.is_silent = True
@@ -252,13 +256,13 @@ class Kubelet:
         if state is None or state == pod.last:
             return
         let_in, pod.last = pod.is_gate_open, state
-        if not state.final:  # A final state is reported when the shim has ended, too.
+        if not state.final:  # A final state is reported after the shim has ended.
             self._report_status(pod)
         if pod.is_leader and pod.is_gate_open is not let_in:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Handle the end of a shim. Raise OSError, without an effect, if its state cannot be read."""
+        """Handle the end of a shim. If its state cannot be read, raise OSError and change nothing."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
@@ -308,7 +312,7 @@ class Kubelet:
                 pod.send_gate(leader)
 
     def _kill_silently(self, pod: PodRecord) -> None:
-        """Kill a pod that has already ended or is being removed, without reports."""
+        """Kill the processes of a pod that an earlier server started, without status reports."""
         pod.is_silent = True
         pod.directory.create()
         pod.shim = shim_process.attach_shim(pod.directory)

@@ -46,8 +46,8 @@ class KubeletOptions:
     """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
     server."""
     durable: bool = False
-    """Pods keep running when the server stops, and the next server adopts them. If False, they end with
-    it."""
+    """Pods keep running when the server stops, and the next server adopts them. If False, they end with the
+    server."""
     pass_env: Sequence[str] = ()
     """Patterns of additional environment variables that pods inherit from the server."""
     back_off: RestartBackoff = field(default_factory=RestartBackoff)
@@ -58,8 +58,8 @@ class KubeletOptions:
     master_patience: float = 200
     """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
     shim_patience: float = 10
-    """Seconds after the grace period in which a pod must end; then its shim is killed. A shim needs one or
-    two seconds on a machine that starts hundreds of pods."""
+    """Seconds that a pod may take to end after its grace period. Then its shim, the process that runs the
+    containers, is killed. A shim needs one or two seconds on a machine that starts hundreds of pods."""
     last_patience: float = 30
     """Seconds to wait for the end of a pod that is to be removed. A process in uninterruptible disk sleep
     cannot be killed."""
@@ -84,7 +84,7 @@ class HostInfo:
 
     @classmethod
     def from_host(cls, pass_env: Sequence[str] = ()) -> "HostInfo":
-        """Return the properties of this machine; `pass_env` has patterns of more variables for pods."""
+        """Return the properties of this machine; see `KubeletOptions.pass_env`."""
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),
             prefix=sys.prefix,
@@ -96,7 +96,7 @@ class HostInfo:
 
 
 def select_inherited_variables(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
-    """Return the variables for paths, locale and certificates, and those that match the patterns."""
+    """Return the variables that pods inherit: those in `_PASSED`, and those that match `further`."""
     patterns = (*_PASSED, *further)
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Kills the remaining processes of pods with a killed shim, by a scan of all processes."""
+"""Kills the remaining processes of pods whose shim was killed, by a scan of all processes."""
 
 import sys
 import time

@@ -37,7 +37,7 @@ class Requirement:
 
 
 def _build_number_test(compare: Callable[[int, int], bool]) -> _LabelTest:
-    """Return a test of a label with a whole number; it fails if the label or the value is no such number."""
+    """Return a function that compares a label and a value as integers; false if one is not an integer."""
 
     def is_met(label: str | None, values: Sequence[str]) -> bool:
         if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
@@ -86,7 +86,7 @@ class Toleration:
     """Empty matches every effect."""
 
     def can_tolerate(self, taint: Taint) -> bool:
-        """True if this tolerates the taint."""
+        """True if this toleration matches the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
@@ -98,7 +98,7 @@ class NodeConstraints:
 
     selector: Mapping[str, str]
     terms: Sequence[NodeSelectorTerm] | None
-    """None allows every node."""
+    """The alternatives of the required node affinity; None allows every node."""
     tolerations: Sequence[Toleration]
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:

@@ -48,7 +48,7 @@ class NodeController:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure_nodes(self, nodes: Sequence[Manifest]) -> None:
-        """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods.
+        """Create or update these nodes, cordon other nodes that have running pods, and remove the rest.
 
         A cordoned node stays cordoned until `restore_node`.
         """
@@ -72,7 +72,7 @@ class NodeController:
         return self._store.list_objects("Node")
 
     def fail_node(self, name: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods after `options.lost_after`."""
+        """Make a node unreachable: kill its processes, and fail its pods `lost_after` seconds later."""
         node = self._get_node(name)
         if node_transitions.is_unreachable(node):
             return
@@ -91,7 +91,7 @@ class NodeController:
         self._store.update(node_transitions.restore(self._get_node(name), self._clock()))
 
     def start(self) -> None:
-        """Resume the pending work of an earlier server for pods on unreachable nodes."""
+        """Kill the pods on nodes that are still unreachable, and fail them after `lost_after` seconds."""
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))

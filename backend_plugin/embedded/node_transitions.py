@@ -70,7 +70,7 @@ def restore(node: Manifest, now: datetime) -> Manifest:
     """Return the node as ready and schedulable."""
     old = get_mapping(node, "spec")
     spec = {key: value for key, value in old.items() if key not in ("unschedulable", "taints")}
-    # Keep the taints that do not belong to a state.
+    # Keep all taints except those of a cordoned or unreachable node.
     if left := _list_taints(node, _UNREACHABLE, CORDON.key):
         spec["taints"] = left
     return with_condition({**node, "spec": spec}, _build_ready_condition(now))

@@ -1,4 +1,4 @@
-"""The admission of new and changed objects to an embedded cluster, with the prerequisites of jobs."""
+"""The admission of new and changed objects in an embedded cluster, with a check of job prerequisites."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,8 @@ class ObjectAdmission:
         """Return a new job or companion object as it is stored.
 
         Raises:
-            RequestRejected: If it is invalid, no operator runs its kind, or its prerequisite is missing.
+            RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
+                missing.
         """
         if get_text(manifest, "kind") in _COMPANIONS:
             return _admit_companion(manifest)

@@ -11,7 +11,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 _PREREQUISITES: Final = tuple(filter(None, (each.prerequisite for each in DIALECTS.values())))
 PREREQUISITES: Final = tuple(each.kind for each in _PREREQUISITES)
-"""The kinds of the prerequisites of jobs."""
+"""The kinds of objects that a job requires, such as the TrainingRuntime of a TrainJob."""
 RESOURCES: Final[Mapping[str, str]] = {
     **{name: f"{each.resource.plural}.{each.resource.group}" for name, each in DIALECTS.items()},
     **{each.kind: f"{each.plural}.{each.group}" for each in _PREREQUISITES},
@@ -25,7 +25,7 @@ RESOURCES: Final[Mapping[str, str]] = {
 """All stored kinds, with the resource name that the API server uses in messages."""
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
-"""The finalizer of a pod whose end its operator must count before the pod is removed."""
+"""The finalizer that keeps a pod object until its operator has counted the end of the pod."""
 
 GONE_FOR_GOOD: Final = ("Succeeded", "Failed")
 """The final phases of a pod."""
@@ -113,7 +113,7 @@ def is_tracked(pod: Manifest) -> bool:
 
 
 def build_owner_reference(dialect: Dialect, name: str, uid: str) -> Manifest:
-    """Return the reference to a job that controls an object."""
+    """Return the owner reference to the job that controls an object."""
     return {
         "apiVersion": dialect.resource.api_version,
         "kind": dialect.name,

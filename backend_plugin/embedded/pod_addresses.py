@@ -17,10 +17,11 @@ PORT: Final = "kfpytorch.flyte.org/port"
 LOOPBACK: Final = "127.0.0.1"
 
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
-# Protects a value that looks like an address. This character cannot occur in a variable or an argument.
+# Replaces `-` in a name that is no address, so that no pattern matches it. Variables and arguments cannot
+# contain this character.
 _SHIELD: Final = "\0"
-# Ports in torchrun options, within one word or in the next one. The length limits (a host name has at most
-# 253 characters) keep the match fast for very long words.
+# Ports of torchrun options that are in the same argument as the option. The length limits (a host name has
+# at most 253 characters) keep the match fast for very long arguments.
 _TOLD: Final = re.compile(
     r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
 )
@@ -71,10 +72,10 @@ class PodAddresses:
         return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
-        """Return the variables of an elastic job with its rendezvous settings; empty for other jobs.
+        """Return the environment of an elastic job with its rendezvous settings; empty for other jobs.
 
-        All replicas have the same address, so each one would act as rendezvous host. The settings select the
-        host. They use the loopback address, because the host name may not resolve.
+        On this machine, all replicas have the same address, so each one would act as rendezvous host. The
+        settings select one host. They use the loopback address, because the host name may not resolve.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:
@@ -121,7 +122,7 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Protect a value from `rewrite`: it identifies a pod and is not an address."""
+    """Protect a value that identifies a pod and is not an address, so that `rewrite` keeps it."""
     return value.replace("-", _SHIELD)
 
 

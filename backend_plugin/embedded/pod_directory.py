@@ -1,7 +1,8 @@
 """The directory of a pod on this machine.
 
-A pod is never started twice. Its shim inherits the lock and holds it until the shim ends. The shim writes a
-state before it starts the first process. Without a lock and a state, no process of the pod has run.
+A pod is never started twice. Its shim, the process that runs its containers, inherits the lock of the
+directory and holds it until the shim ends. The shim writes a state file before it starts the first process.
+If the lock is free and there is no state file, no process of the pod has run.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ class PodDirectory:
 
     @classmethod
     def list_all(cls, root: Path) -> "Sequence[PodDirectory]":
-        """Return the directories of all current and former pods. Entries without a marker are ignored."""
+        """Return the directories of all current and former pods. Others are ignored."""
         found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
         return [each for each in found if each.is_ours]
 
@@ -69,7 +70,7 @@ class PodDirectory:
         return self.path.is_dir()
 
     def ensure_tmpdir(self) -> str:
-        """Return the TMPDIR of the pod. Create it elsewhere if a path in this directory is too long."""
+        """Return the TMPDIR of the pod. Create it in /tmp if a path in this directory is too long."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
@@ -122,7 +123,7 @@ class PodDirectory:
         return state is None or not state.final
 
     def read_state(self) -> PodState | None:
-        """Return the last state that the shim wrote, or None if it has not written a state."""
+        """Return the last state of the shim: None if there is none, empty if a program damaged it."""
         try:
             return decode_state(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:

@@ -16,13 +16,13 @@ from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths
 LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
-"""The maximum length of all variables of a container in characters. Nested references grow exponentially."""
+"""The maximum length of all variables in characters. Nested references can grow exponentially."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredEnvironment:
-    """The environment of a container as its manifest declares it, before names and paths are rewritten."""
+    """The environment that a manifest declares for a container, before names and paths are rewritten."""
 
     raw: Mapping[str, str]
     names: PodAddresses
@@ -90,7 +90,8 @@ def read_environment(
     """Return the environment that a container declares.
 
     Raises:
-        ContainerConfigError: If a ConfigMap, a Secret or a field is missing, or the variables are too long.
+        ContainerConfigError: If a required ConfigMap, Secret or field is not available, or if the variables
+            are too long.
     """
     names = PodAddresses.from_pod(pod)
     for source in get_mappings(container, "envFrom"):
@@ -116,7 +117,7 @@ def read_environment(
 
 
 def _require_available(source: Manifest, suffix: str) -> None:
-    """Raise an error for a required ConfigMap or Secret: an embedded cluster does not have them."""
+    """Raise an error for a required ConfigMap or Secret, because an embedded cluster has none."""
     for kind in ("configMap", "secret"):
         reference = get_mapping(source, kind + suffix)
         if kind + suffix in source and reference.get("optional") is not True:

@@ -1,4 +1,4 @@
-"""The launch file of a shim, derived from a bound pod. Pure."""
+"""Builds the launch file of a pod, the configuration of the shim that runs its containers. Pure."""
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ class PodPaths:
 
 
 def build_launch(pod: Manifest, place: PodPaths, options: KubeletOptions, machine: HostInfo) -> Manifest:
-    """Return the launch file of a pod.
+    """Return the launch file of a bound pod.
 
-    A container that cannot run because of its manifest waits with a reason and a message.
+    A container whose manifest is invalid has a waiting reason and a message instead of a program.
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
@@ -75,7 +75,8 @@ def build_launch(pod: Manifest, place: PodPaths, options: KubeletOptions, machin
 def has_gate(pod: Manifest) -> bool:
     """True if the pod waits for the leader of its job.
 
-    The operator's init container waits until the leader is reachable. Here it waits until it is ready.
+    In Kubernetes, the operator's init container waits until the leader is reachable. Here, the pod waits
+    until the leader is ready or has succeeded.
     """
     gate = find_pod_operator(pod).gate
     return any(get_text(each, "name") == gate for each in get_mappings(pod, "spec", "initContainers"))

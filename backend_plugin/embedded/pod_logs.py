@@ -22,14 +22,14 @@ _PART: Final = ord("P")
 _TIME: Final = TEXT_AT - len(" stdout F ")
 _NAME_PARTS: Final = 3
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
-"""A line as a shim writes it. Other lines come from a program, and are returned unchanged."""
+"""A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
 _LONGEST_SEGMENT: Final = 1 << 26
 _LONGEST_REST: Final = 1 << 20
 _MOST_PARTS: Final = 1 << 12
 
 
 class RunLog:
-    """The log lines of one container run, across its segments."""
+    """The log lines of one container run, from its segment files."""
 
     def __init__(self, directory: Path, run: int) -> None:
         self._directory = directory
@@ -42,7 +42,7 @@ class RunLog:
         self._time = "1970-01-01T00:00:00.000000000Z"
 
     def skip_to(self, tail: int) -> None:
-        """Continue at the last `tail` lines that exist now."""
+        """Skip all lines that exist now except the last `tail` ones."""
         for segment in reversed(self._list_segments()):
             self._segment = segment
             try:
@@ -107,7 +107,7 @@ class RunLog:
             except OSError as error:
                 if error.errno not in files.REPLACED:
                     raise
-                # The shim deletes old segments. It wrote more than is kept since the last read.
+                # Since the last read, the shim has written more than it keeps, and deleted this segment.
                 later = self._list_later_segments()
                 if not later:
                     return False
@@ -133,7 +133,7 @@ def _is_part(line: bytes) -> bool:
 
 
 async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[LogLine]:
-    """Yield the lines of a request. With `follow`, continue with later runs until the container is done."""
+    """Yield the requested lines. With `follow`, continue until the container has ended and cannot restart."""
     log = _ContainerLog(source.get_log_directory(request.container), request)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The kubelet's record of a pod, and its source of logs."""
+"""The kubelet's record of a pod, and the source of the pod's logs."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PodRecord:
-    """A pod of this node, running or ended."""
+    """The state that the kubelet has of one pod, running or ended."""
 
     def __init__(self, manifest: Manifest, directory: PodDirectory, patience: float) -> None:
         self.manifest = manifest
@@ -96,7 +96,7 @@ class LogSource:
         return self._directory.read_state()
 
     async def wait_for_change(self) -> bool:
-        """Wait for new lines or a new state. Return False if nothing can follow."""
+        """Wait for new lines or a new state. Return False if the pod does not run."""
         pod = self._pod
         if pod is None or pod.is_ended.is_set():
             return False

@@ -32,9 +32,9 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod with the reserved port of its job, and without GPU indices from its author.
+    """Return a new pod annotated with the reserved port of its job, and without GPU indices of its author.
 
-    A node that the author names becomes a node selector, so that the scheduler still places the pod.
+    A `nodeName` in the manifest becomes a node selector, so that the scheduler still places the pod.
     """
     annotations = get_text_map(pod, "metadata", "annotations")
     others = {key: value for key, value in annotations.items() if key != GPU_INDICES}
@@ -74,7 +74,7 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
     """Return the final state of a removed pod whose object stays until its operator has counted it.
 
-    A pod that had not ended has failed.
+    The phase of a pod that had not ended becomes Failed.
     """
     gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
     if is_terminating(pod):

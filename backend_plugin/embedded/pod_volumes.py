@@ -1,6 +1,6 @@
 """Maps the volumes of a pod to directories, and rewrites paths below its mounts. Pure.
 
-Processes of this machine have no mount namespace, so paths in their variables and arguments are rewritten.
+A pod has no mount namespace of its own, so paths in its variables and arguments are rewritten.
 """
 
 import re
@@ -94,8 +94,8 @@ class MountPaths:
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         if not ordered:
             return cls(directories, None)
-        # A path starts where no other path continues, or after the `//` of a URL. It ends between two names.
-        # The slash comes first in the pattern, because the search for it is fast.
+        # A match starts at the beginning of a path or after the `://` of a URL, and ends at the end of a
+        # name. The slash comes first in the pattern, because the search for it is fast.
         names = "|".join(re.escape(each.removeprefix("/")) for each in ordered)
         pattern = rf"/(?:(?<![\w./\-]/)|(?<=:///))(?:{names})(?![\w\-]|\.[\w\-])"
         return cls(directories, re.compile(pattern))

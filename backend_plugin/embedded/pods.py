@@ -104,7 +104,7 @@ class PodController:
         return released
 
     def stop(self, pod: Manifest) -> None:
-        """End a running pod as at its deadline, and keep the pod object and its files."""
+        """End a running pod as if its deadline had passed; keep the pod object and its files."""
         uid = get_uid(pod)
         self._tasks.add(uid, lambda: self._kubelet.expire_pod(uid))
 
@@ -144,7 +144,7 @@ class PodController:
         return self._kubelet.read_log(get_uid(pod), request)
 
     async def close(self) -> None:
-        """Close the kubelet. The next server determines what happens to the pods afterwards."""
+        """Close the kubelet. The next server stores the later changes of the pods."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -182,7 +182,7 @@ class PodController:
 
     def _store_status(self, uid: str, status: Manifest) -> None:
         pod = self._store.get_by_uid(uid)
-        # A final phase does not change. This includes a pod whose node failed before it ended.
+        # A final phase does not change, even if the pod failed with its node and its end is reported later.
         if pod is None or is_ended(pod):
             return
         reported = pod_transitions.merge_status(pod, status)
@@ -231,7 +231,7 @@ class PodController:
     def _request_termination(self, pod: Manifest) -> None:
         self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))
 
-    # Both functions check again: the transaction that requested them may have been rolled back.
+    # The next two functions check again: the transaction that requested them may have been rolled back.
     async def _terminate_pod(self, uid: str) -> None:
         pod = self._store.get_by_uid(uid)
         if pod is not None and is_terminating(pod):

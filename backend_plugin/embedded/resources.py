@@ -26,7 +26,7 @@ def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
     """Parse the quantities of a mapping. Invalid quantities are skipped."""
     found = {}
     for resource, quantity in quantities.items():
-        with suppress(InvalidQuantity):  # The doctor reads objects of any cluster.
+        with suppress(InvalidQuantity):  # The doctor also reads other clusters.
             found[resource] = parse(str(quantity))
     return found
 
@@ -37,7 +37,7 @@ def add_amounts(one: Amounts, other: Amounts) -> Amounts:
 
 
 def compute_requests(spec: Manifest) -> Amounts:
-    """Return the requests of a pod, which also uses one of the pods that its node can run."""
+    """Return the resource requests of a pod, with one unit of the node's resource `pods`."""
     return {**_get_numbers(pod_requests.compute_pod_requests(spec)), PODS: ONE}
 
 

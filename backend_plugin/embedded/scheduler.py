@@ -36,7 +36,7 @@ class Scheduler:
         self._decisions: Iterator[Binding | Unschedulable] | None = None
         """The remaining decisions of the current pass; None if no pass is active."""
         self._due = False
-        """True if resources may have become free since the pass began."""
+        """True if another pass is required, because a pod or node has changed since this pass began."""
         self._armed: asyncio.Handle | None = None
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class Scheduler:
 
 
 def _has_resource_change(change: ObjectChange) -> bool:
-    """True if the resources that a pod uses may have changed. Most changes are of container statuses."""
+    """True if the resources that a pod uses may have changed. Most changes affect only its status."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True

@@ -53,7 +53,7 @@ class PodInfo:
     priority: int = 0
     preempts: bool = True
     gated: bool = False
-    """The pod has scheduling gates, so it is not scheduled."""
+    """True if the pod has scheduling gates; it is not scheduled then."""
     node: str = ""
     """The node that the pod is bound to; empty before it is bound."""
     gpus: Sequence[int] = ()
@@ -133,9 +133,10 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule_pods(
     claims: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for every pod in `claims`, when it is requested; `bound` pods already use resources.
+    """Yield a decision for each pending pod in `claims`. The pods in `bound` already use resources.
 
-    Pods are ordered by priority, then by their position in `claims`. Running pods are not preempted.
+    Each decision is computed when the caller requests it. Pods are ordered by priority, then by their
+    position in `claims`. Running pods are not preempted.
     """
     rooms = [_NodeState(node) for node in nodes]
     by_name = {room.node.name: room for room in rooms}
@@ -220,7 +221,7 @@ class _NodeState:
         )
 
     def compute_score(self, claim: PodInfo) -> tuple[float, float]:
-        """Return the score of this node for a pod: the mean share of free resources, then few pods."""
+        """Return the score of this node for a pod: more free resources, then fewer pods, score higher."""
         after, has = add_amounts(self.used, claim.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)

@@ -1,4 +1,4 @@
-"""Sends orders to a shim, repeats those that cannot be sent, and kills a shim whose pod does not end."""
+"""Sends orders to a shim, retries orders that cannot be sent, and kills a shim whose pod does not end."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ class ShimCommands:
         self._check_after(grace + self._patience)
 
     def kill(self) -> None:
-        """End the pod immediately, because its node has failed."""
+        """End the pod immediately, as if its node had failed."""
         self.send(layout.LOSE)
         self._check_after(self._patience)
 

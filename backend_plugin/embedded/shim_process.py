@@ -46,7 +46,7 @@ class ShimHandle:
 
 
 def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
-    """Start the shim of a pod, which inherits the lock and ends with the pipe `lifeline` (-1 for none)."""
+    """Start the shim of a pod. It inherits the lock, and ends when `lifeline` closes (-1: no such pipe)."""
     with contextlib.ExitStack() as opened:
         # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
         pipes = [

@@ -16,7 +16,7 @@ MARKER: Final = "kfpytorch-state"
 """The marker file. Files in a directory without it are neither changed nor removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
 _HARMLESS: Final = frozenset({"lost+found", "runs"})
-"""Names that may be in a new directory: one of a file system, and the logs of local runs."""
+"""Names that a new state directory may contain: `lost+found` of a file system, and logs of local runs."""
 
 USABLE: Final = (
     "check that this user may write there and that the disk has space, or use another state directory"

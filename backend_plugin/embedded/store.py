@@ -31,8 +31,8 @@ from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 _SCHEMA: Final = 1
 """The schema version of the file. A server reads this version and earlier ones."""
 
-# A killed process loses no committed change, because the system has it. A power failure may lose the last
-# changes.
+# A killed server loses no committed change, because the operating system has it. A power failure may lose
+# the last changes.
 _OPEN: Final = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -169,7 +169,7 @@ class Store:
         return self._store_object(key, None, new)
 
     def update(self, manifest: Manifest) -> Manifest:
-        """Replace the object from which this one was derived. An equal object is not stored again.
+        """Replace the stored object from which `manifest` was derived. An equal object is not stored again.
 
         Raises:
             Conflict: If the stored object has changed or was deleted.

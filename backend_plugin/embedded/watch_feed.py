@@ -1,4 +1,4 @@
-"""Delivery of the current objects and of every change to a sink."""
+"""Delivers the embedded cluster's objects, and then every change of them, to a `Sink`."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

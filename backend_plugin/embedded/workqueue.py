@@ -1,4 +1,4 @@
-"""Two queues: a work queue that processes one key at a time, with retries, and one of coroutines per key."""
+"""Two queues: `WorkQueue` processes one key at a time, with retries; `KeyedTasks` runs coroutines by key."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ class Retry:
 
 FAILED: Final = Retry()
 Look: TypeAlias = Callable[[Key], "datetime | Retry | None"]
-"""Returns the time of the next call without a change, `FAILED` for a retry, or None."""
+"""Processes a key. Returns the time of the next call, `FAILED` for a retry with backoff, or None."""
 
 
 class WorkQueue:

@@ -1,4 +1,4 @@
-"""Validation and defaults of the API server. An operator validates its own jobs with these parts."""
+"""Validation and defaults of the emulated API server. Each operator uses them to validate its jobs."""
 
 from backend_plugin.embedded.admission.patch import merge_patch
 from backend_plugin.embedded.admission.pod import admit_pod

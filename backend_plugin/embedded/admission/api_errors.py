@@ -12,7 +12,7 @@ def build_unprocessable_resource(kind: str, name: str, causes: Sequence[FieldErr
 
 
 def build_webhook_denial(webhook: str, causes: Sequence[FieldError]) -> RequestRejected:
-    """Return the error of a webhook."""
+    """Return the error for an object that a webhook rejects."""
     message = f'admission webhook "{webhook}" denied the request: {_join_errors(causes)}'
     return RequestRejected(403, "Forbidden", message)
 

@@ -94,11 +94,11 @@ _NULLABLE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "finalizers": _fill_list,
     "ownerReferences": _fill_owners,
 }
-"""For each field with items: returns the field with an empty value in place of each null."""
+"""For each list or map field, a function that replaces each null in it by an empty value."""
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata fields of a request, and those that only the API server sets."""
+    """Return the metadata fields that a client may set, and those that only the API server sets."""
     metadata = get_mapping(manifest, "metadata")
     return {
         **read_client_fields(manifest),
@@ -107,7 +107,7 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield the errors in metadata; `rule` returns those in a name of this kind."""
+    """Yield the errors in metadata. `rule` returns the errors in a name, which depend on the kind."""
     name = metadata.get("name", "")
     if name:
         yield from check_text("metadata.name", name, rule)

@@ -1,4 +1,4 @@
-"""Merge patches as RFC 7386 defines them. The result is validated in `job.admit_job_update`."""
+"""Merge patches as RFC 7386 defines them. `OperatorEmulation.admit_update` validates a patched job."""
 
 from collections.abc import Mapping
 

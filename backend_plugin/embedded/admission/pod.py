@@ -1,4 +1,4 @@
-"""Validates and completes the pods that the controller creates. `core.pod_rules` has the rules.
+"""Validates and completes the pods that an emulated operator creates. `core.pod_rules` has the rules.
 
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
@@ -50,7 +50,7 @@ def _with_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container with defaults: a protocol for ports, and limits as requests."""
+    """Return a container with a pull policy and port protocols, and with limits as default requests."""
     made = {"imagePullPolicy": _get_default_pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]

@@ -1,4 +1,4 @@
-"""The tables of a `ResourceSchema` for the types of pods, which are in `core.pod_schema`."""
+"""The tables of a `ResourceSchema` for the pod types in `core.pod_schema`."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -133,7 +133,7 @@ class ResourceSchema:
 
 
 def _get_json_type(value: Any) -> str:
-    """Return the API server's name of a JSON type. To Go, an integer of more than 64 bits is a number."""
+    """Return the JSON type of a value as the API server names it: an integer over 64 bits is a number."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
@@ -152,7 +152,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error for the second entry with a key only, as the API server does."""
+    """Yield an error for the second of several entries with equal keys, as the API server does."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Validates and completes the headless services that the controller creates."""
+"""Validates and completes the headless services that an emulated operator creates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

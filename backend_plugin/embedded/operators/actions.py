@@ -1,4 +1,4 @@
-"""The input and output types of one pass of the controller."""
+"""The input and output types of one reconcile pass of an emulated operator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class JobSnapshot:
     services: Sequence[Manifest]
     now: datetime
     prerequisite: Manifest | None = None
-    """The prerequisite to which the job refers; None if it does not exist."""
+    """The object that the job requires, such as its TrainingRuntime; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod with its own grace period, and remove it without waiting for its operator."""
+    """Remove the finalizer `objects.TRACKING` of a pod, and delete the pod with its own grace period."""
 
     name: str
 
@@ -76,16 +76,17 @@ class Recreation:
 class ReconcileResult:
     """The result of one reconcile pass.
 
-    The actions are executed in order. If one is rejected, the remaining actions, the events and the status
-    are discarded, because the operator ends its pass there. Only the result of `counted` is stored, and the
-    pass is repeated after a backoff. `events.build_action_event` builds the event for an action.
+    The actions are executed in order. If one is rejected, the operator ends its pass: the remaining actions,
+    the events and the status are discarded, and the pass is repeated after a backoff. Only the job that
+    `OperatorEmulation.with_recreations` returns is stored. `OperatorEmulation.build_action_event` returns the
+    event for an action.
     """
 
     status: Manifest | None = None
     """The complete new status of the job. None if it does not change."""
     actions: tuple[Action, ...] = ()
     recreated: Mapping[str, Recreation] = field(default_factory=dict)
-    """The recreated pods among the deleted ones, by name. `status` counts all of them."""
+    """The pods that are deleted to be recreated, by name. `status` counts all of them."""
     events: tuple[Manifest, ...] = ()
     """The bodies of core/v1 Events of the job, as `EventRecorder.record` requires them."""
     wake_at: datetime | None = None

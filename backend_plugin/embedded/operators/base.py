@@ -19,14 +19,14 @@ def keep_job(snapshot: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrerequisiteEmulation:
-    """The emulated admission of the prerequisites of jobs. Its functions are pure."""
+    """The emulated admission of the objects that jobs require. Its functions are pure."""
 
     admit: Callable[[Manifest], Manifest]
-    """Return a new prerequisite as it is stored; raises `RequestRejected` if it would be rejected."""
+    """Return a new prerequisite as it is stored. Raises `RequestRejected` if it is invalid."""
     find: Callable[[Manifest], Key]
     """Return the key of the prerequisite of a job."""
     require: Callable[[Manifest, Manifest | None], None]
-    """Raise `RequestRejected` if a webhook would reject a job, from the job and its prerequisite."""
+    """Raise `RequestRejected` if a webhook rejects a job because of its prerequisite (None: missing)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class OperatorEmulation:
     Raises `RequestRejected` if the API server or a webhook would reject the job.
     """
     admit_update: Callable[[Manifest, Manifest], Manifest]
-    """Return a changed job as it is stored, from the stored and the changed one; raises like `admit`."""
+    """Return a changed job as it is stored. Takes the stored and the changed job; raises like `admit`."""
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
     build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]
@@ -50,15 +50,18 @@ class OperatorEmulation:
     The third parameter is the message of the rejection; None if the action was executed.
     """
     with_recreations: CountRecreations = keep_job
-    """Return the job after an interrupted pass, with the recreated pods among the done actions counted."""
+    """Return the job after an interrupted pass. The status counts the pods deleted to be recreated.
+
+    The third parameter contains the executed actions.
+    """
     prerequisite: PrerequisiteEmulation | None = None
     """The admission of prerequisites; None if its jobs have none."""
     host_suffix: str = ""
-    """A regular expression for the part of a host name after the name of its job.
+    """A regular expression for the part of a pod's host name after the name of its job.
 
-    Such hosts are in the subdomain with the name of the job. If empty, the hosts have the names of pods.
+    These hosts are in a subdomain that has the name of the job. If empty, the host names are the pod names.
     """
     gate: str = ""
-    """The init container in which a pod waits for its leader; it does not run here. Empty if no pod waits."""
+    """The init container in which a pod waits for its leader; it is not executed. Empty if no pod waits."""
     leader: str = ""
-    """The role of the leader, in lower case."""
+    """The role of the leader, in lower case; empty if no pod waits for a leader."""

@@ -19,6 +19,6 @@ OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for
 
 
 def find_pod_operator(pod: Manifest) -> OperatorEmulation:
-    """Return the operator of the job of a pod, from the labels of the pod; the default if none matches."""
+    """Return the operator that the labels of a pod identify; the first operator if none matches."""
     labels = get_text_map(pod, "metadata", "labels")
     return OPERATORS.get(find_pod_dialect(labels).name, _ROWS[0])

@@ -97,7 +97,7 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_file(name: str, at: int) -> bool:
-    """True if `name` is not a directory. It is removed if possible."""
+    """Remove `name` if possible, and return True. If it is a directory, only return False."""
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             return False
@@ -150,7 +150,7 @@ def _open_directory(name: str, at: int) -> int:
 
 
 def _unprotect(name: str, at: int) -> None:
-    """Give the owner access to a directory, which a program may have removed."""
+    """Set mode 0700 on a directory whose owner lacks access, because a program may have changed its mode."""
     if sys.platform != "linux":
         os.chmod(name, _OWNER_ONLY, dir_fd=at, follow_symlinks=False)
         return

@@ -1,4 +1,4 @@
-"""PURE: decides what to start in a pod and when, by the rules of Kubernetes. The time is an argument."""
+"""Decides which containers of a pod to start, and when, by the rules of Kubernetes. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 # The maximum delay and the minimum interval of notifications about new log lines.
 _NEWS_SECONDS = 0.02
-# A full disk may have free space later.
+# The delay before a state that could not be written is written again, for example on a full disk.
 _RETRY_SECONDS = 1.0
 
 
@@ -190,8 +190,8 @@ def _limit_files(soft: int | None) -> None:
 def main() -> None:
     """Run a shim with the arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
 
-    The last four are numbers of open files, or -1 for none. The pipes are open for reading and writing, so
-    that they stay open when the other process ends.
+    The last four are file descriptors, or -1 for none. The pipes WAKE and CONTROL are open for reading and
+    writing, so that they stay open when the server ends.
     """
     directory = sys.argv[1]
     wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]

@@ -1,7 +1,7 @@
 """Finds the processes of a pod with `psutil`, on macOS and other systems without /proc.
 
-These systems do not reparent orphans to the shim. An orphan is found because it was seen before or by its
-mark.
+These systems do not reparent orphans to the shim. An orphan is found if an earlier scan has found it, or by
+its environment variable `layout.MARK`.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ _TASKS_HAVE_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 class ProcessTree:
     """The descendants of this process and their containers.
 
-    The kernel reparents orphans to this process. An orphan belongs to the only container, or to its container
-    from the last scan. Otherwise its inherited `oom_score_adj` determines the container. A new session or
-    environment does not change that value.
+    The kernel reparents orphans to this process. If only one container runs, an orphan belongs to it. Else an
+    orphan keeps its container from the last scan. If there is none, the inherited `oom_score_adj` determines
+    the container. A new session or environment does not change that value.
     """
 
     def __init__(self, containers: list[str]) -> None:
@@ -64,7 +64,8 @@ class ProcessTree:
     def measure_memory(self, pids: list[int], limit: int) -> int:
         """Return the memory of the processes in bytes.
 
-        Shared pages count once. This is only computed above `limit`, because it is expensive.
+        A fast estimate counts shared pages once for each process. If the estimate exceeds `limit`, the result
+        counts them once.
         """
         cheap = sum(_sum_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
         if cheap <= limit:
@@ -107,7 +108,7 @@ def kill_pod_processes(uids: Collection[str]) -> bool:
 
 
 def _read_pod_uid(pid: int) -> str:
-    """Return the pod in whose environment a process was started. Empty if there is none."""
+    """Return the pod uid in the environment with which a process was started, or an empty string."""
     begin = f"{MARK}=".encode()
     for entry in _read_file(f"/proc/{pid}/environ").split(b"\0"):
         if entry.startswith(begin):

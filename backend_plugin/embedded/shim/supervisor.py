@@ -26,7 +26,7 @@ _LOOKING_SHARE = 50
 # The delay before the next check whether killed processes have ended.
 _SWEEP_SECONDS = 0.005
 
-# A list of children may omit one while another one ends.
+# The kernel's list of children may omit a process while another one ends, so read the list twice.
 _LOOKS = 2
 
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"

@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 1536 * 1024
 def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
 
-    With `upstream`, accept the invalid jobs that the operator's webhook accepts by mistake.
+    With `upstream`, accept the jobs that only this emulator rejects (see `webhook.check_upstream_gaps`).
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.

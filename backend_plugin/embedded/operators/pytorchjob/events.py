@@ -45,7 +45,7 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 
 
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
-    """Yield events for a faulty active pod, from its containers, init containers or last condition."""
+    """Yield events for errors of an active pod: its containers, else init containers, else last condition."""
     if not is_active(pod):
         return
     status, name = get_mapping(pod, "status"), get_name(pod)

@@ -24,7 +24,7 @@ def find_reached_limit(attempt: ReconcilePass) -> str:
 
 
 def compute_expiry(attempt: ReconcilePass) -> datetime | None:
-    """Return the time at which a finished job is deleted. None for a suspended job, or without a limit."""
+    """Return when a finished job is deleted; None if it is suspended or its time to live is not set."""
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return None

@@ -61,7 +61,7 @@ def reconcile(
 
 
 def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
-    """Return the job after an interrupted pass, with the recreations that are done counted."""
+    """Return the job after an interrupted pass; its status counts the pods deleted to be recreated."""
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
     if not recreated:
@@ -74,7 +74,7 @@ def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequenc
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
-    """Return the job with the condition `Created`, which the operator adds only to its cached copy."""
+    """Return the job with the condition `Created`, which training-operator 1.9.3 only caches."""
     status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
     status.set_condition(CREATED, f"PyTorchJob {get_text(job, 'metadata', 'name')} is created.")
     return {**job, "status": status.build_manifest()}
@@ -169,7 +169,10 @@ def _resume_job(attempt: ReconcilePass) -> None:
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
-    """Delete all pods of a job that reached a limit, independent of its `cleanPodPolicy`."""
+    """Fail a job that reached a limit, and delete all its pods, independent of its `cleanPodPolicy`.
+
+    Return False if the status is not to be stored.
+    """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
     attempt.record_event(events.NORMAL, format_reason(FAILED), limit)

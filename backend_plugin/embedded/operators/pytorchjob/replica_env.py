@@ -17,7 +17,7 @@ _BACKEND: Final = "c10d"
 
 
 class ReplicaNotBuildable(Exception):
-    """Raised where the operator fails with an error or a panic and retries without success."""
+    """Raised for a replica for which the operator fails with an error or a panic at every retry."""
 
 
 def build_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[Manifest]:

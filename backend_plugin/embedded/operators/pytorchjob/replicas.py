@@ -56,8 +56,8 @@ def _group_by_index(
 ) -> Mapping[int, Sequence[Manifest]]:
     """Return the objects by replica index.
 
-    The result contains the required indexes and all other indexes with an object. Upstream, it contains all
-    indexes up to the highest one with an object, and at least one index.
+    The result contains the required indexes and all other indexes with an object. If `only_wanted_pods` is
+    off, it contains all indexes up to the highest of these, and at least one, as in the operator.
     """
     taken: dict[int, list[Manifest]] = {}
     for each in manifests:

@@ -127,7 +127,7 @@ def _read_replica_status(stored: Manifest) -> ReplicaStatus:
 
 
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
-    """Return the conditions that remain when a condition of that type is added."""
+    """Return the conditions to keep when one of type `kind` is added; an end sets `Running` to False."""
     remaining = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
         return remaining

@@ -16,24 +16,26 @@ class UpstreamFixes:
     """
 
     created_is_written: bool = True
-    """`Created` is stored with the first status. The operator only caches it, and an edit of the job loses
-    it."""
+    """The condition `Created` is stored with the first status. The operator only keeps it in its cache, and
+    loses it when a client changes the job."""
     deadline_has_a_timer: bool = True
     """A timer fails a job at its `activeDeadlineSeconds`. The operator checks only when an object changes."""
     recreations_count: bool = True
     """Recreated pods count towards `backoffLimit`. The operator counts container restarts only."""
     completion_is_timed: bool = True
-    """Each finished job has a `completionTime`. The operator sets none, and no expiry, for an exit code below
-    128."""
+    """Each finished job has a `completionTime`. The operator sets none for a job that fails by the restart
+    policy `ExitCode`, and so never deletes it after its time to live."""
     ends_are_seen: bool = True
-    """A job that reached a limit is deleted after its failure is stored. The operator does not wait."""
+    """The failure of a job that reached a limit is stored before the job is deleted. The operator may delete
+    the job in the same pass."""
     one_end: bool = True
-    """A job that has succeeded does not fail in the same pass."""
+    """A pass sets only one of `Succeeded` and `Failed`. The operator may report both."""
     only_wanted_pods: bool = True
-    """Pods are not created only to be deleted. The operator fills the gaps below superfluous pods, creates
-    one pod for zero replicas, and counts superfluous pods as failed."""
+    """Only required pods are created and counted. The operator also creates the missing pods with an index
+    below that of a superfluous pod, creates one pod for zero replicas, and counts superfluous pods."""
     conditions_stand: bool = True
-    """An unchanged condition keeps its timestamps."""
+    """A condition with an unchanged status and reason keeps its timestamps. The operator may remove it and
+    add it again in one pass, with new timestamps."""
 
 
 DEFAULT: Final = UpstreamFixes()

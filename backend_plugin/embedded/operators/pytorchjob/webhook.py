@@ -48,10 +48,10 @@ def check_job(job: Manifest) -> Iterator[FieldError]:
 
 
 def check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
-    """Yield the errors that the operator's webhook should report but does not.
+    """Yield the errors that this emulator reports in addition to those of the operator's webhook.
 
-    These are a job without roles, which the operator ignores, and a job with too many replicas for this
-    emulator.
+    The additional errors are a job without roles, which the operator ignores, and a job with too many
+    replicas for one machine.
     """
     specs = get_mapping(job, "spec", REPLICA_SPECS)
     if not specs:

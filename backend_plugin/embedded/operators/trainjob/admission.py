@@ -78,13 +78,13 @@ def admit_job_update(old: Manifest, new: Manifest) -> Manifest:
 
 
 def find_runtime(job: Manifest) -> Key:
-    """Return the key of the runtime of a job."""
+    """Return the key of the training runtime of a job."""
     reference, found = get_mapping(job, "spec", "runtimeRef"), get_mapping(job, "metadata")
     return Key(get_text(reference, "kind"), get_text(found, "namespace"), get_text(reference, "name"))
 
 
 def require_runtime(job: Manifest, runtime: Manifest | None) -> None:
-    """Raise `RequestRejected` if the runtime of a job does not exist."""
+    """Raise `RequestRejected` if the training runtime of a job is missing or of an unsupported kind."""
     reference = get_mapping(job, "spec", "runtimeRef")
     kind, name = (get_text(reference, key) for key in ("kind", "name"))
     group = get_text(reference, "apiGroup")
@@ -122,7 +122,7 @@ def admit_runtime(manifest: Manifest) -> Manifest:
 
 
 def _require_runnable(runtime: Manifest, manifest: Manifest, names: Sequence[str]) -> None:
-    """Raise `RequestRejected` if a job of the runtime needs an image or a program of its nodes."""
+    """Raise `RequestRejected` for a training runtime with initializers or MPI, which cannot run here."""
     if DIALECT.initializers.intersection(names):
         detail = (
             "the embedded cluster runs no initializers, because it runs no images: leave dataset and "
@@ -155,7 +155,7 @@ def _require_valid(made: Manifest, wrong: list[FieldError]) -> None:
     types = [*SCHEMA.check_types(spec, kind, "spec")]
     mistyped = next((each for each in types if "must be of type" in each.message), None)
     if mistyped is not None and made["kind"] == DIALECT.name:
-        # The defaulter decodes the job before the API server validates it.
+        # The defaulting webhook decodes the job before the API server validates it.
         raise RequestRejected(400, "", f'admission webhook "{_DEFAULTER}" denied the request: {mistyped}')
     wrong = [
         *metadata.check_metadata(get_mapping(made, "metadata"), name_rules.check_subdomain),

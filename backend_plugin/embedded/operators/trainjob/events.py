@@ -1,4 +1,4 @@
-"""Builds the bodies of the core/v1 Events about a job, its JobSet and its Job."""
+"""Builds the bodies of the core/v1 Events about a TrainJob, its JobSet and its Job."""
 
 from typing import Final
 

@@ -32,7 +32,7 @@ FAIL: Final = "FailJobSet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobSpec:
-    """The spec of a job, of its JobSet and of its only Job."""
+    """The spec of a TrainJob, of its JobSet and of its only Job."""
 
     name: str
     namespace: str
@@ -55,7 +55,10 @@ class TrainJobSpec:
         return f"{self.name}-{ROLE}-0"
 
     def find_rule(self, reason: str, message: str) -> tuple[str, str]:
-        """Return the action and the name of the rule for a failed Job, from its reason and message."""
+        """Return the action and name of the JobSet failure rule that matches a failed Job.
+
+        The default action is `RestartJobSet`.
+        """
         for rule in get_mappings(self.failure_policy, "rules"):
             # A rule without reasons or without patterns matches all of them.
             reasons = _get_texts(rule, "onJobFailureReasons") or [reason]
@@ -65,7 +68,10 @@ class TrainJobSpec:
         return RESTART, ""
 
     def find_pod_action(self, pod: Manifest) -> tuple[str, str]:
-        """Return the action for a failed pod, and the message of a Job that it fails."""
+        """Return the action of the pod failure policy for a failed pod, and the message if the Job fails.
+
+        Both are empty if no rule matches.
+        """
         name = f"{self.namespace}/{get_name(pod)}"
         for index, rule in enumerate(self.pod_rules):
             match = _find_exit(pod, get_mapping(rule, "onExitCodes"), name) or _find_condition(
@@ -116,7 +122,7 @@ def _find_condition(pod: Manifest, rule: Manifest, name: str) -> str:
 
 
 def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
-    """Return the spec of a job with the values of its runtime."""
+    """Return the spec of a job with the values of its training runtime."""
     metadata, spec = get_mapping(job, "metadata"), get_mapping(job, "spec")
     template, trainer = get_mapping(runtime, "spec", "template", "spec"), get_mapping(spec, "trainer")
     policy = get_mapping(runtime, "spec", "mlPolicy")

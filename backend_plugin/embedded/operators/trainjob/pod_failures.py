@@ -10,14 +10,14 @@ from backend_plugin.embedded.objects import get_phase, is_tracked
 from backend_plugin.embedded.operators.trainjob.job_spec import FAIL_JOB, IGNORE, TrainJobSpec
 
 _BATCH: Final = timedelta(seconds=2)
-"""The time after the end of a container, in whole seconds, in which the Job controller collects more ends."""
+"""The time that the Job controller waits after the end of a container, to handle several ends together."""
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
 def find_failure(
     job: TrainJobSpec, pods: Sequence[Manifest], now: datetime
 ) -> tuple[Manifest | None, datetime | None]:
-    """Return the reason and message with which the Job fails, and when its uncounted failed pods will count.
+    """Return the reason and message if the Job fails now, and the time at which the next failed pod counts.
 
     Each is None if there is none.
     """

@@ -23,9 +23,9 @@ _INDEX_VARIABLE: Final[Manifest] = {
 
 
 def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Manifest:
-    """Return the pod of the node with a completion index, after a number of restarts of the JobSet.
+    """Return the pod with a completion index, for a JobSet that has restarted `restarts` times.
 
-    The time makes the name of a recreated pod unique.
+    `now` makes the name of a recreated pod unique.
     """
     found = get_mapping(job.template, "metadata")
     of_jobset, number = _build_jobset_labels(job, restarts), {LABELS.index: str(index)}

@@ -1,8 +1,9 @@
-"""One pass of Trainer, of the JobSet controller and of the Job controller over one job.
+"""One reconcile pass over a TrainJob, as Trainer, the JobSet controller and the Job controller do it.
 
 A pass either changes the status or returns actions, so that the status is stored before the actions that
-follow from it. Without the runtime snapshots of Trainer, the runtime must exist until the job has ended. A
-pod that replaces a disrupted one is created without the backoff of the Job controller.
+follow from it. Trainer's snapshots of training runtimes are not emulated, so the training runtime must exist
+until the job has ended. A pod that replaces one whose failure is ignored is created without the backoff of
+the Job controller.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +74,7 @@ class _Pass:
     job: TrainJobSpec
     state: JobSetState
     end: Manifest | None
-    """The condition Complete or Failed."""
+    """The condition Complete or Failed; None while the job has not ended."""
     pods: Sequence[Manifest]
     """The pods of the current Job."""
     previous: Sequence[Manifest]
@@ -115,7 +116,7 @@ class _Pass:
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
 
     def _update_job(self) -> None:
-        """Count the pods that have ended; end or restart the JobSet if the Job has ended with them."""
+        """Count the pods that have ended, and end or restart the JobSet if the Job has ended."""
         completed = self._list_completed_indexes()
         self.state = replace(self.state, completed=completed)
         if not self._is_over():
@@ -181,7 +182,7 @@ class _Pass:
         if self.end is not None:
             yield from _release(self.snapshot.pods)
         elif self.previous:
-            # The strategy BlockingRecreate: the pods of the new Job are created when the last one is gone.
+            # The strategy BlockingRecreate: the new Job gets pods when the last old pod is gone.
             yield from _delete(self.previous)
         else:
             yield from self._plan_job_actions()

@@ -19,7 +19,7 @@ class JobSetState:
 
     restarts: int = 0
     counted: int = 0
-    """The restarts that count towards the maximum."""
+    """The number of restarts that count towards `maxRestarts`."""
     completed: Sequence[int] = ()
     """The completed indexes of the Job."""
     failure: Manifest | None = None

@@ -33,7 +33,7 @@ def build_conditions(
 def build_job_status(
     job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest] | None, end: Manifest | None
 ) -> Manifest:
-    """Return the counts of Jobs, of which there is at most one.
+    """Return the entry of `jobsStatus`: the number of Jobs (0 or 1) in each state.
 
     `pods` are the pods of the current Job; None while pods of an earlier Job exist.
     """
@@ -49,7 +49,7 @@ def build_job_status(
 
 
 def _count_ready(active: Sequence[Manifest], state: JobSetState) -> int:
-    """Return the number of indexes with a ready pod or a completed one."""
+    """Return the number of completion indexes that are completed or have a ready pod."""
     return sum(_has_condition(pod, "Ready") for pod in active) + len(state.completed)
 
 
