@@ -1,9 +1,9 @@
 """Limits on the freed memory that the C library keeps, for a server that receives large requests.
 
 By default glibc keeps freed memory in up to eight arenas per processor. After it has freed a large block, it
-no longer maps blocks of that size separately. The memory of a few large requests then stays in the process.
+allocates later blocks of that size in an arena, too. The memory of large requests then stays in the process.
 
-This has no effect with other C libraries than glibc, such as musl or that of macOS.
+The functions have no effect with other C libraries than glibc, such as musl or that of macOS.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 TRIM_SECONDS: Final = 30.0
 """Interval between two calls that return free memory to the system."""
 
-# The numbers and values of parameters in malloc.h. A fixed threshold no longer grows.
+# The number of each parameter in malloc.h, and its value. glibc does not raise a threshold that has been set.
 _PARAMETERS: Final = {
     "M_ARENA_MAX": (-8, 2),
     "M_MMAP_THRESHOLD": (-3, 256 * 2**10),
@@ -29,7 +29,7 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
     """Configure the allocator; call it before threads are started.
 
     Returns:
-        False if the C library has no such parameters, or if the environment sets them.
+        False if the C library is not glibc, or if an environment variable sets such a parameter.
     """
     libc = _load_libc()
     if libc is None or _VARIABLES & environ.keys():

@@ -1,4 +1,4 @@
-"""The allowlist of namespaces and output prefixes, which the cluster itself does not enforce."""
+"""The namespaces and output prefixes that this server accepts; the cluster itself does not restrict them."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -45,7 +45,7 @@ class Allowlist:
         return self.prefixes.find_rejection_reason(prefix)
 
     def check_attempt(self, run: Attempt) -> Iterator[Problem]:
-        """Yield each problem for which this attempt is rejected."""
+        """Yield a problem for each of namespace and output prefix of the attempt that is not allowed."""
         if (refusal := self._find_namespace_rejection(run)) is not None:
             field = "task_execution_metadata.namespace"
             yield Problem(field=field, value=run.namespace, message=refusal[0], remedy=refusal[1])

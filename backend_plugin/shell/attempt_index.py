@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 class AttemptIndex:
-    """An index of cache entries by Flyte node; entries whose attempt is unknown are not in it."""
+    """An index of cached jobs by Flyte node, without the jobs whose attempt is unknown."""
 
     def __init__(self) -> None:
         self._entries: dict[Node, dict[CachedJob, Attempt]] = {}
 
     def get_attempts(self, run: "Attempt") -> "Mapping[CachedJob, Attempt]":
-        """Return the attempt of each entry of the Flyte node to which `run` belongs."""
+        """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
         return self._entries.get(attempts.get_flyte_node(run), {})
 
     def add(self, entry: "CachedJob") -> None:
-        """Add an entry; call this once, when the attempt of its job is known."""
+        """Add a cached job; has no effect while its attempt is unknown."""
         if entry.origin is not None:
             run = entry.origin.run
             self._entries.setdefault(attempts.get_flyte_node(run), {})[entry] = run
 
     def remove(self, entry: "CachedJob") -> None:
-        """Remove an entry; call this before its attempt changes or the entry is dropped."""
+        """Remove a cached job; call this before its attempt changes or the job leaves the cache."""
         if entry.origin is None:
             return
         node = attempts.get_flyte_node(entry.origin.run)

@@ -1,4 +1,4 @@
-"""Background operations: keyed work outside requests, retried until it succeeds."""
+"""Background operations: work that runs outside requests and is retried after transient errors."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ class BackgroundOperations:
         self._settling = asyncio.Event()
 
     def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
-        """Return the error of the last try of an operation that is still retried."""
+        """Return the last error of an operation that is being retried; None if no try has failed."""
         return self._errors.get(order)
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class BackgroundOperations:
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
     def submit(self, key: Key, order: Order, fields: Mapping[str, object]) -> asyncio.Task[None]:
-        """Start the operation, unless one with this key runs; `fields` are the fields of its log lines."""
+        """Start an operation, unless one with this key runs; return its task. Its log lines have `fields`."""
         task = self._tasks.get(key)
         if task is None:
             with add_log_fields(**fields):
@@ -59,19 +59,21 @@ class BackgroundOperations:
         return task
 
     def cancel(self, key: Key) -> None:
-        """Cancel an operation whose result is no longer needed; no server repeats it."""
+        """Cancel an operation whose result is no longer needed; `resubmit` does not restart it."""
         task = self._tasks.pop(key, None)
         if task is not None:
             self._cancelled.add(task)
             task.cancel()
 
     async def drain(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
-        """Wait for the running operations, then cancel the rest; if cancelled, cancel them immediately.
+        """Wait for the running operations, and cancel those that are left at the time limit.
+
+        If this call itself is cancelled, cancel all of them immediately.
 
         Args:
             seconds: The time limit.
-            lasting: A kind of operation that no other server can repeat; each cancelled one is logged.
-            longer: The time limit for operations of that kind.
+            lasting: The kind of operations that no other server repeats; each cancelled one is logged.
+            longer: The time limit for operations of the kind `lasting`.
         """
         self._settling.set()
         try:
@@ -92,7 +94,7 @@ class BackgroundOperations:
         return [key for key, task in left.items() if task.cancelled()]
 
     def _log_cancelled(self, given_up: Sequence[Key], lasting: str) -> None:
-        """Log the cancelled operations; only an admin can repeat those of kind `lasting`."""
+        """Log the number of cancelled operations, and each one of the kind `lasting`."""
         if not given_up:
             return
         counts = Counter(str(key[0]) for key in given_up)
@@ -108,7 +110,10 @@ class BackgroundOperations:
                 log.warning(why, lasting, extra=self._interrupted[key][1])
 
     async def resubmit(self, what: str, seconds: float) -> None:
-        """Restart cancelled operations of one kind, for example in a new event loop, and wait for them."""
+        """Restart the cancelled operations of one kind, for example in a new event loop.
+
+        Wait for them up to `seconds`. Operations that still run are cancelled first.
+        """
         await self._cancel_all()
         for key, (order, fields) in [*self._interrupted.items()]:
             if key[0] == what:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 LONGEST: Final = 16 * 2**20
-"""Bytes. A list of all PodTemplates of a cluster has a few megabytes, which take YAML a minute to parse."""
+"""The default limit in bytes. All PodTemplates of a cluster are a few megabytes, which take YAML a minute."""
 LONGEST_SECRET: Final = 2**20
 """The limit for tokens and certificates; the CA bundle of a system has a quarter of this size."""
 
@@ -33,7 +33,7 @@ def read_all(source: BinaryIO, longest: int = LONGEST) -> bytes:
     """Return the remaining content of an open file or pipe.
 
     Raises:
-        OSError: If it is longer than `longest` bytes.
+        OSError: If the content is longer than `longest` bytes.
     """
     data = source.read(longest + 1)
     if len(data) > longest:
@@ -42,7 +42,7 @@ def read_all(source: BinaryIO, longest: int = LONGEST) -> bytes:
 
 
 def read_file_state(file: Path) -> tuple[int, int, int] | None:
-    """Return values that differ after a change of the file; None if there is no such file."""
+    """Return values by which a change of the file can be detected; None if there is no such file."""
     try:
         status = file.stat()
     except OSError:

@@ -19,13 +19,14 @@ from backend_plugin.shell.queue_positions import QueuePositions
 if TYPE_CHECKING:
     from backend_plugin.core.job import Attempt
 
-# A verdict needs only the latest events; a job that restarts for a day has thousands.
+# The phase of a job depends only on its latest events; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
-# Each entry has five kilobytes, or more with long labels, and an author can create and delete any number of
-# jobs. For a job that is no longer in the cache, the API server and the object store are queried again.
+# Maximum number of gone jobs in the cache, because an author can create and delete any number of jobs. A job
+# takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
+# are queried again.
 _MOST_GONE: Final = 2_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
-"""The attribute of an entry that holds the objects of a kind."""
+"""The attribute of `CachedJob` that contains the objects of each kind."""
 
 
 Listener: TypeAlias = Callable[[CachedJob], None]
@@ -37,7 +38,12 @@ class Cache:
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
     ) -> None:
-        """Create an empty cache; `lag` is called with the kind and age in seconds of each observed change."""
+        """Create an empty cache.
+
+        Args:
+            now: Returns the current time.
+            lag: Called with the kind and age in seconds of each new state of a job or pod.
+        """
         self._now = now
         self._lag = lag
         self._entries: dict[Key, CachedJob] = {}
@@ -46,7 +52,7 @@ class Cache:
         self._places: dict[Key, str] = {}
         """The job of each placeholder pod, by the namespace and name of the pod."""
         self._gone: dict[Key, None] = {}
-        """Jobs found to be gone, in this order; a key may belong to a job that exists again."""
+        """The jobs found to be gone, in the order of discovery. A job of the same key may exist again."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
         self.removal_listeners: list[Listener] = []
@@ -61,11 +67,11 @@ class Cache:
         return iter(list(self._entries.values()))
 
     def get(self, key: Key) -> CachedJob | None:
-        """Return the entry of a job; None if it was never observed."""
+        """Return the cached job with this key; None if there is none."""
         return self._entries.get(key)
 
     def get_attempts(self, run: "Attempt") -> "Mapping[CachedJob, Attempt]":
-        """Return the attempt of each entry of the Flyte node to which `run` belongs."""
+        """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
         return self._by_node.get_attempts(run)
 
     def is_complete(self, kind: type[Record]) -> bool:
@@ -73,7 +79,7 @@ class Cache:
         return kind in self._complete
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with the entry after every change; returns a function that stops this."""
+        """Call `listener` with a job after each of its changes; return a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -95,14 +101,14 @@ class Cache:
             self.ready.set()
 
     def _mark_missing(self, listed: Container[Key]) -> None:
-        """Mark jobs that a list does not contain, so that each is confirmed with the API server."""
+        """Mark jobs that a list does not contain, so that the reconciler checks if they are gone."""
         for entry in self:
             if entry.exists and entry.key not in listed:
                 entry.unconfirmed, entry.undisturbed = True, ()
                 self._notify_listeners(entry)
 
     def _replace_objects(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects that belong to jobs; listeners are called only for jobs that changed."""
+        """Replace all pods, pod groups or events; listeners are called only for jobs that changed."""
         field = _FIELDS[kind]
         before = self._clear_objects(kind, field)
         added = [self._add_record(namespace, record) for namespace, record in records]
@@ -123,7 +129,7 @@ class Cache:
         return before
 
     def _recheck_companions(self) -> None:
-        """Clear `accompanied` for jobs without a listed pod group, so that companions are checked again."""
+        """Clear `accompanied` for jobs without a pod group, so that the reconciler checks them."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
@@ -153,7 +159,7 @@ class Cache:
 
     def _put_group(self, namespace: str, cached: CachedJob | None, group: PodGroup) -> CachedJob | None:
         self._queues.put_group(namespace, group)
-        # An unrelated Workload of the same queue does not have the name of one of our jobs.
+        # A foreign Workload only counts in its queue. It belongs to no job, even if it has the name of one.
         if cached is None or (group.foreign and group.kind != "PodGroup"):
             return None
         cached.pod_groups = (*(each for each in cached.pod_groups if _is_other(each, group)), group)
@@ -196,11 +202,12 @@ class Cache:
                 pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
             )
         else:
-            # A Workload and a PodGroup can have the same name, which is the job's.
+            # Compare uids, because a Workload and a PodGroup of a job can both have its name.
             entry.pod_groups = tuple(
                 each for each in entry.pod_groups if each.uid and name.uid not in (None, "", each.uid)
             )
-            entry.accompanied = False  # It may have belonged to an earlier job of the name.
+            # The deleted group may be that of an earlier job of this name; this job may then have none.
+            entry.accompanied = False
 
     def _get_or_create(self, namespace: str, name: str) -> CachedJob:
         entry = self._entries.get((namespace, name))
@@ -238,7 +245,7 @@ class Cache:
         self._notify_listeners(entry)
 
     def _replace_outdated(self, entry: CachedJob, job: Job) -> CachedJob:
-        """Return the entry, or a new one if it belongs to an earlier job of the name."""
+        """Return the entry, or a new one if the entry belongs to an earlier job of the same name."""
         if entry.job is None or entry.job.uid == job.uid:
             return entry
         self._remove_entry(entry)
@@ -263,8 +270,8 @@ class Cache:
     def merge_fetched_job(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
         """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
 
-        What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
-        deliver the newer state.
+        The state that the watch has delivered meanwhile may be newer than the response. If it is older, the
+        watch will deliver the newer state. `is_new`: measure when the job starts.
         """
         if self.get_last_record((namespace, job.name)) is last:
             self.put_record(namespace, job)
@@ -296,7 +303,7 @@ class Cache:
         self._notify_listeners(entry)
 
     def forget(self, entry: CachedJob) -> None:
-        """Remove a job that is gone."""
+        """Remove an entry from the cache."""
         if self._entries.get(entry.key) is entry:
             self._remove_entry(entry)
             self._gone.pop(entry.key, None)
@@ -320,7 +327,7 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the latest events, with our own last two before them, so that they are not written twice."""
+    """Return the latest events, and before them our last two older ones, so that none is written twice."""
     own = [each for each in events[: -_MOST_EVENTS + 1] if job_events.is_job_event(each)]
     return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
 

@@ -36,8 +36,8 @@ class CachedJob:
         self.job: Job | None = None
         self.origin: TaskAnnotation | None = None
         self.output_prefix = self.queue = ""
-        """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
-        The queue is from its gang request."""
+        """The output prefix is from the job's annotation, or from a client's reference if the job does not
+        exist. The queue is from the job's gang request."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
@@ -45,15 +45,16 @@ class CachedJob:
         self.outputs: bool | None = None
         """True if outputs exist; None before they have been read, or if that is not possible."""
         self.looking = self.read = self.unconfirmed = self.accompanied = self.warned = False
-        """The outputs are being read; the outputs have been read; the job is missing in a list, and the API
-        server has not confirmed its deletion; companion objects were created or exist, although the watch may
-        not have delivered them; the events that report warnings have been written."""
+        """`looking`: the outputs are being read. `read`: the outputs have been read. `unconfirmed`: a list
+        does not contain the job, and the API server has not confirmed its deletion. `accompanied`: the
+        companion objects exist, although the watch may not have delivered them. `warned`: the events for the
+        warnings have been written."""
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
-        """The job that runs without required work, and the time until which that holds."""
+        """The job, if it runs and needs no work, and the time until which this is certain."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods of the last check that all replicas run; empty after a change of the job or its events."""
+        """The pods when all replicas were last found running; empty after another change of the job."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.turned: JobEventReason | None = None
@@ -63,8 +64,8 @@ class CachedJob:
         self.answer: CachedResponse | None = None
         """The last encoded response."""
         self.version = self.unmeasured = 0
-        """Incremented with every change; the number of durations to measure for a job that this server
-        created: waiting time and start time."""
+        """`version`: incremented with every change. `unmeasured`: the number of durations that are still to
+        be measured for a job that this server created (waiting time and start time)."""
 
     @property
     def exists(self) -> bool:
@@ -96,7 +97,7 @@ class CachedJob:
 
     @property
     def object_name(self) -> ObjectName:
-        """The name of the job; without a uid if the job does not exist."""
+        """The name of the job; without a uid if the job was never observed."""
         if self.job is None:
             return ObjectName(namespace=self.namespace, name=self.name)
         return build_job_name(self.job)
@@ -113,7 +114,7 @@ class CachedJob:
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 
     def get_observed_state(self) -> Observed:
-        """Return the observed state for `judge`."""
+        """Return the objects and outputs of the job, as the input of `core.pipeline.judge`."""
         groups = self.pod_groups
         if self.queues is not None and any(group.queue for group in groups):
             groups = tuple(self.queues.with_position(group) for group in groups)

@@ -1,4 +1,7 @@
-"""A cache of the cluster's gang capabilities per namespace, refreshed periodically and before a rejection."""
+"""A cache of what a cluster supports, such as gang schedulers and kinds of jobs, per namespace.
+
+It is refreshed periodically, and before a task is rejected.
+"""
 
 import asyncio
 import logging
@@ -20,16 +23,16 @@ _Key = TypeVar("_Key")
 log = logging.getLogger(__name__)
 
 EVERY: Final = 300.0
-"""Seconds between two refreshes: APIs come with an installation, and operators restart for a new flag."""
+"""Seconds between two refreshes. Capabilities change only if an API is installed or an operator restarts."""
 FRESH: Final = 2.0
-"""Seconds for which a result is recent enough for a rejection."""
+"""Maximum age in seconds of the capabilities on which a rejection may rely."""
 _LOOK: Final = 4.0
 """Timeout of one discovery in seconds; a CreateTask that waits for it has seven seconds."""
 _KEPT: Final = 12
 """Number of refreshes without a task after which a namespace is dropped."""
 _FIRST: Final = ("default",)
 MOST: Final = 1_000
-"""Maximum number of namespaces in the cache, because a call may name any."""
+"""Maximum number of namespaces in the cache, because a caller can choose any namespace."""
 
 
 class CapabilitySource(Protocol):
@@ -38,10 +41,15 @@ class CapabilitySource(Protocol):
     async def fetch_capabilities(
         self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
     ) -> Capabilities:
-        """Return the current capabilities for the jobs of a namespace; raises `ClusterUnavailable`.
+        """Return the current capabilities for the jobs of a namespace.
 
-        Without `examines_gangs`, these are only the APIs and operators. Only with `tries_pod` a pod may be
-        created in a dry run.
+        Args:
+            namespace: The namespace.
+            examines_gangs: False: examine only the APIs and the operators.
+            tries_pod: False: do not create a pod in a dry run.
+
+        Raises:
+            ClusterUnavailable: If the cluster does not respond.
         """
 
 
@@ -68,7 +76,7 @@ class CapabilitiesCache:
 
         Args:
             source: The source; if it is None, no capabilities are found.
-            gang: The settings of the platform.
+            gang: The platform's settings for gang scheduling.
             namespaces: The namespaces that are refreshed before a task uses them.
             selects_dialect: True if the kind of a job depends on the capabilities.
         """
@@ -109,7 +117,7 @@ class CapabilitiesCache:
         """Return the capabilities for a namespace, from the cache if possible.
 
         Raises:
-            ClusterUnavailable: If they cannot be discovered, and the scheduler may depend on them.
+            ClusterUnavailable: If the capabilities cannot be discovered, and the job may depend on them.
         """
         cached = self._entries.get(namespace)
         if cached is not None:
@@ -118,7 +126,11 @@ class CapabilitiesCache:
         return await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> Capabilities:
-        """Return current capabilities, because a rejection must not rely on outdated ones."""
+        """Return current capabilities, because a rejection must not rely on outdated ones.
+
+        Raises:
+            ClusterUnavailable: As `get_capabilities`.
+        """
         cached = self._entries.get(namespace)
         if self._source is None:
             return NOTHING

@@ -22,7 +22,7 @@ class Misconfigured(ClusterUnavailable):
 
 
 class NotDurable(ClusterUnavailable):
-    """The cluster cannot store the change, for example on a full disk; a restart would forget it."""
+    """The cluster cannot store the change durably, for example on a full disk; a restart would lose it."""
 
 
 class VersionConflict(ClusterUnavailable):
@@ -92,12 +92,12 @@ class Sink(Protocol):
 class Cluster(Protocol):
     """A cluster that runs training jobs; only jobs and pods with our label are read and changed.
 
-    Every method raises `ClusterUnavailable` for transient errors. `create` and `patch` also raise
-    `RequestRejected`.
+    Requests raise `ClusterUnavailable` for transient errors, except `find_owner`. `create` and `patch` also
+    raise `RequestRejected`.
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create an object durably, and return it as it is stored, reduced to the fields that are read.
+        """Create an object durably, and return it as stored, reduced to the fields that the server reads.
 
         Raises:
             AlreadyExists: If an object of that name exists.
@@ -144,9 +144,9 @@ class Cluster(Protocol):
         """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kinds and metadata of the prerequisites of jobs, as the API server has them now.
+        """Return the kind and metadata of each prerequisite of our jobs, as the API server has it now.
 
-        Those that have an owner may be left out.
+        A prerequisite is an object that is created before its job. One with an owner may be left out.
         """
 
     async def delete_companion(self, manifest: Manifest) -> None:
@@ -155,7 +155,7 @@ class Cluster(Protocol):
     async def record_event(self, event: Manifest) -> None:
         """Create an event about a job; has no effect if an event of that name exists.
 
-        A missing permission is reported elsewhere and raises no error.
+        A missing permission is logged and raises no error.
         """
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:

@@ -12,7 +12,7 @@ from backend_plugin.shell.rpc_handlers import CallFailed, build_stream_handler, 
 
 NAME: Final = "kfpytorch"
 TASK_TYPES: Final = (TASK_TYPE,)
-# FlytePropeller uses the last listed version of a task type, and its default connector for the others.
+# FlytePropeller uses the last listed version of a task type, and its default connector for other versions.
 VERSIONS: Final = (0, 1)
 
 
@@ -41,7 +41,7 @@ class ConnectorMetadataService:
 
 
 def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]:
-    """Return the gRPC handlers of both services."""
+    """Return the gRPC handlers of the connector service and its metadata service."""
     listed = ConnectorMetadataService()
     return (
         grpc.method_handlers_generic_handler(

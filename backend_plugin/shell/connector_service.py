@@ -70,7 +70,7 @@ class ConnectorService:
     ring: KeyRing
     found: CapabilitiesCache = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
-    """Called with the job that Flyte requests."""
+    """Called with the job of each GetTask call."""
     _planner: Planner = field(default_factory=Planner, init=False)
     _creator: TaskCreator = field(init=False)
 
@@ -118,7 +118,7 @@ class ConnectorService:
             raise self._record_create_failure(run, again, "Timeout") from late
 
     async def _create_job(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
-        """Return the reference to the job, or raise the error that prevents it."""
+        """Create the job and return the reference to it; raise an error if that is not possible."""
         run = request.run
         if request.problems:
             raise InvalidTask(*request.problems)
@@ -134,7 +134,7 @@ class ConnectorService:
         log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
         ref = JobRef(
             dialect=table.DEFAULT.name,
-            # A long namespace must not make the reference too long as well.
+            # A long namespace must not make the reference too large.
             namespace=run.namespace[: rejection.LONGEST_NAMESPACE],
             name="",
             output_prefix=run.output_prefix,
@@ -161,7 +161,7 @@ class ConnectorService:
     # ---- get
 
     async def get_task(self, request: admin.GetTaskRequest) -> bytes:
-        """Return the verdict of a job from the cache."""
+        """Return the phase of a job, which is computed from the cache."""
         ref = self._require_served(request.resource_meta)
         if ref.refusal is not None:
             return self.answers.build_rejection(ref.refusal)
@@ -184,7 +184,7 @@ class ConnectorService:
             return self.answers.get_last_response(entry)
         self.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:
-            self.keeper.enqueue(entry)  # A timeout may have expired just now.
+            self.keeper.enqueue(entry)  # A timeout may have expired since the last pass.
         return answer.message
 
     # ---- delete
@@ -240,5 +240,5 @@ class ConnectorService:
 
 
 def _is_other_attempt(entry: CachedJob, ref: JobRef) -> bool:
-    """True if the reference is not for the cached job of this name, for example if a client made it up."""
+    """True if the cached job belongs to another attempt than the reference."""
     return entry.output_prefix not in ("", ref.output_prefix)

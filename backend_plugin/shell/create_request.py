@@ -39,7 +39,7 @@ class CreateRequest:
 
 @dataclass(frozen=True, slots=True)
 class _FieldSpec:
-    """A field that is read: its path in messages to users, and its size limit or its own fields."""
+    """A field that is read: its path in messages to users, and either its size limit or its inner fields."""
 
     path: str
     limit: int = 0
@@ -90,7 +90,7 @@ def parse_request(data: bytes) -> CreateRequest:
 
 
 def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -> bytes:
-    """Return a message with only those fields that are read and within their limit."""
+    """Return the message without unused or too large fields; add a problem for each too large one."""
     fields: list[bytes] = []
     sizes: Counter[int] = Counter()
     for index, (number, encoded, content) in enumerate(_iter_fields(data)):
@@ -121,7 +121,11 @@ def _build_field_count_problem(path: str) -> Problem:
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the number, the bytes and the content of each field of a message."""
+    """Yield each field of a serialized message: its number, the whole field, and its value only.
+
+    Raises:
+        DecodeError: If the message is malformed.
+    """
     at = 0
     while at < len(data):
         start = at

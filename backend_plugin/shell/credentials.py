@@ -139,20 +139,20 @@ class Token:
 
 
 class KeyRing:
-    """The keys with which a server signs and verifies; read again when their file changes."""
+    """The keys with which a server signs and verifies jobs and references; reread when their file changes."""
 
     def __init__(self, keys: ReloadedValue[SigningKeys]) -> None:
         self._keys = keys
 
     @classmethod
     def from_keys(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
-        """Return a ring of fixed keys."""
+        """Return a key ring with these signing keys, which never change; the first key signs."""
         ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
         return cls(ReloadedValue((), lambda: ring))
 
     @classmethod
     def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return the keys of a file with one key per line; the first one signs.
+        """Return a key ring with the keys of a file, which contains one key per line; the first key signs.
 
         Raises:
             UnusableCredentials: If a line is not a key, or the file is empty.
@@ -165,7 +165,7 @@ class KeyRing:
 
     @classmethod
     def from_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return the key of a state directory; it is created if it does not exist.
+        """Return a key ring with the key in a state directory; the key is created if it does not exist.
 
         Raises:
             UnusableCredentials: If the key cannot be written or read.

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class JobCleaner:
-    """Edits and ends jobs, and deletes jobs and pods."""
+    """Performs cleanups: stores failures on jobs, ends and deletes jobs, and stops and deletes pods."""
 
     def __init__(self, cluster: Cluster, deleter: JobDeleter, verdicts: VerdictStore) -> None:
         self._cluster = cluster
@@ -27,7 +27,7 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs a planned cleanup; its retries keep a stored verdict."""
+        """Return the operation that performs a planned cleanup; a retry does not store the failure again."""
         patch = duties.patch
 
         async def clean_up() -> None:
@@ -41,7 +41,7 @@ class JobCleaner:
         return clean_up
 
     async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform the part of a cleanup that follows the verdict."""
+        """Perform the part of a cleanup that follows after the failure has been stored."""
         name = entry.object_name
         if duties.delete:
             reason = "which failed before it started or is over its time to live"
@@ -65,7 +65,7 @@ class JobCleaner:
         await self._cluster.patch_object(_build_reference(entry, group), patch)
 
     async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
-        """End pods without a deletion. Return False if the cluster does not permit that."""
+        """End pods but keep them for their logs. Return False if the cluster does not permit that."""
         for pod in pods:
             if pod.uid in entry.stopped:
                 continue

@@ -79,9 +79,9 @@ class JobCreator:
         return created_job, True, last
 
     async def _find_in_other_dialects(self, run: Attempt, dialect: str) -> tuple[Manifest, Job | None] | None:
-        """Return the attempt's job of another dialect and its record in the cache; None if there is none.
+        """Return the attempt's job of another dialect (kind of job), and its record in the cache.
 
-        The settings, or the operators in the cluster, may have changed since an earlier call.
+        None if there is none. An earlier call may have created the job with other settings or operators.
         """
         cached = [
             entry.object_name
@@ -97,7 +97,7 @@ class JobCreator:
         return None
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
-        """Return the names of the attempt's job in the other dialects that the cluster serves."""
+        """Return the name that the attempt's job has in each other dialect that the cluster serves."""
         capabilities = await self._found.get_capabilities(run.namespace)
         return [
             ObjectName(

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 DELETE_CALL: Final = 1.0
 """Seconds that a DeleteTask waits for the deletion, which then continues in the background."""
 LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
-"""Seconds before each check that a deleted job is gone; after the last one, finalizers are reported."""
+"""Pauses in seconds before each check if a deleted job is gone; after the last, its finalizers are logged."""
 
 
 class JobDeleter:
@@ -34,7 +34,7 @@ class JobDeleter:
         self._seconds = seconds
 
     async def delete(self, ref: JobRef) -> None:
-        """Start to delete a job; return when it is deleted, or after `DELETE_CALL` seconds.
+        """Start to delete a job. Return once the cluster accepts this, or after `DELETE_CALL` seconds.
 
         Raises:
             NotDurable: If the cluster cannot store the deletion; it is retried, but lost on a restart.

@@ -46,7 +46,7 @@ def encode_foreign_job(job: Job) -> wire.Job:
 
 
 def encode_runtime(runtime: Runtime) -> wire.Runtime:
-    """Return a runtime."""
+    """Return a training runtime."""
     return wire.Runtime(
         namespace=runtime.namespace,
         name=runtime.name,
@@ -62,7 +62,7 @@ def encode_runtime(runtime: Runtime) -> wire.Runtime:
 
 
 def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.RuntimePackages:
-    """Return the packages of a runtime."""
+    """Return the Python packages in the image of a training runtime."""
     return wire.RuntimePackages(
         runtime=encode_runtime(runtime),
         python=printable.escape(packages.python),

@@ -36,7 +36,7 @@ class JobEventRecorder:
         """Record an event on the job if one is due; the write happens in the background."""
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
-        # Do not repeat WAITS. A resume event is repeated if the event before it arrived late.
+        # Do not repeat WAITS. A resume event may be due again, if the waiting event before it arrived late.
         if turn is None or turn.way is entry.turned is JobEventReason.WAITS:
             return
         entry.turned, entry.undisturbed = turn.way, ()
@@ -51,7 +51,7 @@ class JobEventRecorder:
         )
 
     def _warn(self, entry: CachedJob, job: Job) -> None:
-        """Record the events that report warnings about a job, once; all servers derive the same names."""
+        """Record an event for each warning about a job, once; all servers derive the same event names."""
         if entry.warned or not job_events.can_need_warning(job, entry.pod_groups):
             return
         for event in job_events.build_warning_events(entry.get_observed_state(), self._judge.now()):

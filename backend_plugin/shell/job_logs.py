@@ -12,7 +12,7 @@ from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod_name
 from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
 
-# Seconds between scans for new pods. A followed log may take longer to start than a line may take to arrive.
+# Seconds between scans for new pods, and seconds to wait for the next line of each followed log.
 _RECHECK_SECONDS: Final = 0.5
 _PATIENCE: Final = 0.1
 
@@ -32,7 +32,7 @@ class LogSelection:
 def select_replicas(
     job: Job, *, rank: int | None, replica: str | None, node: int | None
 ) -> tuple[Collection[str], str]:
-    """Return the names of the selected replicas, and the line prefix if a replica has several ranks.
+    """Return the names of the selected replicas, and the prefix of the selected lines (empty: all lines).
 
     Raises:
         RankNotFound: If the job has no such rank, replica or node.

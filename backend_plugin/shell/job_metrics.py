@@ -24,7 +24,7 @@ _UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
-"""Values of `CachedJob.unmeasured`, in descending order; 0 if all is measured."""
+"""Values of `CachedJob.unmeasured`: measure waiting and start time, or only start time; 0: measure none."""
 
 
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:
@@ -45,7 +45,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
 
 def compute_oldest_wait(cache: Cache, now: datetime) -> float:
-    """Return the age in seconds of the oldest existing job that has never been placed; 0 without one."""
+    """Return the age in seconds of the oldest existing job that has never been placed; 0 if there is none."""
     waiting = [each.job for each in cache if each.exists and _get_phase(each) in _UNPLACED]
     created = [job.created for job in waiting if job is not None and job.created is not None]
     return max(0.0, (now - min(created)).total_seconds()) if created else 0.0
@@ -79,5 +79,5 @@ def _get_queue(entry: CachedJob) -> str:
     """Return the queue of the job's pod group, or of its gang request; empty if it has none."""
     groups = (each.queue for each in entry.pod_groups if each.queue and not each.foreign)
     queue = next(groups, entry.queue)
-    # Users may edit both.
+    # Users may edit both, so the name may not be a valid label value.
     return queue if not queue or is_value(queue) else OTHER

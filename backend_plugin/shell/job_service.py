@@ -1,4 +1,4 @@
-"""The gRPC services behind the user commands, and the calls of `kfpytorch_idl.v1.JobService`."""
+"""The calls of `kfpytorch_idl.v1.JobService`, and the gRPC handlers of all services for user commands."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ class JobService:
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose jobs are visible."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A lock by which calls that return many jobs alternate."""
+    """A lock with which calls that return many jobs alternate."""
 
     # ---- queries
 
@@ -111,14 +111,14 @@ class JobService:
         if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
             return wire.CancelJobResponse(job=before, already_finished=True, phase_before=phase)
         verdict = cleanup.build_cancellation(request.reason)
-        # The operator's own event names a failed replica, or the deadline with which the job is ended.
+        # The operator's own event does not contain the reason: it reports a failed replica or a deadline.
         try:
             await self.cluster.record_event(
                 job_events.build_event(job, verdict.reason, verdict.message, now, since=now)
             )
         except BackendError as error:
             log.info("the event on the cancelled job %s is not written: %s", job.name, error)
-        # The watch has perhaps not delivered the patched job.
+        # Do not judge the cached job, because the watch may not have delivered the patch yet.
         after = job_encoding.encode_job(job, entry.get_observed_state(), verdict)
         return wire.CancelJobResponse(job=after, phase_before=phase)
 
@@ -128,11 +128,12 @@ class JobService:
         self,
         request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
     ) -> CachedJob:
-        """Return the entry of our job with a name.
+        """Return our cached job that the request names; see `job_lookup.find_job`.
 
         Raises:
-            JobNotFound: If no job has the name.
-            ForeignJob: If only a foreign job has the name.
+            JobNotFound: If no job matches.
+            AmbiguousJob: If several jobs match.
+            ForeignJob: If only a job that this backend did not create has the name.
         """
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
         visible = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
@@ -193,7 +194,7 @@ def _require_job(entry: CachedJob) -> Job:
 def build_handlers(
     jobs: JobService, runtimes: RuntimeService, nodes: NodeService | None
 ) -> "list[grpc.GenericRpcHandler[Any, Any]]":
-    """Return the services for `grpc.aio.Server.add_generic_rpc_handlers`; `nodes` may be None."""
+    """Return the gRPC handlers of the job and runtime services, and of the node service if there is one."""
     job_methods = {
         "ListJobs": build_stream_handler(jobs.list_jobs, wire.ListJobsRequest),
         "GetJob": build_unary_handler(jobs.get_job, wire.GetJobRequest),

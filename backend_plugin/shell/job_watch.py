@@ -15,7 +15,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 _PAUSE: Final = 0.2
 # Seconds until a job is encoded again, because time alone can change its phase.
 _RECHECK_SECONDS: Final = 5.0
-# Jobs that are judged without a break: a few milliseconds, by which a call from Flyte may be delayed.
+# Jobs that are encoded before other tasks run: this delays a call from Flyte by a few milliseconds.
 _AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
@@ -127,6 +127,6 @@ async def _wait_for_changes(changed: set[Key]) -> list[Key]:
 
 
 def get_age_key(entry: CachedJob | Job) -> tuple[str, str]:
-    """Sort key: the creation time and name of a job, or of the job of an entry."""
+    """Return the creation time and the name of a job as a sort key."""
     job = entry if isinstance(entry, Job) else entry.job
     return (job.created.isoformat() if job and job.created else "", entry.name)

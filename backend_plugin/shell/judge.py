@@ -1,4 +1,4 @@
-"""The core's `judge` with the settings of this platform, applied to cache entries."""
+"""Applies `core.pipeline.judge` to cached jobs, with the settings of this platform."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from backend_plugin.shell.cached_job import CachedJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Computes the verdict of a cache entry; makes no API calls."""
+    """Computes the verdict (Flyte phase, reason and message) of a cached job; makes no API calls."""
 
     settings: Settings
     now: Callable[[], datetime]
 
     def judge_entry(self, entry: CachedJob) -> Verdict:
-        """Return the verdict at this moment."""
+        """Return the current verdict on a job."""
         return pipeline.judge(*self._collect_inputs(entry))
 
     def judge_with_expiry(self, entry: CachedJob) -> tuple[Verdict, datetime]:
-        """Return the verdict, and the time until which it holds if the entry does not change."""
+        """Return the current verdict, and the time until which it holds if the job does not change."""
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return the decision on a job event that is due at this moment; None if no event is due."""
+        """Return the decision that the job waits or runs again, and its event; None if it does not."""
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:

@@ -38,11 +38,11 @@ class _Source:
 
 
 class LogMerge:
-    """Merges sources, which may be added during the merge; each keeps its own order.
+    """Merges the logs of replicas by time; each log keeps its own order, and logs may be added meanwhile.
 
     Args:
         patience: Seconds to wait for the next line of each replica, because it may be earlier than the lines
-            of the others. None waits without limit, as for logs that are complete.
+            of the others. None: wait without limit, because all logs are complete.
     """
 
     def __init__(self, patience: float | None) -> None:
@@ -55,13 +55,13 @@ class LogMerge:
         self._complete = False
 
     def add_source(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
-        """Add a source."""
+        """Add the log of a replica."""
         source = _Source(replica)
         self._awaited.add(source)
         self._pumps[source] = asyncio.create_task(self._pump_lines(source, lines))
 
     def mark_complete(self) -> None:
-        """Declare that no source will be added; the stream ends once all sources have ended."""
+        """Declare that no log will be added; `iter_batches` ends once all logs have ended."""
         self._complete = True
         self._news.set()
 
@@ -69,7 +69,7 @@ class LogMerge:
         """Yield all available lines in batches.
 
         Raises:
-            BackendError: If a source raises it.
+            BackendError: If a log raises it.
         """
         try:
             while True:

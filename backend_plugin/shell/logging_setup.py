@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from backend_plugin.core import printable
 
 FIELDS: Final = ("execution", "project", "domain", "node", "attempt", "job", "namespace")
-"""The fields that identify the task of a line, in display order."""
+"""The fields that identify the task of a log line, in display order."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("json", "text")
 
@@ -34,7 +34,7 @@ def add_log_fields(**fields: object) -> Iterator[None]:
 
 
 def configure_logging(level: str = "info", form: str | None = None, stream: TextIO | None = None) -> None:
-    """Configure the root logger of this process; without a `form`, a terminal gets text, and others JSON."""
+    """Configure the root logger of this process; the default of `form` is text at a terminal, else JSON."""
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
     handler = logging.StreamHandler(stream)
@@ -45,7 +45,7 @@ def configure_logging(level: str = "info", form: str | None = None, stream: Text
         handler.setFormatter(_TextFormatter(coloured=terminal))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
-    # No format uses these, and computing them costs time for each line.
+    # No format uses these values, and computing them costs time for each line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
@@ -79,7 +79,7 @@ def _encode_json(fields: dict[str, Any], **_options: Any) -> str:
 
 
 class _TextFormatter(logging.Formatter):
-    """A formatter for lines like ``12:00:31 WARNING the store is asked again  execution=f1 node=n0``."""
+    """A formatter for lines like ``12:00:31 WARNING the store is read again  execution=f1 node=n0``."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__()

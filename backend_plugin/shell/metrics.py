@@ -16,9 +16,9 @@ from kfpytorch_common.causes import Cause
 Labels: TypeAlias = tuple[str, ...]
 M = TypeVar("M", bound=MetricWrapperBase)
 
-# Seconds: from a response out of memory to FlytePropeller's timeout of 10 s, and beyond.
+# Buckets in seconds: from a response out of memory to FlytePropeller's timeout of 10 s, and beyond.
 _CALLS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-# Seconds: from a job that starts immediately to a gang that waits for a day. Timestamps are whole seconds.
+# Buckets in seconds: from an immediate start to a gang that waits for a day. Timestamps are whole seconds.
 _STARTS: Final = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0),
     *(3_600.0, 7_200.0, 14_400.0, 28_800.0, 86_400.0),
@@ -30,7 +30,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class MetricsPortUnavailable(BackendError):
-    """The metrics page cannot listen at its address."""
+    """The server of the metrics page cannot listen at its address."""
 
 
 class CounterMetric(prometheus_client.Counter):
@@ -110,7 +110,7 @@ class Metrics:
         self.background_operations = gauge(
             "background_operations", "Pending background operations.", "operation"
         )
-        # These series start at 0, because the first increment of a new series is not a rate.
+        # These series start at 0, because Prometheus ignores the first value of a new series in rates.
         for cause in Cause:
             self.failures.labels(cause.value)
         for result in _CREATES:

@@ -27,7 +27,7 @@ class Executions(Protocol):
         """Fetch the workflow object of an execution from the API server; None if it does not exist.
 
         Raises:
-            ClusterUnavailable: If it cannot be determined, such as without permission to read the objects.
+            ClusterUnavailable: If it is unknown whether the object exists, as without permission to read it.
         """
 
 
@@ -53,7 +53,7 @@ class OrphanScan:
     owned: Sequence[tuple[OrphanCandidate, OwnerReference]]
     """Candidates whose execution exists, with the owner to set."""
     unclear: Mapping[str, int]
-    """The number of undetermined candidates by error message."""
+    """The number of candidates whose execution could not be looked up, by error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

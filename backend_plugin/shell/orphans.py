@@ -1,7 +1,7 @@
 """Deletes orphans periodically, and sets missing owners of jobs.
 
 A job is an orphan if two consecutive scans do not find the workflow object of its execution, and no client
-requested the job in between. An inconclusive scan, as when the API server is down, does not count.
+requested the job in between. After a scan that failed, two further scans are necessary.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class OrphanCollector:
 
     async def _record_requested_owner(self, job: Job) -> None:
         """Look up the workflow object of a requested job, and record the result on the job."""
-        # Before the job can become a candidate, but not for the many jobs that end soon.
+        # Consider jobs of half the age at which a scan considers them, to skip the many jobs that end soon.
         run = ownership.find_orphan_candidate(job, self._orphanage.now(), self._orphanage.least_age / 2)
         if run is None:
             return

@@ -27,9 +27,9 @@ from backend_plugin.shell.output_stores import StoreUnavailable, StoreUnusable
 log = logging.getLogger(__name__)
 
 LOOKS: Final = (0.0, 0.5, 1.5)
-"""Seconds before each read, until a file is found: some stores list a new file late."""
+"""Pauses in seconds before each read, until a file is found: some stores list a new file late."""
 PATIENCE: Final = 60.0
-"""Seconds to retry a store that does not respond; then the verdict relies on the cluster's objects alone."""
+"""Seconds to retry a store that does not respond; then the phase depends on the cluster's objects alone."""
 _PAUSE: Final = 2.0
 _NOT_READ: Final = "outputs and error files are not read: the job is not signed with the keys of this server"
 
@@ -76,7 +76,7 @@ class OutputCollector:
         self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if one of our servers wrote the output prefix; for an absent job, it is from a reference."""
+        """True if the job is signed with a key of this server; also if only a verified reference is known."""
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
@@ -113,7 +113,7 @@ class OutputCollector:
         except (ClusterUnavailable, asyncio.CancelledError):
             is_repeated = True  # If this server stops, the next one repeats it.
             raise
-        finally:  # As in _read.
+        finally:  # As in `_read_outputs`.
             if not is_repeated:
                 self._set_outputs(entry, task_outputs)
 

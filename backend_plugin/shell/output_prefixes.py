@@ -1,7 +1,8 @@
 """The output prefixes that this server may read, from a list that the admin configures.
 
-A prefix comes from a caller, so it may only select a listed bucket or directory: no host, no credentials, no
-chain of file systems. Links that lead out of a directory are rejected in `output_stores`.
+A prefix comes from a caller, so it may only select a location in a listed bucket or directory. It must not
+contain a host, credentials or a chained fsspec URL (``zip::s3://``). Links that lead out of a directory are
+rejected in `output_stores`.
 """
 
 import os
@@ -25,7 +26,7 @@ STORES: Final[Mapping[str, str]] = {
 }
 """The package that reads an object store, by URL scheme."""
 
-# The memory of this process has no outputs of other processes, so it must be listed explicitly.
+# `memory://` contains no outputs of other processes, so it must be listed explicitly.
 DEFAULT: Final = tuple(f"{scheme}://*" for scheme in STORES if scheme != "memory")
 
 # An S3 key has at most 1,024 bytes, a Linux path 4,096.
@@ -33,7 +34,7 @@ _LONGEST: Final = 4_096
 _URL: Final = re.compile(r"(?P<scheme>[^:/]*)://(?P<rest>.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]{1,255}")
-# Characters that some URL parser treats as syntax: a version, a chain, a user, an escape.
+# Control characters, and characters that some URL parser treats as syntax.
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\?#]|::")
 
 
@@ -158,7 +159,7 @@ def _find_below(location: StoreLocation, listed: StoreLocation) -> StoreLocation
 
 
 def _find_relative_path(path: str, directory: str) -> str | None:
-    """Return the rest of a path below a directory; None if it is not below it."""
+    """Return the path relative to a directory; None if the path is not in the directory."""
     start = directory.rstrip("/")
     if path == directory:
         return ""

@@ -43,15 +43,16 @@ class TaskOutputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """The limits of one read, whatever a task has written."""
+    """The limits for reads of task outputs."""
 
     seconds: float = 15.0
-    """Time for a listing and a read with the store's own retries; only the terminal phase waits for it."""
+    """Time for one read with the store's own retries; only a terminal phase is delayed by it."""
     files: int = 32
     """Maximum number of error files; the earliest are read, because the root cause is among them."""
     file_bytes: int = 10 * 2**20
     """Maximum size of a file, as in FlytePropeller (`storage.limits.maxDownloadMBs` in Flyte's charts)."""
     all_bytes: int = 12 * 2**20
+    """Maximum total size of the error files of one attempt."""
     at_once: int = 4
     """Maximum concurrent reads of one store, including those that timed out and still run."""
     all_at_once: int = 16
@@ -218,7 +219,7 @@ def _select_sizes(entries: Sequence[StoreEntry], bounds: ReadLimits) -> Mapping[
 
 
 def _build_document(content: Content | None, bounds: ReadLimits) -> Manifest:
-    """Return the error document; an unreadable file yields one that states why, because the worker failed."""
+    """Return the error document of a file. For an unreadable file, return one that contains the reason."""
     if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
         return build_unreadable_document(f"is larger than the limit of {bounds.file_bytes:,} bytes")
     if isinstance(content, Exception):

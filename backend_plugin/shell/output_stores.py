@@ -1,7 +1,7 @@
-"""Directory listing and file reads: object stores through fsspec, local disks directly.
+"""Lists directories and reads files: object stores through fsspec, local disks directly.
 
 Local disks are read without fsspec, which would follow links out of a listed directory and block at a pipe.
-All calls block, so `output_reader` runs them in threads. They also raise the errors of the store's package.
+All calls block, so `output_reader` runs them in threads. Calls also raise errors of the store's package.
 """
 
 import os
@@ -53,7 +53,7 @@ class StoreDirectory(Protocol):
         """Yield the files of the directory in any order, without subdirectories."""
 
     def read_files(self, sizes: Mapping[str, int]) -> Sequence[Content]:
-        """Return the first bytes of each file by its requested size, or the error that prevented the read."""
+        """Return the content of each file up to the given size, or the error that prevented the read."""
 
 
 class OutputStores:
@@ -71,6 +71,7 @@ class OutputStores:
 
         Raises:
             PrefixNotAllowed: If the path contains a link.
+            StoreUnavailable: If the listed directory does not exist on this machine.
             StoreUnusable: If the package that reads this store is not installed.
         """
         if place.scheme == "file":
@@ -175,7 +176,7 @@ def _open_below(at: int, part: str, place: StoreLocation) -> int:
 
 
 def _is_link(at: int, name: str) -> bool:
-    """True if the name is a link; the errno of an open with O_NOFOLLOW depends on the system."""
+    """True if the name is a link. The errno of an open with O_NOFOLLOW depends on the system."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except FileNotFoundError:

@@ -15,9 +15,9 @@ SMALL_BYTES: Final = 8 * 2**10
 
 
 class Planner:
-    """A pool with one thread; with several threads the event loop would wait for each of them in turn.
+    """A pool with one thread, because each busy thread delays the event loop, which needs the GIL, too.
 
-    A call that is cancelled while its work waits for the thread also cancels the work.
+    If a call is cancelled before its work has started, the work does not run.
     """
 
     def __init__(self) -> None:

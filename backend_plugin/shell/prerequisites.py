@@ -1,4 +1,7 @@
-"""Sets the owner of the prerequisites of jobs, and deletes those that a killed server left without a job."""
+"""Sets the owner of prerequisites of jobs, and deletes prerequisites without a job.
+
+A prerequisite is an object that is created before its job. A killed server may leave one without a job.
+"""
 
 import asyncio
 import logging
@@ -49,7 +52,7 @@ class Prerequisites:
         """Set missing owners, and delete the prerequisites without a job that are older than `LEAST_AGE`.
 
         Raises:
-            ClusterUnavailable: If they cannot be listed.
+            ClusterUnavailable: If the prerequisites cannot be listed.
         """
         for each in await self._cluster.list_prerequisites():
             if not get_mappings(each, "metadata", "ownerReferences"):

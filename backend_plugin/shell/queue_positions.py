@@ -33,7 +33,7 @@ class QueuePositions:
         """The queue and sort key of each waiting group, by its uid."""
 
     def clear(self) -> None:
-        """Remove all groups, before a relist adds them again."""
+        """Remove all pod groups, before a new list adds them again."""
         self._turns.clear()
         self._where.clear()
 
@@ -59,7 +59,7 @@ class QueuePositions:
                 del self._turns[queue]
 
     def with_position(self, group: PodGroup) -> PodGroup:
-        """Return the group with its number of groups ahead, or unchanged if its queue is not counted."""
+        """Return the group with the number of groups ahead of it; unchanged if it has no position."""
         position = self._where.get(group.uid)
         if position is None:
             return group

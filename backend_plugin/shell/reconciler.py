@@ -48,14 +48,14 @@ log = logging.getLogger(__name__)
 ACCOMPANY_CALL: Final = 2.0
 """Seconds that a CreateTask waits for the companion objects of its job."""
 ROUND: Final = 30
-"""Seconds of one resync, which reconciles every job, because time alone can change a verdict."""
+"""Seconds for one resync, which reconciles every job, because time alone can change a phase."""
 _AT_START: Final = 2_000
 """Jobs per second in the first resync, which handles jobs that existed before this server."""
 REMEMBERED: Final = timedelta(hours=1)
 """Time for which a gone job stays in the cache; later requests query the cluster again."""
 _PAUSE: Final = 1.0
 _SOON: Final = 0.05
-"""Seconds in which changes of a job are collected, because a created job arrives twice."""
+"""Seconds between a change and the reconciliation. Changes in this time are handled together."""
 
 
 class Reconciler:
@@ -134,7 +134,7 @@ class Reconciler:
     # ---- operations for calls
 
     def fetch_missing_job(self, ref: JobRef) -> None:
-        """Fetch a job that is not in the cache, and add the result to the cache."""
+        """Fetch a job that is not in the cache in the background, once the cache is ready, and add it."""
         if self._cache.ready.is_set():
             self._orders.submit(
                 ("fetch_job", ref.namespace, ref.name),
@@ -161,8 +161,8 @@ class Reconciler:
         After `ACCOMPANY_CALL` seconds, or after a transient error, this continues in the background.
 
         Raises:
-            RequestRejected: As `Cluster.create`.
-            Misconfigured: As `Cluster.create`.
+            RequestRejected: If the cluster rejects a companion object.
+            Misconfigured: If a permission or an API is missing.
         """
         if companions.ANNOTATION not in job.annotations:
             return
@@ -213,7 +213,7 @@ class Reconciler:
         entry.steady, entry.undisturbed = None, ()
         # Without delay, so that a terminal phase is not reported before the outputs are read.
         self._endings.on_change(entry)
-        # Before the first list is complete, a job seems to have no pods, so a verdict would be wrong.
+        # Before the first list is complete, a job seems to have no pods, so its phase would be wrong.
         if self._cache.ready.is_set() and not self._is_new(entry):
             self.enqueue(entry)
 
@@ -236,12 +236,12 @@ class Reconciler:
         return not is_running_undisturbed(entry.get_observed_state())
 
     def _is_new(self, entry: CachedJob) -> bool:
-        """True if nothing has reacted to the job yet, so that the next resync can handle it."""
+        """True if no operator or scheduler has reacted to the job yet; the next resync handles it."""
         is_missing = entry.unconfirmed or not entry.exists
         return not is_missing and entry.is_untouched and not self._has_companions(entry)
 
     def _is_steady(self, entry: CachedJob) -> bool:
-        """True if the last pass required no work, the job has not changed, and its verdict is still valid."""
+        """True if the last pass required no work, the job has not changed, and its phase is still valid."""
         if entry.steady is None:
             return False
         job, until = entry.steady
@@ -313,7 +313,7 @@ class Reconciler:
         return self._makes_groups and job is not None and companions.ANNOTATION in job.annotations
 
     def _reconcile_companions(self, entry: CachedJob) -> None:
-        """Create missing companions, or delete those of an ended job; for example after a restart."""
+        """Create missing companion objects, or delete those of an ended job."""
         observed = entry.get_observed_state()
         if left := existing_companions.find_leftover_companions(observed):
             self._submit("delete_companions", entry, lambda: self._delete_companions(left))
@@ -348,5 +348,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if the phase was logged, and is not a failure, whose cleanup may be incomplete."""
+    """True if the phase was logged and is not a failure; the cleanup of a failure may be incomplete."""
     return phase is entry.logged_phase and not phase.is_failure

@@ -13,7 +13,7 @@ class Reflection(Handler):
     """The gRPC reflection service, imported on its first call.
 
     Args:
-        services: The module that describes each service, by service name.
+        services: The name of the protobuf module of each service, by service name.
     """
 
     def __init__(self, services: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""gRPC handlers for calls that raise `BackendError`."""
+"""Builds gRPC handlers that convert a `BackendError` of a call to a gRPC status."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing

@@ -1,6 +1,6 @@
 """The middleware of all gRPC calls: authentication, concurrency limits and metrics.
 
-It wraps the handlers, because an interceptor costs one more await for each call.
+It wraps the handlers and is not a gRPC interceptor, which costs one more await for each call.
 """
 
 import asyncio

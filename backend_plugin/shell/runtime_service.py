@@ -35,13 +35,13 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = timedelta(minutes=10)
-"""The default of the longest time that a job may take to list the packages of a runtime."""
+"""The default time limit for the job that lists the packages of a training runtime."""
 _PAUSE: Final = 0.5
 _TOKEN_BYTES: Final = 6
 
 
 async def require_runtime(inventory: Inventory, planned: Plan) -> None:
-    """Return if the job of a plan can use its runtime, or if the runtimes are unknown.
+    """Check the training runtime that the job of a plan refers to; skip this if no list is available.
 
     Raises:
         InvalidTask: If the runtime does not exist, or has no container for the task.
@@ -72,7 +72,7 @@ class RuntimeService:
     """True for the namespaces whose runtimes are visible, and in which jobs may run."""
 
     async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
-        """Return the runtimes, those of namespaces first."""
+        """Return the Kubeflow runtimes of the request: TrainingRuntimes, then ClusterTrainingRuntimes."""
         namespace = request.namespace if request.HasField("namespace") else None
         selected = [
             each
@@ -84,7 +84,7 @@ class RuntimeService:
         return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, selected))
 
     async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
-        """Run a job that lists the packages of a runtime, and delete it."""
+        """Return the Python packages in the image of a runtime; runs a job to list them, and deletes it."""
         namespace = request.namespace if request.HasField("namespace") else None
         runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())
         runtimes.require_packages(runtime)
@@ -113,7 +113,7 @@ class RuntimeService:
         return place
 
     async def _run_job(self, runtime: Runtime, job: PackageJob) -> Sequence[str]:
-        """Return the log of the job, and delete the job in any case."""
+        """Run the job and return its log; delete the job in any case."""
         dialect = _get_dialect(runtime)
         name = ObjectName(namespace=job.namespace, name=job.name, dialect=dialect.name)
         log.info("job %s/%s lists the packages of runtime %s", name.namespace, name.name, runtime.name)

@@ -42,7 +42,7 @@ _CONNECTIONS: Final = (
     # A client without a token can open and reset streams as fast as it can send. Without this limit it would
     # keep the event loop from serving others, including probes.
     ("grpc.max_concurrent_streams", 256),
-    # gRPC rejects calls at random, also probes, when more than 1,000 wait: those of four such connections.
+    # By default gRPC rejects calls at random, also probes, if more than 1,000 wait, as from four connections.
     ("grpc.server.max_pending_requests", 3_000),
     # Clients send no more metadata than a token and a trace context.
     ("grpc.max_metadata_size", 16 * 1024),
@@ -71,7 +71,7 @@ class ServerOptions:
     """0 selects a free port."""
     credentials: grpc.ServerCredentials | None = None
     receive_bytes: int = 12 * 2**20
-    """FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
+    """Maximum size of a request. FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
     send_bytes: int = 32 * 2**20
     drain_seconds: float = 20.0
     """Time for running calls after the first signal; less than Kubernetes' grace period of 30 s."""
@@ -99,7 +99,7 @@ class GrpcServer:
     async def run(
         self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _do_nothing
     ) -> None:
-        """Serve until `stop` is called or a signal arrives; a second one cancels the drain.
+        """Serve until `stop` is called or a signal arrives; a second call or signal ends the drain.
 
         Args:
             ready: The health service reports SERVING once this is set.
@@ -143,7 +143,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", options.send_bytes),
             ),
         )
-        # This comes first, because the others reject all calls without a token.
+        # The health service comes first, because the other handlers reject all calls without a token.
         server.add_generic_rpc_handlers(
             (RpcMiddleware((_build_health_handler(self._health),), _PROBES), *self.fronts)
         )

@@ -19,7 +19,8 @@ def list_stop_signals() -> Sequence[signal.Signals]:
 def exit_on_signals() -> Iterator[None]:
     """Raise `SystemExit` on SIGTERM and SIGHUP, so that open contexts are left and clean up.
 
-    The first signal starts the cleanup, and later ones do not interrupt it. Handlers of the caller stay.
+    The first signal starts the cleanup, and later ones do not interrupt it. A signal that the
+    caller handles or ignores is not changed.
     """
     ours = [each for each in _STOP if signal.getsignal(each) == signal.SIG_DFL]
 

@@ -45,12 +45,14 @@ class TaskCreator:
     planner: Planner
 
     async def create(self, request: CreateRequest, size: int) -> JobRef:
-        """Return the job of the request, which has `size` bytes. An existing job of the attempt is adopted.
+        """Create the job of a request of `size` bytes, or adopt an existing job of the attempt.
+
+        Return the reference to the job.
 
         Raises:
             InvalidTask: If no job can be planned for the task.
             RequestRejected: If the cluster rejects an object.
-            AttemptSuperseded: If the node has a later attempt.
+            AttemptSuperseded: If the Flyte node has a later attempt.
             ClusterUnavailable: If the cluster does not respond.
         """
         pod_templates, owner = await self._fetch_prerequisites(request.template, request.run)
@@ -86,7 +88,7 @@ class TaskCreator:
         return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
 
     async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
-        """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
+        """Return the plan. Before a rejection, plan again with the current capabilities of the cluster."""
         run = request.run
         make = partial(plan, request.template, run, self.settings, pod_templates)
         capabilities = await self.found.get_capabilities(run.namespace)

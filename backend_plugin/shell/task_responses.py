@@ -1,4 +1,4 @@
-"""Verdicts encoded as the messages that Flyte reads."""
+"""Encodes the status of a job as Flyte's `GetTaskResponse`, and reads the last log lines of its replicas."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -24,7 +24,7 @@ _FEW_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MOST_BYTES: Final = 8 * 2**20
-"""The limit of all replicas together; `kfpytorch logs` has no such limit."""
+"""The limit for all replicas together; `kfpytorch logs` has no such limit."""
 
 
 class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -37,7 +37,7 @@ class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TaskResponses:
-    """A cache of serialized `GetTaskResponse`s, encoded again when the verdict may have changed."""
+    """Builds serialized `GetTaskResponse`s, and reuses the last one of a job until its phase may change."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
@@ -54,18 +54,18 @@ class TaskResponses:
         return answer
 
     def find_cached(self, entry: CachedJob) -> CachedResponse | None:
-        """Return the cached response while it is valid; a new one costs as much as three verdicts."""
+        """Return the last response for a job if it is still valid, otherwise None."""
         known = entry.answer
         if known is None or known.version != entry.version or self.judge.now() > known.until:
             return None
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job; used if no verdict can be computed."""
+        """Return the last response for a job; used if its phase cannot be computed."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:
-        """Return the response for a task that was rejected, so that no job exists."""
+        """Return the response for a rejected task, which has no job."""
         return _encode_response(rejection.build_verdict(message))
 
     def build_not_synced(self) -> bytes:

@@ -15,9 +15,9 @@ TLS: Final = "grpcs://"
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 """gRPC's variable for a file with the authorities that all its clients trust."""
 SECONDS: Final = 5.0
-"""Timeout for a connection."""
+"""Timeout for a connection in seconds."""
 _ALERT: Final = 1.0
-"""Timeout for an alert. With TLS 1.3, a server rejects a missing client certificate after the handshake."""
+"""Seconds to wait for an alert: with TLS 1.3, a server checks the client certificate after the handshake."""
 _NAMES: Final = frozenset({62, 64})
 """OpenSSL's error codes for a certificate of another host name or address."""
 _TIMES: Final = frozenset({9, 10})
@@ -34,7 +34,7 @@ _NO_TLS: Final = frozenset(
 
 
 class TlsFailure(enum.Enum):
-    """The kind of a failed connection."""
+    """The reason why a connection fails."""
 
     UNKNOWN_HOST = enum.auto()
     TIMEOUT = enum.auto()
@@ -73,7 +73,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The kind of a failure, with the details that a message needs."""
+    """The reason why a connection fails, with the details that a message needs."""
 
     failure: TlsFailure
     detail: str = ""
@@ -84,7 +84,7 @@ class Diagnosis:
 
 
 def describe(end: Endpoint, diagnosis: Diagnosis) -> str:
-    """Return the failure as a predicate whose subject is the server."""
+    """Return the failure as a predicate that follows the name of the server in a message."""
     if diagnosis.failure is TlsFailure.CLIENT_CERTIFICATE and diagnosis.file:
         return f"does not accept the certificate in {diagnosis.file}"
     names = ", ".join(diagnosis.names) or "no host"

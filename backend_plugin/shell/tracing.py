@@ -1,7 +1,7 @@
 """Optional OpenTelemetry tracing: one span for each gRPC call, exported to an OTLP collector.
 
-OpenTelemetry's own variables configure it (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME,
-OTEL_TRACES_SAMPLER and others). Without them its packages are not imported.
+Tracing is configured with OpenTelemetry's own environment variables (OTEL_EXPORTER_OTLP_ENDPOINT,
+OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and others). Without them its packages are not imported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,7 @@
-"""Stores failure verdicts on their jobs, and counts each stored verdict.
+"""Stores the verdict on a failed job (phase, reason, message and cause) in an annotation of the job.
 
-Several servers observe the same failure. The first one stores its verdict, and only that server counts it.
+Several servers observe the same failure. The first one stores its verdict, and only that server counts the
+failure in its metrics.
 """
 
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictStore:
-    """Stores failure verdicts on jobs, and counts those that this server stored."""
+    """Stores verdicts on failed jobs, and counts those that this server has stored."""
 
     cluster: Cluster
     metrics: Metrics
 
     async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
-        """Apply a patch with a verdict, unless the job does not exist or already has a verdict.
+        """Apply a patch that stores a verdict, unless the job does not exist or already has a verdict.
 
         Returns:
             True if the job has the verdict of this patch.

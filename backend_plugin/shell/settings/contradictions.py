@@ -12,7 +12,7 @@ _REQUIRED: Final = {
     "tls.client-ca": "tls.certificate",
     "tls.client-names": "tls.client-ca",
 }
-"""The setting without which another one has no effect."""
+"""For each setting, the other setting without which it has no effect."""
 
 
 def iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ from backend_plugin.shell.settings.model import (
 )
 
 Flags: TypeAlias = Mapping[str, Any]
-"""The flags of a command by the keys of `KEYS`; None and empty values are ignored."""
+"""The values of a command's flags, by the keys of `KEYS`; None and empty values are ignored."""
 
 _VARIABLE: Final = "KFPYTORCH_"
 
