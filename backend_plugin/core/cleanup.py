@@ -25,7 +25,7 @@ _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
-"""The time that a cancelled job has to end by itself after its pods are stopped."""
+"""The time that a cancelled job has to end by itself after its pods are stopped; then it is ended."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 

@@ -19,16 +19,17 @@ def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
     )
 
 
-# Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
+# The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
+# changes, not when a pod ends.
 _COUNTING: Final = frozenset({"Scheduling", "Running"})
 
 
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     """Return the companion objects to delete after the end of a job.
 
-    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so the
-    pods must have freed their resources before. The pod group's phase does not show that: it is `Failed` from
-    the first failure on.
+    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so it
+    must come after the pods have freed their resources. The phase of the pod group is not sufficient: it is
+    `Failed` from the first failure on.
     """
     job = observed.job
     if job is None or job.end_condition is None or job.deleting:
@@ -48,6 +49,6 @@ def is_missing_companions(observed: Observed) -> bool:
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
         return False
-    if any(group.foreign for group in observed.pod_groups):  # Its name is taken, so creation would fail.
+    if any(group.foreign for group in observed.pod_groups):  # The name is taken, so creation would fail.
         return False
     return len(_list_existing_companions(observed)) < len(companions.read_companions(job))

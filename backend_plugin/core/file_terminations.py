@@ -114,8 +114,8 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
     """True if the success of the job implies that the worker of `file` was restarted and succeeded.
 
-    The pod of the worker is gone. The job's success implies the worker's if the operator requires it, or if
-    the clean pod policy deletes all pods.
+    The pod of the worker is gone. The success of the job implies that of the worker if the operator requires
+    all workers to succeed, or if the clean pod policy deletes all pods.
     """
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     restarts = {group.role: group.restarts for group in job.groups}

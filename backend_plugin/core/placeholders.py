@@ -1,4 +1,4 @@
-"""The pending reason of a gang from its placeholder pods, which often are the only pods that report one."""
+"""The pending reason of a gang from its placeholder pods, often the only pods with a scheduler's message."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
