@@ -19,7 +19,7 @@ from kfpytorch_common.output_lines import format_plain, with_prefix
 
 
 class Console:
-    """Copies the output of worker processes, one `OutputSlot` each, to the terminal and to the logs."""
+    """Copies the output of the processes of a run, one `OutputSlot` each, to the terminal and the logs."""
 
     def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
         self.directory = directory

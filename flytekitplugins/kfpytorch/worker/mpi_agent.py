@@ -275,7 +275,7 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
-    """True if the process runs. A zombie has ended: no parent may wait for the daemon of mpirun."""
+    """True if the process runs and is no zombie. The ended daemon of mpirun can remain one."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

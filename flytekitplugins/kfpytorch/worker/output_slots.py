@@ -55,7 +55,7 @@ class OutputStream:
 
 @dataclass
 class OutputSlot:
-    """The log and the last output of one worker process. A restarted process has the same slot."""
+    """The log and the last output of one process of a run. A restarted worker has the same slot."""
 
     number: int
     label: str
