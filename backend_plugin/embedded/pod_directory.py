@@ -53,7 +53,7 @@ class PodDirectory:
 
     @classmethod
     def list_all(cls, root: Path) -> "Sequence[PodDirectory]":
-        """Return the directories of all current and former pods. Others are ignored."""
+        """Return the directories of all current and former pods, identified by their marker files."""
         found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
         return [each for each in found if each.is_ours]
 

@@ -91,7 +91,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The values that all containers of a pod share."""
+    """The input that the launch descriptions of all containers of a pod share."""
 
     pod: Manifest
     place: PodPaths

@@ -38,7 +38,7 @@ class PodRecord:
 
     @property
     def is_gated(self) -> bool:
-        """True if the pod starts its containers only after the leader of its job."""
+        """True if the pod does not start its containers until the leader of its job is ready."""
         return has_gate(self.manifest)
 
     @property

@@ -312,7 +312,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
         except OSError as error:
             raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
         except sqlite3.OperationalError as error:
-            # The contents may be intact: do not suggest to move the file.
+            # The contents may be intact, so do not suggest moving the file away.
             raise StateUnusable(f"{path}: {error}; {USABLE}") from error
         except sqlite3.DatabaseError as error:
             raise StateUnusable(f"{path}: {error}; {_MOVE}") from error

@@ -6,7 +6,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 
 def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
-    """Return the patched object: null removes a field, objects are merged, other values replace."""
+    """Return the patched object: null removes a field, mappings are merged, other values are replaced."""
     merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
     for key, value in patch.items():
         if value is not None:

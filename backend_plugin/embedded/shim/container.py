@@ -88,7 +88,7 @@ class ContainerRun:
     def close(self) -> None:
         """Write the remaining output to the log and close the files.
 
-        It reads at most the size of a pipe, because a process may hold the other end open and keep writing.
+        At most the size of a pipe is read, because a process may hold the other end open and keep writing.
         """
         for fd in self.streams:
             for _ in range(_PIPE_CHUNKS):

@@ -114,7 +114,7 @@ def _remove_directory(name: str, at: int) -> None:
         return
     try:
         before: list[str] = []
-        # Repeat while directories were moved to the top. Files of other users remain.
+        # Repeat until nothing changes, because directories are moved to the top. Files of other users remain.
         while (left := sorted(os.listdir(top))) != before:  # noqa: PTH208
             before = left
             _clear_directory(top, top, 0)

@@ -20,7 +20,7 @@ VOLUMES = "volumes"
 TERMINATION = "termination"
 
 MARK = "KFPYTORCH_POD"
-"""An environment variable of every process of a pod, ``<uid>/<container>``. It identifies orphans."""
+"""An environment variable of every process of a pod, ``<uid>/<container>``, to identify orphans."""
 
 LONGEST_STATE = 1 << 22
 """The maximum size of the state in bytes: 1,000 containers with messages of 4 KiB each."""
@@ -31,11 +31,11 @@ NEWS_LOG = b"l"
 TERMINATE = "terminate"
 """Terminate the pod. The argument is the grace period in seconds."""
 EXPIRE = "expire"
-"""End the pod within its own grace period, as at its deadline."""
+"""End the pod within its own grace period, as if its deadline had passed."""
 LOSE = "lose"
 """Kill the pod immediately, as if its node had failed."""
 GATE = "gate"
-"""Open or close the gate. The argument is 1 while the master is ready, else 0."""
+"""Open (1) or close (0) the gate, at which the pod waits for the leader of its job before it starts."""
 WATCH = "watch"
 """Notify about new log lines. The argument is 1 while a client follows the log, else 0."""
 

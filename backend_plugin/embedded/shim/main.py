@@ -167,7 +167,7 @@ class Shim:
     def _notify_server(self, news: bytes) -> None:
         try:
             os.write(self._wake, news)
-        except BlockingIOError:  # The pipe is full. Its reader will check everything.
+        except BlockingIOError:  # The pipe is full, so the server has unread news anyway.
             return
 
 

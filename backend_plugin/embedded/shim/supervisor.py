@@ -168,7 +168,7 @@ class Supervisor:
                 )
 
     def _find_gate_exit(self, *, is_expired: bool) -> int | None:
-        """Return the exit code of a gate; None while it waits."""
+        """Return the exit code of a container that waits for the gate; None while it waits."""
         if self._pod.stopping:
             return 137
         if self.gate_is_open:

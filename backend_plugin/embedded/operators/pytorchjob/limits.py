@@ -32,7 +32,7 @@ def compute_expiry(attempt: ReconcilePass) -> datetime | None:
 
 
 def compute_wake_time(attempt: ReconcilePass) -> datetime | None:
-    """Return the time of the next pass that is required without a change of an object."""
+    """Return the time of the next pass if no object changes before; None if no pass is required."""
     if attempt.status.is_finished:
         return compute_expiry(attempt)
     if attempt.deviations.deadline_has_a_timer and not attempt.job.run_policy.suspend:

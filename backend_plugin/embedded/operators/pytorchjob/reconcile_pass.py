@@ -1,4 +1,4 @@
-"""The state of one pass of the controller: its input and its decisions. All stages share it."""
+"""The state of one reconcile pass: its input and its decisions. All stages of the pass share it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Composes one pass of the controller from its stages. It contains their order, not their rules."""
+"""Runs the stages of one reconcile pass in their order. Other modules contain the rules of the stages."""
 
 from collections.abc import Sequence
 from contextlib import suppress

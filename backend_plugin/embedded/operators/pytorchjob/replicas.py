@@ -1,4 +1,4 @@
-"""Reconciles the pods and services of the roles of a job and counts them."""
+"""Reconciles the pods and services of the roles of a job, and counts the pods."""
 
 from collections.abc import Mapping, Sequence
 

@@ -47,7 +47,7 @@ class ReplicaStatus:
 
 @dataclass(slots=True, kw_only=True)
 class StatusBuilder:
-    """A mutable status. `now` is the time of its changes."""
+    """A mutable job status. `now` is the time that changes of the status record."""
 
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)

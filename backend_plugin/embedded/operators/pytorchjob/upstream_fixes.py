@@ -1,7 +1,8 @@
-"""Switches for the differences between the controller and training-operator 1.9.3.
+"""Switches for the differences between the emulated operator and training-operator 1.9.3.
 
-Each switch documents the behavior of the operator. Some differences have no switch: admission rejects a job
-without roles and a job with too many replicas, and no PodGroups or HorizontalPodAutoscalers are created.
+The text of each switch also describes training-operator 1.9.3, called "the operator". Some differences have
+no switch: admission rejects a job without roles and a job with too many replicas, and no PodGroups or
+HorizontalPodAutoscalers are created.
 """
 
 from dataclasses import dataclass, fields
@@ -10,9 +11,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamFixes:
-    """The enabled deviations.
+    """The enabled differences.
 
-    With all of them disabled, the controller behaves as training-operator 1.9.3.
+    With all of them disabled, the emulation behaves as training-operator 1.9.3.
     """
 
     created_is_written: bool = True

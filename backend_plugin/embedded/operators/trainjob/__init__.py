@@ -1,7 +1,7 @@
 """The state machines of Trainer 2.3, JobSet 0.12 and the Job controller, as one pure function.
 
 - admission, schema: creation and update of a TrainJob and of its TrainingRuntime.
-- job_spec: the spec of a job with the values of its runtime.
+- job_spec: the spec of a job with the values of its training runtime.
 - reconciler: a pass over a job. state: the state of its JobSet and of its Job.
 - pods: the pods and the service of a job.
 - events: the events of a job.

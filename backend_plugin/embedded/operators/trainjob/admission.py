@@ -38,7 +38,7 @@ _MANAGERS: Final = (OWN_MANAGER, "kueue.x-k8s.io/multikueue")
 _KINDS: Final = (RUNTIME, "ClusterTrainingRuntime")
 _IMMUTABLE: Final = ("runtimeRef", "trainer", "managedBy")
 _MOST_NODES: Final = 1_000
-"""The limit for one job, because creating more pods would block the event loop for too long."""
+"""The maximum number of nodes of a job. Creating more pods would block the event loop for too long."""
 _NAME: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _REPLICATED_JOBS: Final = "spec.template.spec.replicatedJobs"
 
@@ -171,7 +171,7 @@ def _require_valid(made: Manifest, wrong: list[FieldError]) -> None:
 
 
 def _check_job(job: Manifest) -> Iterator[FieldError]:
-    """Yield an error for each value that the validation rules of the CRD reject; types are checked before."""
+    """Yield an error for each value that the validation rules of the CRD reject; it does not check types."""
     name, spec = get_text(get_mapping(job, "metadata"), "name"), get_mapping(job, "spec")
     if _NAME.fullmatch(name) is None:
         yield build_invalid_error("metadata.name", name, "metadata.name must match RFC 1035 DNS label format")

@@ -147,7 +147,7 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
 
 
 def _merge_resources(template: Manifest, more: Manifest) -> Manifest:
-    """Return the pod template with these resources added to those of the training container."""
+    """Return the pod template with `more` merged into the resources of the training container."""
     spec = get_mapping(template, "spec")
     containers = [
         {**each, "resources": merge_patch(get_mapping(each, "resources"), more)}

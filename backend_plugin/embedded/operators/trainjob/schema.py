@@ -1,6 +1,6 @@
 """The types of a TrainJob and a TrainingRuntime in the custom resource definitions of Trainer 2.3.0.
 
-They contain only the fields that the embedded cluster supports.
+The types contain only the fields that the embedded cluster supports.
 """
 
 from typing import Final
