@@ -1,5 +1,6 @@
 """Builds the parts of a server from its settings, and connects them."""
 
+import functools
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
@@ -98,7 +99,8 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     cluster = here.cluster
     metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)
-    cache = Cache(here.now, lambda kind, lag: metrics.watch_lag.labels(kind).observe(lag))
+    get_watch_lag = functools.cache(metrics.watch_lag.labels)  # Each change of a pod reports its lag.
+    cache = Cache(here.now, lambda kind, lag: get_watch_lag(kind).observe(lag))
     orders = BackgroundOperations(metrics)
     outcomes = OutputReader(
         prefixes, trouble=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
