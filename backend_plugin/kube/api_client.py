@@ -33,7 +33,7 @@ _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
 _PASSES_TO_READ: Final = 3
-"""The passes of the event loop after which a TLS transport that continues has read its socket."""
+"""The number of event loop iterations in which a resumed TLS transport reads its socket."""
 _SUCCESS: Final = range(200, 300)
 # Errors of the connection to the API server.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -52,7 +52,7 @@ class ResponseStream:
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
     async def pause(self, seconds: float) -> None:
-        """Leave further data in the socket for this time; what arrives meanwhile becomes one piece."""
+        """Do not read the socket for this time, so that the data that arrives meanwhile becomes one piece."""
         connection = self._response.connection
         if connection is None or connection.transport is None:  # The body is complete.
             return
@@ -97,7 +97,7 @@ class ApiClient:
         self._connection = connection
         self._patience = patience
         self._chance = chance
-        # Many finished jobs do not delay creations and aborts; many aborts do not delay creations.
+        # Separate limits: cleanup must not delay creations or deletions, nor deletions creations.
         self._calls = ConcurrencyLimit(_AT_A_TIME)
         self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
         self._behind = ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
@@ -164,7 +164,7 @@ class ApiClient:
         async with lane.get_namespace_slots(question), lane.slots:
             # The time for which requests wait in the queue does not count.
             state.deadline += loop.time() - requested_at if lane.is_long else 0.0
-            # In the other lanes, `fetch_decoded` applies the timeout.
+            # Otherwise `fetch_decoded` applies the timeout.
             async with timeout(state.deadline - loop.time() if lane.is_long else None):
                 body = await self.send_once(question, min(_ATTEMPT, self._patience))
             try:

@@ -97,7 +97,7 @@ class ApiError(BackendError):
 
     @property
     def is_outdated(self) -> bool:
-        """True if the object has another version than the request."""
+        """True if the object has changed since the version that the request contains."""
         return self.code == HTTPStatus.CONFLICT and _MODIFIED in self.message
 
     @property
@@ -201,7 +201,7 @@ _error: Final = msgspec.json.Decoder(_ErrorEvent)
 
 
 def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Parse an error response."""
+    """Return the error of a response with an error code; its body may not be from Kubernetes."""
     try:
         status = decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
     except (msgspec.MsgspecError, MalformedResponse):

@@ -1,4 +1,4 @@
-"""The watched kinds: one row each, with its resource, its filter and its reader."""
+"""The watched Kubernetes kinds, each with its resource, its selectors and its decoding."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ class WatchedKind:
     wire: object
     """The type that the JSON parser fills. It contains the fields that `read` uses."""
     read: Callable[[Any], Record | None]
-    """Returns None for an object that does not belong to this backend."""
+    """Returns the record of an object; None if the object does not belong to this backend."""
     protobuf: Decoder | None = None
     """The protobuf parser, or None if the kind is only requested in JSON."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -97,9 +97,10 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return a pod group under the name of the job that owns it, since Kueue and KAI use other names.
+    """Return a pod group with the name of the job that owns it, because Kueue and KAI use other names.
 
-    A pod group without this owner is `foreign`, even if it has the name of a job.
+    A PodGroup with the name of a job but without this owner is `foreign`, and so is a Workload without it.
+    Return None for any other object.
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):

@@ -80,7 +80,7 @@ class CapabilityDiscovery:
         Args:
             namespace: The namespace.
             examines_gangs: If false, only the API groups and the operators are examined.
-            tries_pod: If false, no pod is created in a dry run, and what it would show is unknown.
+            tries_pod: If false, no pod is created in a dry run, and the results of that dry run are unknown.
 
         Raises:
             ClusterUnavailable: If the API server does not respond.
@@ -155,8 +155,8 @@ class CapabilityDiscovery:
         kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
         if len(kinds) <= 1:
             return ()
-        # An operator that runs without a Deployment cannot be found. If another one has a Deployment, it is
-        # more likely that only the API of this one is left.
+        # An operator without a Deployment may still run. But if another operator is available, probably only
+        # the CRD of this one is left.
         available = {each.name: await self._is_available(each) for each in kinds}
         counted = (False, None) if any(available.values()) else (False,)
         return tuple(name for name, is_available in available.items() if is_available in counted)

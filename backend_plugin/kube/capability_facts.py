@@ -1,4 +1,7 @@
-"""Derives the capabilities of a cluster from the objects that `capability_discovery` has read."""
+"""Derives the capabilities of a cluster from the facts that `capability_discovery` has read.
+
+A fact has a name. Its value is an exception if it could not be read.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +20,7 @@ class UnknownFact(Exception):
 
 
 def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the fact `pod` by those that it shows; an exception is the value of both."""
+    """Replace the fact `pod`, the spec of a pod after admission, by the two facts that it shows."""
     if "pod" not in facts:
         return facts
     pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
@@ -34,7 +37,7 @@ def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
     """Return the capabilities; `kinds` are the names of facts about queues.
 
     Raises:
-        ClusterUnavailable: If it is the value of a fact.
+        ClusterUnavailable: If a fact could not be read because of a transient error.
     """
     for each in facts.values():
         if isinstance(each, ClusterUnavailable):
@@ -63,7 +66,10 @@ def list_versions(group: Manifest) -> Sequence[str]:
 
 
 def find_flag_scheduler(deployment: Manifest) -> str | None:
-    """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
+    """Return the gang scheduler in the operator's flag; empty without a flag.
+
+    None if the value of the flag is not literal.
+    """
     words: list[str] = []
     for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
         for part in ("command", "args"):

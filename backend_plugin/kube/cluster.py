@@ -304,7 +304,10 @@ class KubernetesCluster:
 
     @staticmethod
     def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
-        """Return the error for an event: one that the API server rejects is not sent again."""
+        """Return the error for an Event that the API server did not accept.
+
+        `RequestRejected` if the rejection is permanent; else `ClusterUnavailable`, and the caller retries.
+        """
         if answer.genuine and not answer.is_transient:
             return RequestRejected(answer.code, answer.reason, answer.message)
         return ClusterUnavailable(f"the API server answers {answer}")
@@ -342,7 +345,7 @@ class KubernetesCluster:
         for kind in KINDS:
             gatherings.setdefault(kind.record, MergedKind(sink, kind.record))
         jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
-        # Only a placeholder pod itself contains the name of its job.
+        # Events follow pods: only a placeholder pod itself contains the name of its job, its events do not.
         after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}
         places = [
             WatchTarget(
@@ -364,7 +367,7 @@ class KubernetesCluster:
 
 
 def _build_rejection(answer: ApiError) -> RequestRejected | None:
-    """Return the rejection of an object that a later request cannot create or change; else None."""
+    """Return the rejection if the object is invalid, too large or over a quota; otherwise None."""
     if answer.is_too_large:
         return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
     if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):

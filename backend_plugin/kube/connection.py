@@ -83,7 +83,7 @@ class Connection:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
-            # `_proxy` reads the proxies of the environment; the passwords of a .netrc are not used.
+            # `_find_proxy` reads the proxies of the environment; the passwords of a .netrc are not used.
             trust_env=False,
         )
 
@@ -100,7 +100,7 @@ class Connection:
 
         Raises:
             aiohttp.ClientError: If there is no response.
-            asyncio.TimeoutError: If it takes longer than `seconds`, not counting new credentials.
+            asyncio.TimeoutError: If it takes longer than `seconds`, without the reload of credentials.
         """
         await self._refresh_credentials()
         async with timeout(seconds), self.open_response(question) as response:

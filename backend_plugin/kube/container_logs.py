@@ -38,7 +38,7 @@ class ContainerLog:
         self._name = pod
         self._request = request
         self._last = self._since = ""
-        """The timestamp of the last line, now and when the current request was sent. In UTC."""
+        """UTC timestamps of the last line that was yielded, and of the last one before this request."""
         self._failures = 0
 
     async def iter_lines(self) -> AsyncGenerator[LogLine, None]:
@@ -110,7 +110,7 @@ class ContainerLog:
         """Return a line, or None if it was yielded before: `sinceTime` has whole seconds."""
         self._failures = 0
         time, _, text = line.decode(errors="replace").partition(" ")
-        # Kubelets write local time; the clock of a node may stop or go back within one response.
+        # Kubelets write local time. Compare with `_since`, because a node's clock may go back in a response.
         at = format_sortable_time(time)
         if at <= self._since:
             return None

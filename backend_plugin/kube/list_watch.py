@@ -1,4 +1,4 @@
-"""PURE: the next step of a reflector: list, watch or pause. Time and random numbers are arguments.
+"""Decides the next step of a reflector: list, watch or pause. Time and random numbers are arguments.
 
 Lists are requested without a `resourceVersion`. The API server then returns the current state, so a list
 after 410 is never older than the cache, and an object that it omits was deleted. Version ``0`` would be
@@ -17,10 +17,10 @@ _LONGEST_ASKED: Final = 60.0
 _MOST_FAILURES: Final = 3
 """The number of failed watches in a row before a new list, which may skip the change that broke them."""
 _WATCH: Final = (300.0, 600.0)
-"""The bounds in seconds of `timeoutSeconds` of a watch. A random value avoids that all watches end together.
+"""The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
 """
 _RESYNC: Final = (3_600.0, 7_200.0)
-"""The bounds in seconds between two lists without an error. The list corrects changes that were lost."""
+"""The bounds in seconds between two lists without an error. The list corrects the effect of lost changes."""
 _LARGEST_PAGE: Final = 4_000
 """The maximum number of objects. A page of pods of this size has 40 MB."""
 
@@ -98,7 +98,7 @@ class ListWatch:
             self.on_failure()
 
     def on_expired(self) -> None:
-        """Record 410: the version or the `continue` token that was requested is compacted."""
+        """Record a 410 response: the requested version or `continue` token is too old."""
         # Larger pages finish a list that was too slow for the compaction.
         self._limit = min(_LARGEST_PAGE, 2 * self._limit) if self._rest else self._limit
         self._reset_list()

@@ -1,4 +1,4 @@
-"""Lists jobs, their prerequisites and runtimes from the API server."""
+"""Lists jobs, their prerequisites and training runtimes from the API server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ _Page: TypeAlias = tuple[Sequence[T], str]
 
 
 class _NotPermitted(ClusterUnavailable):
-    """A rule is missing."""
+    """An RBAC rule is missing."""
 
 
 class _NotServed(ClusterUnavailable):
@@ -64,7 +64,7 @@ class ObjectLister:
             return ()
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kinds and metadata of the prerequisites of our jobs that have no owner.
+        """Return the kind and metadata of each prerequisite of our jobs that has no owner.
 
         Raises:
             ClusterUnavailable: If a list failed.
@@ -85,7 +85,7 @@ class ObjectLister:
         return found
 
     async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the runtimes; see `Inventory.list_runtimes`."""
+        """Return the training runtimes; see `Inventory.list_runtimes`."""
         found: list[Runtime] = []
         for support in [each.runtimes for each in table.DIALECTS.values() if each.runtimes is not None]:
             for kind in support.kinds:
@@ -171,7 +171,7 @@ def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
 
 
 def _decode_objects_without_owner(body: bytes) -> "_Page[Manifest]":
-    """Parse a page; nearly all prerequisites have an owner, and together they are large."""
+    """Parse a page and keep only objects without an owner, because all prerequisites together are large."""
     items, rest = _decode_objects(body)
     return [each for each in items if not get_mappings(each, "metadata", "ownerReferences")], rest
 

@@ -207,7 +207,7 @@ class Reflector:
         began = loop.time()
         async with self._api.open_stream(self._build_request(query), self._options.silence) as stream:
             self._record_granted("watch")
-            if self._kind.record not in _WITH_BOOKMARKS:  # A quiet watch then sends nothing else.
+            if self._kind.record not in _WITH_BOOKMARKS:  # It may receive no data for long.
                 self._receive()
             if not self._is_stalled:
                 self._set_state(WatchState.SYNCED)

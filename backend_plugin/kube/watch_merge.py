@@ -19,7 +19,7 @@ class MergedKind:
         """Set when the sink has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
-        """True if the parts keep their records, because a list of one reflector replaces those of all."""
+        """True if the parts keep their records, because each snapshot contains the records of all."""
 
     def add_part(self) -> "KindPart":
         """Add and return the part of one reflector. Add all parts before a reflector sends records."""
@@ -60,7 +60,7 @@ class KindPart:
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
         """Replace the records of this part after a list."""
         if self._gathering.record is Event and self._gathering.complete.is_set():
-            # Events are only added: an event that expired after an hour is still valid.
+            # Events are only added: one that the API server has removed after an hour is still valid.
             self._add_events(watched_objects)
             return
         self.kept = {watched.key: watched for watched in watched_objects if watched.record is not None}
@@ -68,7 +68,7 @@ class KindPart:
         self._gathering.deliver_snapshot()
 
     def mark_unavailable(self, *, permitted: bool) -> None:
-        """Continue without a list, because the resource is absent or forbidden. Earlier records remain."""
+        """Continue without a list: the resource is absent, or not `permitted`. Earlier records remain."""
         self.listed |= permitted
         if not self.settled:
             self.settled = True
@@ -111,5 +111,5 @@ class KindPart:
 
 
 def _parse_version(watched: WatchedObject) -> int:
-    """Return the resource version as a number; 0 if it is not one, in which case events are sent twice."""
+    """Return the resource version as a number; 0 if it is no number (then events may be sent twice)."""
     return int(watched.version) if watched.version.isdecimal() else 0

@@ -45,7 +45,7 @@ class Allowlist:
         return self.prefixes.find_rejection_reason(prefix)
 
     def check_attempt(self, run: Attempt) -> Iterator[Problem]:
-        """Yield a problem for each of namespace and output prefix of the attempt that is not allowed."""
+        """Yield a problem if the namespace is not allowed, and one if the output prefix is not."""
         if (refusal := self._find_namespace_rejection(run)) is not None:
             field = "task_execution_metadata.namespace"
             yield Problem(field=field, value=run.namespace, message=refusal[0], remedy=refusal[1])

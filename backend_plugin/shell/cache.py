@@ -33,7 +33,7 @@ Listener: TypeAlias = Callable[[CachedJob], None]
 
 
 class Cache:
-    """The `Sink` of a cluster: contains the objects as the watch last delivered them."""
+    """The `Sink` of a cluster: contains the objects that the watch delivered, in one entry per job."""
 
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
@@ -143,7 +143,7 @@ class Cache:
             self._notify_listeners(of)
 
     def _add_record(self, namespace: str, record: Record) -> CachedJob | None:
-        """Add an object to the entry of its job and return the entry; None if it belongs to no cached job."""
+        """Add an object to the entry of its job, and return the entry; None if it belongs to no job."""
         if isinstance(record, Pod):
             if not record.job_name:
                 return None
@@ -255,7 +255,7 @@ class Cache:
         return new
 
     def _find_entry(self, namespace: str, name: str) -> CachedJob | None:
-        """Return the entry of the job to which an object of that name belongs."""
+        """Return the entry of the job to which an object with this name belongs; None if there is none."""
         name = self._places.get((namespace, name)) or registry.parse_job_name(name)
         entry = self._entries.get((namespace, name))
         return entry or self._entries.get((namespace, table.parse_job_name(name)))

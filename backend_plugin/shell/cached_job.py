@@ -1,4 +1,4 @@
-"""An entry of the cache: the observed state of one job, and what this server has done for it."""
+"""An entry of the cache: the observed state of one job, and the progress of this server's work on it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias

@@ -41,7 +41,7 @@ class ObjectName:
     name: str
     uid: str | None = None
     dialect: str = ""
-    """The dialect of a job; the default dialect if empty."""
+    """The dialect of a job (its kind, PyTorchJob or TrainJob); the default dialect if empty."""
 
 
 def build_job_name(job: Job) -> ObjectName:

@@ -84,7 +84,7 @@ class Reconciler:
         self._due: set[CachedJob] = set()
         self._seconds = seconds
         self._makes_groups = answers.judge.settings.kfpytorch.gang.can_create_groups
-        """False if the settings let this server create no pod groups; then it creates no companions."""
+        """False if the settings let this server create no pod groups; then there are no companion objects."""
 
     # ---- watch and resync
 
@@ -279,7 +279,7 @@ class Reconciler:
             self._reconcile_companions(entry)
 
     def _find_actionable_verdict(self, entry: CachedJob, job: Job) -> Verdict | None:
-        """Return the verdict of a job if it requires work; otherwise None."""
+        """Return the current verdict on a job if it requires work (logging, cleanup); otherwise None."""
         if self._is_running_undisturbed(entry):
             verdict = self._judge_undisturbed(entry, job)
         elif self._needs_cleanup(entry, job):
@@ -292,7 +292,7 @@ class Reconciler:
         return None if _is_applied(entry, verdict.phase) else verdict
 
     def _judge_undisturbed(self, entry: CachedJob, job: Job) -> Verdict:
-        """Return the verdict of a job whose replicas run, and record the time until which it holds."""
+        """Return the verdict on a job whose replicas run, and store the time until which it holds."""
         verdict, until = self._judge.judge_with_expiry(entry)
         # Until all events have been listed, a job event may be due.
         is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)

@@ -128,7 +128,7 @@ class RuntimeService:
                 log.warning("job %s is not deleted; it will be after its time to live: %s", name.name, error)
 
     async def _wait_for_end(self, job: PackageJob) -> CachedJob:
-        """Return the entry of the job after its success.
+        """Return the cached job after its success.
 
         Raises:
             PackagesUnknown: If the job has failed or been deleted, or has not succeeded in time.

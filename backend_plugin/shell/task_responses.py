@@ -28,7 +28,7 @@ _MOST_BYTES: Final = 8 * 2**20
 
 
 class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An encoded response, with the entry version and the time for which it is valid."""
+    """An encoded response: valid for this version of the cached job, and until a time."""
 
     phase: Phase
     message: bytes
