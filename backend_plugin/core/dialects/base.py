@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResource:
-    """The API resource of a kind of job."""
+    """The API resource of a kind of job or of another object that a dialect uses."""
 
     group: str
     version: str
@@ -24,13 +24,13 @@ class JobResource:
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
+        """The `apiVersion` of the objects of this kind."""
         return f"{self.group}/{self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLabels:
-    """The labels of pods by which a replica is recognized."""
+    """The names of the pod labels that identify a replica."""
 
     job_name: str
     """The label with the name of the job."""
@@ -39,16 +39,16 @@ class ReplicaLabels:
     index: str
     """The label with the index of the replica within its role."""
     attempt: str = ""
-    """The label with the number of restarts of the whole job before the pod; empty if there is none."""
+    """The label with the number of restarts of the whole job before the pod; empty if there is no label."""
     first_index: str = ""
-    """The label with the index of the first replica with the role of the pod; empty if it is always 0."""
+    """The label with a number to add to the index of the pod; empty if nothing is added."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Roles by the values of the role label that are other names for them."""
+    """The roles of pods whose role label has another value, by that value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPort:
-    """The port at which the replicas meet."""
+    """The port of the first replica, to which the other replicas connect."""
 
     name: str
     number: int
@@ -56,16 +56,16 @@ class ReplicaPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSupport:
-    """The runtimes of a dialect, and how they are read and used."""
+    """The kinds of training runtimes that a job can refer to, and the functions that use them."""
 
     kinds: tuple[JobResource, ...]
-    """The namespaced kind first, because it takes precedence."""
+    """The API resources of training runtimes; the namespaced one is first, because it takes precedence."""
     read: Callable[[Manifest], Runtime]
-    """Read a runtime of any of these kinds; never raises."""
+    """Read a training runtime of any of these kinds; never raises."""
     build_package_job: Callable[[Runtime, PackageJob], Manifest]
-    """Return a job with one node that prints the packages of a runtime."""
+    """Return a job with one node that prints the Python packages of a training runtime."""
     check_reference: Callable[[Manifest, Sequence[Runtime]], Iterable[Problem]]
-    """Return the problems of a job with a named runtime, if these are the runtimes of the cluster."""
+    """Return the problems of a job that names a training runtime, from all runtimes of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Dialect:
     build_stop_spec: Callable[[Job], Manifest | None]
     """Return the change of the spec after which the job ends when its pods have ended; None if not possible.
 
-    The operator then restarts and deletes no pod: `Job.clean_pod_policy` is ``None`` after the change.
+    After the change, the operator restarts and deletes no pod, and `Job.clean_pod_policy` is "None".
     """
     find_limit: Callable[[str], JobLimit | None]
     """Return the limit that ended a job, from the message of its condition; None if no limit did."""
@@ -130,14 +130,14 @@ class Dialect:
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
         lambda *parts: parts
     )
-    """Return the job with the roles of the dialect, and their pod templates.
+    """Return the job with its replica groups merged into the roles of the dialect, and their pod templates.
 
-    Raises `InvalidTask` if the dialect does not have the roles of the job.
+    Raises `InvalidTask` if groups that are merged have different pod templates.
     """
     build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = lambda *_: ()
-    """Return the objects that must exist before the job, which owns them afterwards."""
+    """Return the objects that must exist before the job is created; the job becomes their owner."""
     runtimes: RuntimeSupport | None = None
-    """The runtimes from which its jobs can be created; None if there are none."""
+    """The support for training runtimes; None if the jobs of the dialect do not refer to any."""
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
@@ -151,17 +151,17 @@ class Dialect:
     deployments: tuple[Mapping[str, str], ...] = ()
     """The selectors of a list request that find the Deployment of its operator."""
     event_kinds: tuple[str, ...] = ()
-    """The kinds of the objects between a job and its pods, whose events are watched."""
+    """The kinds of the objects between a job and its pods; the server watches the events of these objects."""
     creation_failures: tuple[str, ...] = ()
     """The reasons of warning events about a failed creation of the objects of a job."""
     keeps_start: bool = True
-    """True if a job shows when it first ran, even after a restart of all its pods."""
+    """True if a job still shows its start after a restart of all its pods; else the server records it."""
     creates_pod_groups: bool = True
     """True if the operator can create the pod groups of its jobs."""
     end_events: Mapping[str, str] = field(default_factory=dict)
-    """Condition types by the reason of the operator's event about the end of a job."""
+    """The type of the final condition that an event of the operator shows, by the reason of the event."""
     operator_containers: frozenset[str] = frozenset()
-    """The init containers that the operator adds; their failure is not the fault of the author."""
+    """The init containers that the operator adds; if one fails, the task is not the cause."""
 
     def get_longest_name(self, job: TrainingJob) -> int:
         """Return the maximum length of the name of a job."""
@@ -169,7 +169,7 @@ class Dialect:
 
     @property
     def ends_by_suspension(self) -> bool:
-        """True if a job is ended by a suspension, which a queue may undo."""
+        """True if the server ends a job by suspending it; a queue may resume the job."""
         return self.end_spec == self.suspend_spec
 
     @property

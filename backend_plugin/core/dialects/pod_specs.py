@@ -10,7 +10,7 @@ _LARGEST = 3 * 2**19
 
 
 def require_storable(manifest: Manifest) -> Manifest:
-    """Return the manifest.
+    """Return the manifest unchanged.
 
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.

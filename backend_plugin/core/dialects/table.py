@@ -21,7 +21,7 @@ DEFAULT: Final = _ROWS[0]
 END_EVENTS: Final[Mapping[str, str]] = {
     reason: kind for each in _ROWS for reason, kind in each.end_events.items()
 }
-"""Condition types by the reason of an operator's event about the end of a job, of all dialects."""
+"""The types of final conditions by the reasons of the operators' events that show them, of all dialects."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
 INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers)
@@ -29,14 +29,14 @@ INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initiali
 CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
 """The reasons of warning events about a failed creation of the objects of a job, of all dialects."""
 EVENT_KINDS: Final = tuple(dict.fromkeys((*DIALECTS, *(kind for each in _ROWS for kind in each.event_kinds))))
-"""The kinds of jobs, and of the objects between a job and its pods, whose events are watched."""
+"""The kinds of the objects whose events are watched: jobs, and the objects between a job and its pods."""
 POD_SUFFIX: Final = "|".join(each.pod_suffix for each in _ROWS)
 """A regular expression for the part of a pod's name after the name of its job, of all dialects."""
 _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect with the name of a record; the default if the name is empty."""
+    """Return the dialect with a name; the default dialect if the name is empty."""
     return DIALECTS[name] if name else DEFAULT
 
 
@@ -48,7 +48,7 @@ def find_dialect(manifest: Manifest) -> Dialect | None:
 
 
 def read_job(manifest: Manifest) -> Job:
-    """Read a job of any dialect as the API server returns it; without a kind it is of the default dialect."""
+    """Read a job of any dialect; a manifest without a kind is read as a job of the default dialect."""
     return (find_dialect(manifest) or DEFAULT).read(manifest)
 
 

@@ -42,7 +42,7 @@ def build_job_metadata(
 
 
 def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return the annotations without our prefix, because those control the job and the server."""
+    """Return the annotations without this project's prefix: only the server may set those with the prefix."""
     return {key: value for key, value in annotations.items() if not key.startswith(names.PREFIX)}
 
 

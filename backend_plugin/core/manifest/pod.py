@@ -41,9 +41,9 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each field without an effect, and for each that Pod Security would not admit.
+    """Yield a problem for each unknown field of the PodTemplate, or if the platform's PodTemplate is missing.
 
-    Fields of the second kind are included only if the platform warns of them and does not reject them.
+    If the mode of the setting `pod_security` is ``warn``, also yield the fields that it does not admit.
     """
     yield from pod_base.find_warnings(
         request.template.metadata.pod_template_name,
@@ -61,7 +61,7 @@ def _get_security_mode(request: PodRequest) -> PodSecurityMode:
 
 
 def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield each field of the task's pod and of its roles' pod templates that is not admitted."""
+    """Yield a problem for each field of the pod or a role's template that Pod Security does not admit."""
     draft, run = context.draft, context.request.run
     author = [
         pod_security.PodPart(path=draft.path, spec=draft.spec),
@@ -81,7 +81,7 @@ def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iter
 def _build_pods(
     context: PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    # Most roles differ at most in number and image, and building a pod is the slow part.
+    # Building a pod is slow, and most roles differ only in the number of replicas and the image.
     built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     finished: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     for group in groups:
@@ -106,7 +106,7 @@ def _finalize_spec(
         spec, draft.primary, group, settings, container_name=dialect.container
     )
     problems.extend(pod_checks.check_pod(spec, draft, settings, dialect))
-    if not problems:  # The messages of other checks are about the same fields, and clearer.
+    if not problems:  # The checks before report errors in the same fields with clearer messages.
         problems.extend(pod_checks.check_api_rules(spec, draft, dialect))
     if group.processes > 1:
         problems.extend(pod_checks.check_gpu_count(spec, group, settings, dialect))

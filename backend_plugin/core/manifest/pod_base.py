@@ -1,6 +1,7 @@
-"""The PodTemplate of the cluster for a task's pod, and the merge of the two.
+"""Finds the PodTemplate of the cluster for a task, and merges the pod of the task onto it.
 
-Its containers ``default`` and ``primary`` never run; they are patterns for the containers of the task.
+The containers ``default`` and ``primary`` of a PodTemplate never run. They are patterns for the containers of
+the task.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from backend_plugin.core.values import Manifest
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 NO_TEMPLATE: Final[Mapping[str, Any]] = {}
 _DEFAULT: Final = "default-pod-template-name"
-# The fields of the object itself; its metadata may have any that the API server adds.
+# The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
 # By the key in the pod's spec: the pattern of all containers, and that of the primary container.
@@ -29,7 +30,7 @@ _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "
 def find_template(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the ``template`` of the named PodTemplate, or of the platform's default, and its problems."""
+    """Return the ``template`` of the named or, without a name, the default PodTemplate, and its problems."""
     found = _find_manifest(name, settings, namespace, known)
     if found is None:
         return NO_TEMPLATE, [
@@ -44,7 +45,7 @@ def find_template(
 def find_warnings(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> Iterator[Problem]:
-    """Yield unknown fields of a valid PodTemplate, or the missing PodTemplate of the platform."""
+    """Yield a problem for each unknown field of a valid PodTemplate, or if the default one is missing."""
     found = _find_manifest(name, settings, namespace, known)
     if found is not None:
         path, manifest = found
@@ -67,7 +68,7 @@ def find_warnings(
 def _find_manifest(
     name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
 ) -> tuple[str, Manifest] | None:
-    """Return the path and the manifest of the named PodTemplate, else of the platform's."""
+    """Return the path and the manifest of the named or, without a name, the default PodTemplate."""
     template_name = name or settings.default_pod_template_name
     for place in (namespace, settings.kfpytorch.pod_template_namespace) if template_name else ():
         for manifest in known:
@@ -104,9 +105,9 @@ def _missing_template_problem(field: str, name: str, namespace: str, settings: S
 def find_unused_containers(
     path: str, template: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield a problem for each container of a role's template that is not in the pod of the task.
+    """Yield a problem for each container of a role's pod template that is not in the pod of the task.
 
-    A container of such a template only changes a container of the task, as in a PodTemplate of the cluster.
+    Such a template can change containers of the task, like a PodTemplate of the cluster, but not add any.
     """
     for kind, patterns in _PATTERNS.items():
         own = {each.get("name") for each in spec.get(kind, ())}
@@ -120,7 +121,7 @@ def find_unused_containers(
 def get_template_resources(
     base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
 ) -> ResourceRequirements:
-    """Return the resources that the template specifies for a container.
+    """Return the resources that a PodTemplate specifies for a container.
 
     The template's container ``primary`` applies only to a container that trains.
     """
@@ -135,7 +136,7 @@ def get_template_resources(
 def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
     """Return the resources that FlytePropeller copies from the template's container ``primary``.
 
-    It copies them to a container with `name` if the template has no container of that name.
+    FlytePropeller does so for a container `name` if the template has no container of that name.
     """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
@@ -169,9 +170,9 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return a container merged onto the template's containers ``default`` and, second, a specific one.
+    """Return a container merged onto the template's container ``default`` and then onto a second one.
 
-    The specific one is ``primary`` for the container that trains, and otherwise that of the same name.
+    The second is ``primary`` for the container that trains, and otherwise the container of the same name.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
@@ -186,7 +187,10 @@ def _merge_container(
 def merge_objects(
     below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
 ) -> dict[str, Any]:
-    """Merge two mappings: objects recursively, lists by concatenation; else a non-empty `above` wins."""
+    """Return two merged mappings: objects recursively, lists by concatenation, other values from `above`.
+
+    An empty value of `above` wins only if `is_map` is set or `below` does not have the key.
+    """
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)

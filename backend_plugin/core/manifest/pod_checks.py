@@ -17,7 +17,7 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import list_repeated
 
-# Some releases replace a negative value by 1.
+# Some releases of Kubernetes replace a negative value by 1.
 _UNCERTAIN: Final = ("spec.terminationGracePeriodSeconds",)
 # The limit of Linux for one argument, with its terminator: 32 pages of 4 KiB.
 _LONGEST_TEXT: Final = 32 * 4096 - 1

@@ -1,4 +1,4 @@
-"""The request for the pods of a task, and the values from which the pods of all roles are built."""
+"""The input for the pods of a task (`PodRequest`), and the values that all its pods share (`PodContext`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,13 +40,13 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     base: Mapping[str, Any]
     """The ``template`` of the PodTemplate; empty without one."""
     of_run: Mapping[str, Mapping[str, str]]
-    """The labels and annotations that an execution sets on each of its objects."""
+    """The labels and annotations that the execution sets on its pods."""
     env: Sequence[Mapping[str, Any]]
-    """The environment variables that an execution sets in each container."""
+    """The environment variables that the execution and the platform set in each container."""
 
 
 def build_pod_context(request: PodRequest) -> tuple[PodContext | None, list[Problem]]:
-    """Return the values for the pods, and the problems of the task; None if its pod cannot be read."""
+    """Return the context of the pods, or None if the pod cannot be read, and the problems of the task."""
     template, settings = request.template, request.settings
     draft, problems = pod_draft.read(template, settings)
     base, of_base = pod_base.find_template(

@@ -1,4 +1,4 @@
-"""The pod of a task template, from a target of either form, as a draft."""
+"""Reads the pod of a task template, whose target is a container or a pod, as a `PodDraft`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +16,9 @@ from backend_plugin.core.settings import Settings
 
 _KINDS: Final = ("containers", "initContainers")
 PRIMARY_KEY: Final = "primary_container_name"
-# Present in every container that FlytePropeller rendered, and in no other.
+# A variable that FlytePropeller sets in every container that it renders, and that no other container has.
 DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
-# A name ends before the next brace. Otherwise the matching time would grow with the square of the number of
-# starts.
+# A name contains no brace. Otherwise the matching time would grow with the square of the number of ``{{``.
 _PLACEHOLDER: Final = re.compile(
     r"{{\s*[.$](?:inputs?(?:Prefix|\.[^{}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
     r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",

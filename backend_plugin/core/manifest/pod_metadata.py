@@ -39,7 +39,7 @@ def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) 
 
 
 def check_secrets(security: SecurityContext) -> Iterator[Problem]:
-    """Yield the secrets with a mount requirement that the webhook does not support."""
+    """Yield a problem for each secret with a mount requirement that the webhook does not support."""
     for index, each in enumerate(security.secrets):
         if each.mount_requirement not in Secret.MountType.values():
             field, message = (
@@ -59,7 +59,7 @@ def _iter_lines(secret: Secret) -> Iterator[str]:
         if field.enum_type is None:
             yield f"{field.name}: {_quote(value)}\n"
         else:
-            # `problems` reports a number without a name.
+            # `check_secrets` reports a number without a name.
             known = field.enum_type.values_by_number.get(value)
             yield f"{field.name}: {known.name if known else value}\n"
 

@@ -1,7 +1,8 @@
 """The ``with_overrides`` of a Flyte node, applied to the task template.
 
-FlytePropeller applies them itself to pods that it renders. No release sends them to connectors, although the
-message has a field for them. The options of a role are not included here and take precedence.
+FlytePropeller applies them itself to pods that it renders. No release of FlytePropeller sends them to
+connectors, although the request has a field for them. The options that a task sets for one role take
+precedence; they are applied elsewhere.
 """
 
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return the spec with the pod-level settings; `resources` are those that its containers claim."""
+    """Return the spec with the platform's pod-level fields; `resources` are the names of its resources."""
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:
@@ -66,7 +66,7 @@ def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def with_tolerations(
     spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], base: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a rendered spec with more tolerations, inserted after those of the PodTemplate."""
+    """Return a spec that FlytePropeller rendered, with tolerations added after those of the PodTemplate."""
     if not added:
         return spec
     tolerations, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))

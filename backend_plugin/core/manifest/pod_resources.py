@@ -15,7 +15,7 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import omit_empty
 
 _NOTHING: Final = parse("0")
-# Resources of every container of Flyte, even if not specified.
+# Flyte sets these resources in every container, even if the task does not specify them.
 _ALWAYS: Final = ("cpu", "memory")
 _STORAGE: Final = "ephemeral-storage"
 # flytekit's names for a GPU of any kind.
@@ -30,7 +30,7 @@ class ResourceRequirements(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all its resources in order."""
+        """The names of all resources, sorted."""
         return sorted({*self.requests, *self.limits})
 
     def with_defaults(self, other: "ResourceRequirements") -> "ResourceRequirements":
@@ -101,7 +101,7 @@ def compute_trainer_resources(
 def compute_sidecar_resources(
     own: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of any other container, which the platform's limits reduce."""
+    """Return the final requirements of any other container, reduced to the limits of the platform."""
     claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
@@ -202,7 +202,7 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
 def _complete_resources(
     claim: ResourceRequirements, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]
 ) -> ResourceRequirements:
-    """Return the requirements with missing requests and limits for `names`, up to the platform's limits."""
+    """Return the requirements for `names` with both requests and limits, reduced to the platform's limits."""
     requests, limits = {}, {}
     for name in names:
         limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)

@@ -31,7 +31,7 @@ _ACCOUNT_KEYS: Final = ("serviceAccountName", "serviceAccount")
 
 @dataclass(frozen=True, slots=True)
 class _RestrictedField:
-    """A field that the level restricts."""
+    """A field that the level "baseline" restricts."""
 
     path: str
     """The path below the pod's spec or below a container; ``[]`` stands for each item of a list."""
@@ -103,7 +103,7 @@ class PodPart(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-# The row path and value, the message, and the path.
+# The path in `_RestrictedField` with the value, the message, and the path in the task template.
 _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 
 
@@ -189,7 +189,7 @@ def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[s
 
 
 def _list_service_accounts(platform_part: PodPart, run: Attempt, settings: Settings) -> Set[str]:
-    """Return the service accounts that an author may name, and the empty name."""
+    """Return the service accounts that an author may name, and ``""`` for an absent name."""
     return {
         "",
         run.service_account or "default",

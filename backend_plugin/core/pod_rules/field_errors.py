@@ -1,4 +1,4 @@
-"""The errors of the API server in the fields of an object."""
+"""Errors in the fields of an object, in the form in which the API server reports them."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -61,7 +61,7 @@ def _check_pattern(value: str, pattern: re.Pattern[str], most: int) -> list[str]
     if len(value) <= most and pattern.fullmatch(value):  # Then it is ASCII, so each character is one byte.
         return []
     too_long = [f"must be no more than {most} characters"] if len(value.encode()) > most else []
-    # A longer value is rejected for its length.
+    # A longer value is rejected for its length alone, without a slow match.
     matches = len(value) > _LOOKED_AT or pattern.fullmatch(value)
     rule = f"must match the regular expression '{pattern.pattern}'"
     return [*too_long, *([] if matches else [rule])]

@@ -26,7 +26,9 @@ __all__ = ["GangSettings", "add_gang"]
 def add_gang(
     job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING
 ) -> tuple[JobDraft, Callable[[str], tuple[Manifest, ...]]]:
-    """Return the job with the fields of its gang scheduler, and its companion objects by the uid of the job.
+    """Return the draft with the fields of its gang scheduler, and a function that builds companion objects.
+
+    The argument of the function is the uid of the job, which owns the companion objects.
 
     Raises:
         InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.

@@ -42,12 +42,12 @@ class SchedulingFields:
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """Pod labels or annotations that this server does not write; if present, they must have these values."""
+    """Pod labels or annotations that this server does not set; other values of them are an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """The object that is created with a job, under the same name."""
+    """An object that the server creates for a job under the name of the job, such as a PodGroup."""
 
     api_version: str
     kind: str
@@ -106,9 +106,9 @@ class DetectionRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """The adapter for a gang scheduler whose pod groups are created by the operator, or by this server.
+    """The data and functions that support one gang scheduler.
 
-    A scheduler for which both are possible has two adapters.
+    A scheduler has two adapters if either the operator or this server can create its pod groups.
     """
 
     marks: Callable[[GangSpec], SchedulingFields]
@@ -132,7 +132,7 @@ class SchedulerAdapter:
     denied: Callable[[Capabilities], str] = lambda _: ""
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
     program: str = ""
-    """A substring of the names of its images; empty if its images do not identify it."""
+    """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """The oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
     groups: SchedulerResource | None = None
@@ -151,15 +151,18 @@ class SchedulerAdapter:
     by_operator: bool = False
     """True if the operator creates the pod groups."""
     matches_flag: Callable[[str], bool] | None = None
-    """Return True if the operator creates these pod groups for a value of ``--gang-scheduler-name``."""
+    """Return True if the operator creates pod groups of this scheduler for a value of its flag.
+
+    The flag is ``--gang-scheduler-name``. None if the adapter does not need it.
+    """
     counts_all: bool = False
     """True if all replicas must be placed, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
     """The status parser for its messages and objects."""
     admits: bool = False
-    """True if it decides when a job starts and leaves the placement of pods to another scheduler."""
+    """True if the scheduler only decides when a job starts, and another one places the pods."""
     not_after_admission: str = ""
-    """The reason why no queue admission may precede it, as a clause; empty if it may."""
+    """The reason why no queue can admit its jobs before it places the pods, as a clause; empty if one can."""
 
     @property
     def companion_type(self) -> tuple[str, str] | None:
@@ -167,7 +170,7 @@ class SchedulerAdapter:
         return None if self.companion is None else (self.companion.api_version, self.companion.kind)
 
     def build_companions(self, gang: GangSpec) -> Sequence[Manifest]:
-        """Return the companion objects of a job without their metadata, which is derived from the job."""
+        """Return the companion objects of a job without metadata; `CompanionBuilder` adds it."""
         made = self.companion
         if made is None:
             return ()
@@ -175,7 +178,7 @@ class SchedulerAdapter:
 
 
 def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:
-    """Return the job with the fields of its scheduler; `check_conflicts` must have found no problem."""
+    """Return the draft with the fields of its scheduler; `check_conflicts` must have found no problem."""
     marks = adapter.marks(gang)
     return structs.replace(
         draft,

@@ -1,4 +1,4 @@
-"""Two adapters for one job: one admits it through a queue, the other places its pods."""
+"""Combines two adapters for one job: one admits the job through a queue, the other places its pods."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
     """Return the adapter for a job that an admission queue starts and whose pods `places` schedules."""
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
-        # The pods have one priority for both, and a WorkloadPriorityClass of that name need not exist.
+        # The priority class is set on the pods. A WorkloadPriorityClass with its name need not exist.
         return ADMISSION_ADAPTER.marks(replace(gang, queue=gang.admission_queue, priority_class_name=""))
 
     def build_combined_fields(gang: GangSpec) -> SchedulingFields:

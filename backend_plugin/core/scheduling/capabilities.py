@@ -26,11 +26,11 @@ class Capabilities(
     operator_scheduler: str | None = None
     """The value of ``--gang-scheduler-name`` of the training-operator; empty if it is not set."""
     unavailable_operators: Sequence[str] = ()
-    """The kinds of jobs whose operator has no available pod; the other operators are not known to be down."""
+    """The kinds of jobs whose operator has no available pod; the state of other operators may be unknown."""
     schedulers: Sequence[str] | None = None
     """The schedulers that bound a pod recently, by the `schedulerName` of the pods."""
     queues: Mapping[str, Sequence[str]] = {}
-    """The queues of each scheduler, by the name of the scheduler in the settings; unknown for others."""
+    """The queues by the name of the scheduler in the settings; unknown for schedulers that are not keys."""
     admission_scheduler: str | None = None
     """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
     suspends_jobs: bool | None = None
@@ -59,18 +59,17 @@ class Capabilities(
     def for_dialect(self, dialect: Dialect) -> "Capabilities":
         """Return the capabilities for the jobs of a dialect.
 
-        Some facts are about the training-operator, or about the jobs of the default dialect.
+        Facts about the training-operator and PyTorchJobs are left out for a dialect that does not use them.
         """
         if dialect.creates_pod_groups:
             return self
         return structs.replace(self, operator_scheduler="", suspends_jobs=None)
 
     def with_last_known(self, last: "Capabilities") -> "Capabilities":
-        """Return these capabilities, completed by the facts of `last` that are unknown now.
+        """Return these capabilities; replace unknown results of dry-run requests by the last known ones.
 
-        Dry-run requests determine these facts, and an exhausted quota rejects the requests without changing
-        the facts. Without this the selected scheduler would change whenever the quota of a namespace is
-        exhausted.
+        An exhausted quota rejects the dry-run requests. Without the last known results, the selected
+        scheduler would change whenever the quota of a namespace is exhausted.
         """
         known = {name: getattr(last, name) for name in _TRIED if name in self.unknown}
         known = {name: value for name, value in known.items() if value is not None}

@@ -25,7 +25,10 @@ _DEFAULT_QUEUE: Final = "default"
 
 
 def select_detected(request: SchedulerRequest) -> Selection:
-    """Return the scheduler of the matching rule with the lowest rank, among those that the author allows."""
+    """Return the selection of the detected scheduler with the lowest rank.
+
+    If the author names a scheduler, only that one is considered.
+    """
     # With queue admission, the author's queue is the admission queue.
     is_admitted = _select_admission_queue(request)[0] != ""
     queue = "" if is_admitted else request.options.queue
@@ -86,7 +89,7 @@ def _select_without_detection(request: SchedulerRequest) -> Selection:
 
 
 def _unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:
-    """Return the problem of a scheduler that the author names and a job cannot have."""
+    """Return the problem for a scheduler that the author names but the job cannot use."""
     known = cluster.queues.get(scheduler)
     if known and not why:
         remedy = f"write {' or '.join(known[:3])}"

@@ -18,7 +18,7 @@ class GangRole:
     role: ReplicaRole
     count: int
     min_count: int
-    """The number of them that must be placed before any replica starts."""
+    """The number of these replicas that must be placed before any replica of the job starts."""
     request: Amounts
     """The requests of one replica."""
     spec: Manifest
@@ -28,7 +28,7 @@ class GangRole:
 
     @property
     def name(self) -> str:
-        """Return the role in lower case, as it occurs in pod names."""
+        """The role in lower case, as it occurs in pod names."""
         return self.role.value.lower()
 
 
@@ -41,7 +41,7 @@ class GangSpec:
     namespace: str
     members: Sequence[GangRole]
     identity: Mapping[str, str] = field(default_factory=dict)
-    """The label that identifies its pods as ours."""
+    """The label with the identity of the job, which its pods have."""
     scheduler_name: str = ""
     """The `schedulerName` of the pods; empty if it is left unchanged."""
     queue: str = ""
@@ -53,18 +53,18 @@ class GangSpec:
 
     @property
     def min_member(self) -> int:
-        """Return the number of replicas that must be placed before any starts."""
+        """The number of replicas that must be placed before any of them starts."""
         return sum(member.min_count for member in self.members)
 
     @property
     def min_resources(self) -> dict[str, str]:
-        """Return the total requests of these replicas."""
+        """The total requests of the replicas that `min_member` counts."""
         requests = (pod_requests.scale_amounts(member.min_count, member.request) for member in self.members)
         return pod_requests.format_amounts(pod_requests.add_amounts(requests))
 
     @property
     def common_priority(self) -> str:
-        """Return the priority class of the gang, or the one that all pods share; empty if there is none."""
+        """The priority class of the gang, or else the one that all its pods share; empty if there is none."""
         of_pods = {get_text(member.spec, "priorityClassName") for member in self.members}
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 
@@ -92,7 +92,7 @@ def build_gang_roles(
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
-    """Return the number of replicas of each role that must be placed; the master counts first."""
+    """Return the number of replicas of each role that must be placed; the first roles are counted in full."""
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang_options.min_member or fewest
     counts = {}

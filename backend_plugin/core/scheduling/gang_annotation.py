@@ -1,4 +1,4 @@
-"""The gang request of a job, stored in an annotation of it; messages about a pending gang use it."""
+"""The gang request of a job, stored in an annotation of the job for messages about a pending gang."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -33,12 +33,12 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The `schedulerName` of its pods; empty if the adapter does not set it."""
     queue: str = ""
     by_operator: bool = False
-    """True if the operator creates the pod group; it reports no error if it cannot create it."""
+    """True if the operator creates the pod group; the operator reports no error if it cannot."""
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
 
     def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
-        """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown.
+        """Return the amount of a resource that all roles, or those up to `upto`, request; None if unknown.
 
         With `counts_all` every replica counts, otherwise only those that must be placed.
         """

@@ -41,19 +41,19 @@ class GangSettings:
     by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings that replace these for the jobs of a namespace; they contain no further `by_namespace`."""
     by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
+    """Settings for a project and domain (``flytesnacks/production``); they precede `by_namespace`."""
     allowed_schedulers: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings for jobs whose author names the scheduler."""
 
     @property
     def adapter(self) -> SchedulerAdapter | None:
-        """Return the adapter for the scheduler, with queue admission if configured; or None."""
+        """The adapter for the scheduler, with queue admission if configured; None for `NONE` and `AUTO`."""
         places = self.adapters.get(self.pod_groups_by)
         return with_admission(places) if places is not None and self.local_queue else places
 
     @property
     def adapters(self) -> Mapping[str, SchedulerAdapter]:
-        """Return the adapters of the scheduler by creator of the pod groups."""
+        """The adapters of the scheduler by the creator of the pod groups."""
         return ADAPTERS.get(self.scheduler, {})
 
     @property
@@ -111,8 +111,8 @@ class GangSettings:
 def read(section: Mapping[str, Any]) -> GangSettings:
     """Return the settings from the fields of the section.
 
-    The settings of a namespace or project replace the others as a whole if they name a scheduler. Otherwise
-    they inherit the fields that they do not set.
+    The settings of a namespace or project that name a scheduler inherit nothing. Others inherit the fields
+    that they do not set from the general settings.
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 
@@ -152,7 +152,7 @@ def _check_keys(settings: GangSettings) -> Iterator[Problem]:
         yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
-# The scheduler that is detected may support these options.
+# A part of a message, and the options that are accepted, because a detected scheduler may support them.
 _UNDETERMINED: Final = {
     AUTO: (f"by {AUTO}, which detects it", frozenset({QUEUE, TIMEOUT})),
     NONE: ("without a scheduler", frozenset[str]()),

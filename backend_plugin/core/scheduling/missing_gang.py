@@ -1,4 +1,4 @@
-"""Warnings about jobs whose pods select a gang scheduler although no gang is made for them."""
+"""Warnings about jobs whose pods select a gang scheduler although the server creates no gang for them."""
 
 from collections.abc import Iterator
 from typing import Final

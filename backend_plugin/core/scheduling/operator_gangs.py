@@ -25,7 +25,7 @@ def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detecti
 
 
 def deny_without_api(group: str) -> Callable[[Capabilities], str]:
-    """Return a function that returns a reason if the cluster does not serve the API `group`."""
+    """Return a function that returns a reason if the cluster does not serve the API `group`; else empty."""
 
     def find_reason(capabilities: Capabilities) -> str:
         return f"the cluster has no {group}" if capabilities.has_api(group) is False else ""
@@ -34,7 +34,7 @@ def deny_without_api(group: str) -> Callable[[Capabilities], str]:
 
 
 def deny_without_operator(group: str, creates_groups: Callable[[str], bool]) -> Callable[[Capabilities], str]:
-    """Return a function that returns a reason if the operator does not create the pod groups.
+    """Return a function that returns the reason why the operator cannot create pod groups; empty if it can.
 
     `creates_groups` returns true if the operator creates groups of this kind for a value of
     ``--gang-scheduler-name``.
@@ -52,7 +52,7 @@ def deny_without_operator(group: str, creates_groups: Callable[[str], bool]) -> 
 
 
 def deny_operator_groups(group: str) -> Callable[[Capabilities], str]:
-    """Return a function that returns a reason if the operator would overwrite our pod groups."""
+    """Return a function that returns the reason why this server cannot create pod groups; empty if it can."""
 
     def find_reason(capabilities: Capabilities) -> str:
         if capabilities.operator_scheduler:

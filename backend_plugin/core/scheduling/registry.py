@@ -1,7 +1,7 @@
 """The adapters of all gang schedulers, by their names in the settings.
 
 To add a scheduler, add a module to `schedulers` and a row here. The order of the rows decides between two
-schedulers with the same rank.
+detected schedulers of the same rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ ADAPTERS: Final[Mapping[str, Mapping[str, SchedulerAdapter]]] = {
     "kai": kai.ADAPTERS,
     "kueue": kueue.ADAPTERS,
 }
-"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` for the only one."""
+"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` if there is one."""
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
@@ -40,7 +40,7 @@ IN_TREE: Final = "in-tree"
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if the name may be that of a placeholder pod or of a pod group."""
+    """True for the name of a placeholder pod, or of a pod group that has another name than its job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 
@@ -63,7 +63,7 @@ def is_controller_managed(group: PodGroup) -> bool:
 
 
 def get_deactivation(group: PodGroup) -> Manifest | None:
-    """Return the patch with which a queue no longer admits the job of a pod group; None if there is none."""
+    """Return the patch of a pod group after which its queue never admits the job; None if there is none."""
     return next((words.deactivation for words in WORDS if group.api == words.api), None)
 
 

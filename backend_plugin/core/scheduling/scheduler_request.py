@@ -1,4 +1,4 @@
-"""The request for a gang scheduler and the selected one, with the checks of the selected queues."""
+"""The input for the selection of a gang scheduler, its result, and checks of the selected queues."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -23,7 +23,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The gang scheduler of a job, or none."""
 
     gang: GangSettings = _NO_GANG
-    """The settings for the job: a scheduler of the table or `NONE`, never `AUTO`."""
+    """The settings for the job; the scheduler is a key of `registry.ADAPTERS` or `NONE`, never `AUTO`."""
     reasons: Sequence[str] = ()
     """The reasons as sentences; the first names the selected scheduler."""
     problems: Sequence[Problem] = ()

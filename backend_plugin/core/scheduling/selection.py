@@ -49,7 +49,10 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
 
 
 def _get_effective_settings(platform: GangSettings, run: Attempt) -> tuple[GangSettings, str]:
-    """Return the settings for the project and domain, the namespace or the platform, and their path."""
+    """Return the settings of the project and domain, else of the namespace, else of the platform.
+
+    The second value is the path of these settings.
+    """
     project = f"{run.project}/{run.domain}"
     if project in platform.by_project:
         return platform.by_project[project], f"{PATH}.by-project.{project}"

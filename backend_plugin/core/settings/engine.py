@@ -34,7 +34,7 @@ class NamedSections:
 
 @dataclass(slots=True)
 class SettingsReader:
-    """The problems that have been found so far, and the raw values by full name."""
+    """A reader of sections, with the problems that it has found and the raw values by full name."""
 
     empty: tuple[Any, ...] = (None,)
     """The values that leave a key unset."""
@@ -63,7 +63,7 @@ class SettingsReader:
 
     def _read_named_sections(self, section: Any, parsers: Parsers, name: str) -> dict[str, Any]:
         sections = dict.fromkeys(section, parsers) if isinstance(section, Mapping) else {}
-        # A section without values counts too.
+        # `read_section` skips a section without values, but its name must be kept.
         return {**{each: {} for each in sections}, **self.read_section(section, sections, f"{name}.")}
 
     def read_value(self, values: dict[str, Any], key: str, name: str, value: Any, parser: Parser) -> None:
@@ -75,7 +75,7 @@ class SettingsReader:
             self.add_problem(name, value, wrong.message, wrong.remedy)
 
     def add_problem(self, name: str, value: Any, message: str, remedy: str) -> None:
-        """Add a problem."""
+        """Add a problem, with the value shortened."""
         shortened = repr(value)[:_LONGEST_SHOWN]
         self.problems.append(Problem(field=name, value=shortened, message=message, remedy=remedy))
 
@@ -94,7 +94,7 @@ def convert_to_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def derive_parsers(
     record: Any, by_type: Mapping[Any, Parser], by_field: Mapping[str, Parser] | None = None
 ) -> dict[str, Parser]:
-    """Return a parser for each field of a dataclass, by key; a field of another type has no key.
+    """Return a parser for each field of a dataclass, by key; fields of types without a parser are left out.
 
     Args:
         record: The dataclass.

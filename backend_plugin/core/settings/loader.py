@@ -1,6 +1,6 @@
 """The loader of `Settings` from a decoded YAML mapping; it reports all problems of a section together.
 
-A field in `model` has the parser of its type. To add a setting of another kind, also add a row here.
+The type of a field in `model` selects its parser. A setting with another parser also needs a row here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ _FLYTES: Final = engine.derive_parsers(
     },
 )
 
-# Flyte's names, and the fields of `JudgingSettings`.
+# Flyte's keys, each with the field of `JudgingSettings` that has its value.
 _GRACES: Final[Mapping[str, str]] = {
     "create-container-config-error-grace-period": "create_container_config_error_grace_period",
     "create-container-error-grace-period": "create_container_error_grace_period",

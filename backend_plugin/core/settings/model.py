@@ -73,7 +73,7 @@ class PluginSettings:
 
     @property
     def selects_dialect(self) -> bool:
-        """True if jobs may be of another kind than the default one, which the cluster must support."""
+        """True unless the settings select the default kind for all jobs."""
         parts = (self.dialect_by_domain, self.dialect_by_namespace, self.dialect_by_project)
         kinds = {self.dialect, *(kind for part in parts for kind in part.values())}
         return kinds != {DEFAULT.name.lower()}

@@ -127,7 +127,7 @@ def dialects(value: Any) -> Mapping[str, str]:
 
 
 def times(value: Any) -> int:
-    """Return a whole number of repetitions, which may be 0."""
+    """Return a whole number that is 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
     return value

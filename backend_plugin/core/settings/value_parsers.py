@@ -1,4 +1,4 @@
-"""Parsers of values that are read alike from YAML and from the text of a variable or flag."""
+"""Parsers of values that have the same form in YAML, environment variables and flags."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -112,8 +112,8 @@ def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
         "schedulingPolicy": draft.scheduling_policy or None,
         "suspend": draft.suspended or None,
     }
-    # The operator considers an elastic job complete when the first replica is. With another policy it would
-    # then kill rank 0, which may still write the outputs.
+    # The operator considers an elastic job complete when its first replica completes. With another policy it
+    # would then kill rank 0, which may still write the outputs.
     clean = "None" if job.elastic else policy.clean_pod_policy
     return {"cleanPodPolicy": clean, **{key: value for key, value in fields.items() if value is not None}}
 
@@ -144,7 +144,7 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the change after which no pod is restarted or deleted, so that the job ends with its pods."""
+    """Return the change of the spec after which the job ends with its pods, without restarts or deletions."""
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}

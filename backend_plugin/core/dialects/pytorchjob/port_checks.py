@@ -27,7 +27,7 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _hides_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a port has the operator's number under a name of its own."""
-    # If another port has the operator's name, the operator adds none.
+    """True if a port with another name has the number of the port that the operator will add."""
+    # The operator adds no port if a port of the container already has the name of the operator's port.
     is_added = all(each.get("name") != PORT.name for each in ports)
     return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))

@@ -11,7 +11,7 @@ from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_
 from backend_plugin.core.values import Manifest
 
 ENDING_DEADLINE: Final = 1
-"""The deadline in seconds by which we end a job."""
+"""The `activeDeadlineSeconds` that the server sets to end a job."""
 
 
 # The values of scalar fields may have any type, because the reader checks them.

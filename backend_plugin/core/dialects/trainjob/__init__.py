@@ -46,7 +46,7 @@ DIALECT: Final = Dialect(
         build_package_job=runtimes.build_package_job,
         check_reference=runtimes.check_reference,
     ),
-    # The webhook reads the runtime from a cache.
+    # Trainer's webhook reads the runtime from a cache, which may not contain a new runtime yet.
     is_premature=lambda message: "must be created before the TrainJob" in message,
     read=reader.read_job,
     fields=reader.JobFields,

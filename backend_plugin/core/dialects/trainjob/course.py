@@ -1,7 +1,7 @@
-"""The course of a TrainJob, derived from its pods: Trainer reports neither a start nor a restart.
+"""Derives the start, restarts and some ends of a TrainJob from its pods: Trainer does not report them.
 
-It also derives two ends that Trainer does not see: that of an elastic job whose surplus nodes were never
-placed, and that of a job with more disruptions than the platform allows.
+Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
+nodes were restarted after more disruptions than the platform allows.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ _NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def interpret(observed: Observed) -> Observed:
-    """Return the observed state with the current pods only, and with the derived conditions of the job."""
+    """Return the observed state without replaced pods, and with the derived conditions of the job."""
     job = observed.job
     if job is None:
         return observed
@@ -53,7 +53,11 @@ def interpret(observed: Observed) -> Observed:
 def _select_pods(
     job: Job, pods: tuple[Pod, ...], nodes: Iterable[Pod], loading: Iterable[Pod]
 ) -> tuple[Pod, ...]:
-    """Return the pods without replaced ones, and without initializers that did not end the job."""
+    """Return the pods that determine the state of the job.
+
+    Left out are replaced nodes, initializers that did not end the job, and pods of other roles that have not
+    failed.
+    """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
         # An initializer is not a replica, but its failure may be the cause of the end.
@@ -63,14 +67,14 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True for the pods of these roles, and for other replicas that have not failed."""
+    """True if a pod has one of these roles, or another role and no failure; False for placeholder pods."""
     if not pod.role or pod.place:
         return False
     return pod.role in roles or pod.phase != "Failed"
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
-    """Return the files without those of nodes that the success policy of a succeeded job does not require."""
+    """Return the error files; for a succeeded job, only of nodes that its success policy requires."""
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
@@ -130,7 +134,8 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
     """Return the time from which all nodes existed for the first time; None if the pods do not show it."""
     if any(pod.attempt for pod in nodes):
-        # The first pods no longer exist. Any earlier time makes the present ones replacements.
+        # The pods of the first attempt no longer exist. With this earlier time, the present pods count as
+        # replacements.
         return job.created
     return _find_creation(nodes) if len(nodes) >= job.replicas else None
 
@@ -203,10 +208,10 @@ def _find_creation(nodes: Iterable[Pod]) -> datetime | None:
 
 
 def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
-    """Return the time at which the last node of an elastic training succeeded; None if one has not.
+    """Return the time at which the last node of an elastic job succeeded; None if the training has not ended.
 
-    Nodes that started after the first success do not belong to the training: they use the released
-    resources, but the training that they try to join is over.
+    It has ended if at least `least` nodes have succeeded, and no other node started before the first success.
+    Nodes that start later use the released resources, but cannot join the training any more.
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
     ends = [*_iter_times(_find_end, done)]

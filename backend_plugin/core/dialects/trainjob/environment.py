@@ -36,7 +36,7 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
 
 
 def _list_index_variables(job: TrainingJob, group: ReplicaGroup) -> Sequence[str]:
-    # torch's agent and mpirun number the ranks.
+    # The elastic agent of torch and mpirun assign the ranks.
     if job.elastic is not None or job.framework == MPI:
         return ()
     # Several processes of a node get their numbers from the process that starts them.
@@ -65,7 +65,7 @@ def _build_fixed_values(job: TrainingJob, group: ReplicaGroup, address: str) -> 
         "PET_MASTER_ADDR": address,
         "WORLD_SIZE": size,
         "PET_NNODES": str(group.replicas),
-        # The operator of a PyTorchJob sets this value, too.
+        # training-operator sets the same value in the pods of a PyTorchJob.
         "PET_NPROC_PER_NODE": "auto",
         **(jax if job.framework == JAX else {}),
     }
@@ -79,7 +79,7 @@ def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield each variable of the training container that `build_environment` sets."""
+    """Yield a problem for each variable of the training container that `build_environment` sets."""
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
             message = "is a variable that each node of a TrainJob gets with its own value"

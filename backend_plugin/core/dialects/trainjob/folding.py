@@ -1,4 +1,4 @@
-"""The nodes of a TrainJob, which are all equal: the master, which is the first node, and the workers."""
+"""Merges the master and the workers of a task into the nodes of a TrainJob, which must all be equal."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
@@ -61,7 +61,7 @@ def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: Repl
 
 
 def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
-    """Return the fields of a pod template by name; those of the training container under their own names."""
+    """Return the fields of a pod template by name; fields of the training container have no prefix."""
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     trainer = find_trainer(spec)
     fields = {**_list_container_fields(trainer), **_list_others(spec, "", ("containers",))}

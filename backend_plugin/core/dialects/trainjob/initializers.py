@@ -1,8 +1,8 @@
 """The initializers of a TrainJob, which load its data set and its model before the nodes are created.
 
-Trainer writes the URI, the variables and the Secret of the job into the containers. JobSet creates the claim
-for the volume, and the JobSet owns it. A node mounts only the directories with the files, because an image
-may have files of its own in ``/workspace``.
+Trainer writes the URI, the variables and the Secret of the job into the containers. JobSet creates the
+PersistentVolumeClaim, unless the author names one. A node mounts only the directories with the loaded files,
+because an image may have files of its own in ``/workspace``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def build_initializer_rules(job: TrainingJob) -> list[Manifest]:
 
 
 def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
-    """Return the replicated jobs of the initializers, which precede that of the nodes."""
+    """Return the replicated jobs of the initializers, which run before the replicated job of the nodes."""
     spec = get_mapping(draft.pods[ReplicaRole.NODE], "spec")
     return [
         {
@@ -84,7 +84,10 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return the patches that add the labels of our watches to the initializers of a named runtime."""
+    """Return the patches for the initializers of a named runtime.
+
+    They add the labels by which the server watches the pods, and the service account of the task.
+    """
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
@@ -144,7 +147,7 @@ def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return `volumeClaimPolicies`, by which a JobSet creates a claim; empty if the author names one."""
+    """Return `volumeClaimPolicies`, by which a JobSet creates the claim; empty if it needs to create none."""
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}

@@ -1,7 +1,8 @@
-"""The TrainJob manifest and that of its own TrainingRuntime, for Trainer 2.2 and later.
+"""The manifests of a TrainJob and of its own TrainingRuntime, for Trainer 2.2 and later.
 
-The runtime has no policy of a framework, because such a policy reserves variables and has no elastic jobs.
-No object has a deadline or a time to live: Trainer 2.3 starts a failed job again when its JobSet is gone.
+The runtime has a framework policy only for MPI. Trainer's policies for other frameworks reserve environment
+variables and do not support elastic jobs. No object has a deadline or a time to live, because Trainer 2.3
+starts a failed job again after its JobSet is deleted.
 """
 
 import re
@@ -81,7 +82,7 @@ def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name
         annotations = placement.build_job_annotations(job, draft)
         return named_runtime.build_spec(job, pod, name, annotations)
     resources = resource.find_trainer(get_mapping(pod, "spec")).get("resources")
-    # Without a field of the trainer, Trainer derives its value from the resources of the pod.
+    # Trainer derives a field that is absent here from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
     return {"trainer": {**trainer, **omit_empty({"resourcesPerNode": resources})}}
 
@@ -98,7 +99,7 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
-    """Return the TrainingRuntime of the job, which has its name; none if the author names another one."""
+    """Return the TrainingRuntime with the name of the job; none if the author names an existing runtime."""
     if job.train_options.runtime:
         return ()
     (group,) = job.groups

@@ -1,7 +1,7 @@
 """The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes.
 
-Trainer creates the keys of sshd and the file with the nodes. All nodes have the same command: the worker
-starts mpirun in the launcher, which is the first node, and sshd in the others.
+Trainer creates the SSH keys and the hostfile. All nodes run the same command, the worker program of the
+plugin. It starts mpirun in the launcher, which is the first node, and sshd in the other nodes.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ from kfpytorch_common.frameworks import MPI, MPI_HOSTFILE_VARIABLE, MPI_SSH_DIRE
 _VOLUMES: Final = frozenset({"mpi-ssh-auth", "mpi-hostfile"})
 """The volumes that Trainer adds to the nodes."""
 _DIRECTORIES: Final = frozenset({MPI_SSH_DIRECTORY, "/etc/mpi"})
-"""The directories in which Trainer mounts them."""
+"""The directories in which Trainer mounts these volumes."""
 _VARIABLES: Final = frozenset({
     MPI_HOSTFILE_VARIABLE,
     *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
 })  # fmt: skip
 """The variables that Trainer sets in the launcher only.
 
-A node starts mpirun if the first variable is set, so no other node may have it.
+The worker program starts mpirun if the first variable is set, so no other node may have it.
 """
 
 
@@ -59,12 +59,12 @@ def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
     pod = get_mapping(spec, "template")
     labels = {**get_mapping(pod, "metadata", "labels"), FIRST_INDEX: "1"}
     others = {**pod, "metadata": {**get_mapping(pod, "metadata"), "labels": labels}}
-    # Only the launcher is Trainer's trainer, whose fields replace those of the pod.
+    # Only the launcher has the label of the trainer step, so only its pod gets the fields of `trainer`.
     return [{**nodes, "name": LAUNCHER}, {**nodes, "template": {"spec": {**spec, "template": others}}}]
 
 
 def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
-    """Yield each volume, mount and variable of a node that Trainer adds to the nodes of an MPI job."""
+    """Yield a problem for each volume, mount and variable of a node that Trainer itself adds for MPI."""
     if job.framework != MPI:
         return
     remedy = "use another one in the pod template"

@@ -1,6 +1,6 @@
 """The parts of a TrainJob that names a runtime of the cluster: its trainer, and the patch of the runtime.
 
-A patch can change only some fields of the pods, so other fields of the task are refused.
+A patch can change only some fields of the pods, so a task that sets other fields is rejected.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -17,18 +17,18 @@ from backend_plugin.core.train_job_options import TrainJobOptions
 from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"
-# Trainer sets them for a runtime with its policy for torch, and refuses them in a job.
+# Trainer sets these variables if the runtime has the torch policy, and rejects a job that sets them.
 _RESERVED: Final = frozenset({
     *("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
 })  # fmt: skip
 _OF_TRAINER: Final = {"image": "image", "command": "command", "args": "args", "resources": "resourcesPerNode"}
 _OF_CONTAINER: Final = ("volumeMounts", "securityContext")
-# The runtime has its own value for these; ours only improves messages or repeats a default.
+# These fields are not in the patch. The runtime has its own name and policy, and `trainer` has the others.
 _WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
 _WITHOUT_PROBLEM: Final = (*_OF_CONTAINER, *_WITHOUT_EFFECT)
 _EMPTY: Final[Any] = (None, "", [], {})
 _MOST_ITEMS: Final = 128
-"""The maximum number of variables, words of a command and arguments of a trainer."""
+"""The maximum length of each of the lists `env`, `command` and `args` of a trainer."""
 _OF_POD: Final = (
     *("serviceAccountName", "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "affinity"),
     *("tolerations", "terminationGracePeriodSeconds"),
@@ -37,7 +37,7 @@ _SUPPORTED: Final = (*_OF_POD, "containers", "restartPolicy")
 
 
 def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
-    """Return the fields `trainer` and `runtimePatches` of the spec; `annotations` are those of the Job.
+    """Return the fields `trainer` and `runtimePatches` of the spec; the Job of the nodes gets `annotations`.
 
     Raises:
         InvalidTask: If the task sets fields that a patch cannot change. The error lists each of these

@@ -1,4 +1,4 @@
-"""The options of a job that the spec of a TrainJob cannot contain, in an annotation of it."""
+"""The options of a job that the spec of a TrainJob cannot contain; an annotation of the job has them."""
 
 from functools import lru_cache
 from typing import Final
@@ -20,11 +20,11 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     max_disruptions: int | None = None
     """The number of restarts after disruptions; None for no limit."""
     named_runtime: bool = False
-    """True if the author names the runtime, so that its restarts are unknown."""
+    """True if the author names the runtime, so that the restart limits of the job are unknown."""
     succeeded_indexes: str | None = None
     """The nodes whose success ends the job; None for all nodes."""
     launcher: bool = False
-    """True if its first node is a Job of its own, which runs mpirun."""
+    """True if the first node, which runs mpirun, has a Job of its own."""
     ttl_seconds: int | None = None
     """The time after its end at which the server deletes the job, in seconds; None for never."""
 

@@ -1,4 +1,4 @@
-"""The annotations that place all nodes of a job in one domain: of JobSet, or of Kueue."""
+"""The annotations by which JobSet or Kueue places all nodes of a job in one topology domain."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,13 +13,13 @@ EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def build_job_annotations(job: TrainingJob, draft: JobDraft) -> Mapping[str, str]:
-    """Return the annotation of the nodes' Job for which JobSet places it alone in a domain, if required."""
+    """Return the annotation that gives the nodes' Job its own topology domain; empty if not requested."""
     mode, level = _get_mode(job, draft)
     return {EXCLUSIVE_TOPOLOGY: level} if mode == EXCLUSIVE else {}
 
 
 def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the pod template of the nodes with the annotation by which Kueue selects a domain."""
+    """Return the pod template of the nodes; if a topology is requested from Kueue, with its annotation."""
     pod = draft.pods[ReplicaRole.NODE]
     mode, level = _get_mode(job, draft)
     if mode in ("", EXCLUSIVE):

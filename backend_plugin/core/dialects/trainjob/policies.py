@@ -16,7 +16,7 @@ _DISRUPTED: Final = f" has condition {DISRUPTION} "
 
 
 def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
-    """Return the `failurePolicy` of the JobSet; restarts after disruptions do not count as `restarts`."""
+    """Return the `failurePolicy` of the JobSet; `restarts` limits only the restarts after failures."""
     disruption: dict[str, JsonValue] = {
         "name": "disruption",
         "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -24,7 +24,7 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
     }
     rules: list[JsonValue] = [*build_initializer_rules(job), disruption]
     if any(rule.action == _FAIL_JOB for rule in job.train_options.pod_failure_rules):
-        # A rule of the author fails the Job with the same reason.
+        # A rule of the author fails the Job with the same reason; only the message shows a disruption.
         disruption["onJobFailureMessagePatterns"] = [_DISRUPTED]
         rules.append({"name": "failure", "action": "FailJobSet", "onJobFailureReasons": _BY_RULE})
     return {
@@ -37,7 +37,7 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
 
 def build_job_policies(job: TrainingJob) -> Manifest:
     """Return the fields of the Job for failed and succeeded pods."""
-    # The others train on without a lost node if the rendezvous accepts fewer nodes.
+    # If the rendezvous accepts fewer nodes, the other nodes continue without a lost one.
     lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else _FAIL_JOB
     options = job.train_options
     # A disrupted pod also has an exit code, so its rule is the first one.

@@ -32,14 +32,14 @@ ROLE: Final = "node"
 LAUNCHER: Final = "launcher"
 """The name of the replicated job with the first node of an MPI job, which runs mpirun."""
 FIRST_INDEX: Final = f"{PREFIX}first-index"
-"""The label of the other nodes of an MPI job, whose completion indexes start at 0, too."""
+"""The label of the MPI nodes other than the launcher: a number to add to their completion indexes."""
 INITIALIZERS: Final[Mapping[str, str]] = {
     data_sources.DATASET: "dataset-initializer",
     data_sources.MODEL: "model-initializer",
 }
-"""The names of the replicated jobs of initializers and of their containers, by the key of their source."""
+"""The names of the initializers' replicated jobs and containers, by the kind of data that they load."""
 PORT: Final = ReplicaPort(name="trainjob-port", number=29500)
-"""The port of the first node at which all nodes meet, and the value of MASTER_PORT."""
+"""The port of the first node, to which all nodes connect, and the value of MASTER_PORT."""
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 MANAGER: Final = f"{PREFIX}connector"
 """The name under which this project patches the runtime of a job."""
@@ -68,7 +68,7 @@ def build_runtime_reference(kind: str, name: str) -> Manifest:
 
 
 def build_runtime_patch(jobs: Sequence[JsonValue]) -> Manifest:
-    """Return the patch of the runtime of a TrainJob that changes these replicated jobs."""
+    """Return an item of `runtimePatches` of a TrainJob that changes these replicated jobs."""
     return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
@@ -101,7 +101,7 @@ def find_trainer(spec: Manifest) -> Manifest:
 def iter_volume_conflicts(
     spec: Manifest, names: Collection[str], directories: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of each volume name, and each directory of a mount, that is reserved."""
+    """Yield the path and the value of each volume name in `names` and each mount path in `directories`."""
     for index, volume in enumerate(get_mappings(spec, "volumes")):
         if (name := get_text(volume, "name")) in names:
             yield f"pod.spec.volumes[{index}].name", name

@@ -1,4 +1,4 @@
-"""Reads TrainingRuntimes and ClusterTrainingRuntimes, and builds a job that lists the packages of one."""
+"""Reads training runtimes, and builds a job that lists the Python packages of a runtime."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -36,7 +36,7 @@ _CPU: Final = "cpu"
 
 
 def read_runtime(manifest: Manifest) -> Runtime:
-    """Read a runtime of either kind."""
+    """Read a TrainingRuntime or a ClusterTrainingRuntime."""
     metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
     labels, policy = get_text_map(metadata, "labels"), get_mapping(spec, "mlPolicy")
     replicated = {
@@ -133,9 +133,9 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if the runtime of a job is not one of `found`, or lacks the nodes or an initializer.
+    """Yield a problem if a job's runtime is not in `found`, or lacks a replicated job that the task needs.
 
-    Yield none if `found` has no runtime of this kind, because the server may not be permitted to list them.
+    Yield none if `found` has no runtime that the job could name: the server may be unable to list them.
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
@@ -150,7 +150,7 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
 
 
 def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[Runtime]:
-    """Return the runtimes of a kind that do not belong to a job and that a job of a namespace can name."""
+    """Return the runtimes of a kind that a job in a namespace can name, without those made for one job."""
     return [
         each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
     ]
@@ -159,7 +159,7 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
     """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
 
-    Our patch names the replicated jobs of the initializers, and Trainer rejects a patch of a missing one.
+    The patch names the replicated jobs of the initializers, and Trainer rejects a patch of a missing one.
     """
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"

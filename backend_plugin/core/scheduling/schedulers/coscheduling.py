@@ -97,7 +97,7 @@ _REFUSED_BY_NODES: Final = re.compile(
     r"|pod has unbound|persistentvolumeclaim|waiting for ephemeral volume)"
 )
 _OTHERS: Final = (
-    # Nodes rejected such a pod itself. The same message continues with the state of its gang.
+    # The nodes rejected the pod itself, so the rest of the message, the state of its gang, does not count.
     (_REFUSED_BY_NODES, None),
     (
         re.compile(r"cannot proceed due to gated pods"),
@@ -156,7 +156,7 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
-    """Yield a warning if the controller is missing: it sets the phase and wakes pending members."""
+    """Yield a warning if no controller sets the phase of the PodGroup; it also wakes pending members."""
     if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
         return
     for group in observed.pod_groups:

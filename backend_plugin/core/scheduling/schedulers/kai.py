@@ -28,7 +28,7 @@ def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
     return adapter.SchedulingFields(
         job_labels=omit_empty(labels),
         scheduling_policy={"minAvailable": gang.min_member},
-        # KAI makes a subgroup of each replicated job, and that of an initializer stays empty.
+        # KAI creates a subgroup for each replicated job, and the subgroup of an initializer stays empty.
         jobset_annotations={f"{_PREFIX}batch-min-member": "1"},
         scheduler_name=gang.scheduler_name,
     )
@@ -51,7 +51,7 @@ _CAUSES: Final = {
     "QueueDoesNotExist": Cause.INVALID_CONFIG,
     **dict.fromkeys(("OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed"), Cause.QUEUE),
 }
-"""The causes of the reasons for which a queue does not admit a pod group."""
+"""The cause for each reason that KAI reports for a pod group that its queue does not admit."""
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
@@ -60,7 +60,7 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    """Return the worst reason that the pod group contains: first an impossible request, then a shortage."""
+    """Return the worst reason in the pod group: an impossible request, else a shortage, else any other."""
     reasons = [
         (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
     ]
@@ -116,7 +116,7 @@ def _iter_shortages(limit: QueueLimit) -> Iterator[ResourceShortage]:
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
-    """Yield the pending reason from an event: KAI reports in events only that pods are missing."""
+    """Yield the pending reason if an event reports missing pods; the pod group has all other reasons."""
     if any(group.limits for group in observed.pod_groups):
         return
     for event in list_events(observed, "PodGroup", "NotReady")[-1:]:

@@ -35,7 +35,7 @@ _API: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{_API}/"
 _QUEUE_LABEL: Final = f"{_PREFIX}queue-name"
 _PRIORITY_LABEL: Final = f"{_PREFIX}priority-class"
-# Older releases write the node selectors of a flavor into a field that Trainer 2.2 has removed.
+# Older Kueue releases write the node selectors of a flavor into a field that Trainer 2.2 has removed.
 _OLDEST: Final = {"TrainJob": (0, 17, 0)}
 
 
@@ -62,7 +62,7 @@ _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
-# Older releases print the sum of the requests.
+# Older Kueue releases print the sum of the requests (second alternative).
 _NEVER: Final = re.compile(
     r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
     r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
@@ -237,7 +237,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
     """Return the meaning and the remedy of a condition whose message has no details.
 
-    Its reason is that of the worst flavor, so it counts only without a remedy for the queue.
+    The reason of the condition is that of the worst flavor, so it is not used if a remedy is already known.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)

@@ -65,7 +65,7 @@ def _build_backend_fields(gang: GangSpec) -> adapter.SchedulingFields:
 def _build_pod_group_spec(gang: GangSpec) -> Manifest:
     return {
         "minMember": gang.min_member,
-        # With this field the minimum includes the master.
+        # Without this field, workers alone could meet the minimum.
         "minTaskMember": {member.name: member.min_count for member in gang.members if member.min_count},
         "minResources": gang.min_resources,
         **omit_empty({"queue": gang.queue, "priorityClassName": gang.common_priority}),

@@ -30,7 +30,7 @@ _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadCons
 
 def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
     labels = {f"{_PREFIX}app-id": gang.name, f"{_PREFIX}queue": gang.queue}
-    # Equal for every pod, because YuniKorn uses those of the first pod that it receives.
+    # Every pod has all task groups, because YuniKorn uses those of the first pod that it receives.
     groups = [_build_task_group(gang, member) for member in gang.members if member.min_count]
     shared = {
         f"{_PREFIX}task-groups": msgspec.json.encode(groups).decode(),
@@ -162,7 +162,7 @@ def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceSho
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
-    """Yield the pending reason of a rejected application: late members get no message and wait forever."""
+    """Yield the pending reason if YuniKorn rejected the job: later pods get no message and wait forever."""
     rejections = [
         match[1]
         for each in observed.events
