@@ -65,7 +65,7 @@ class RuntimeSupport:
     build_package_job: Callable[[Runtime, PackageJob], Manifest]
     """Return a job with one node that prints the Python packages of a training runtime."""
     check_reference: Callable[[Manifest, Sequence[Runtime]], Iterable[Problem]]
-    """Return the problems of a job that names a training runtime, from all runtimes of the cluster."""
+    """Return the problems of the runtime that a job names; the second parameter is the known runtimes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

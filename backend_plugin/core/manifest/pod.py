@@ -43,7 +43,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
     """Yield a problem for each unknown field of the PodTemplate, or if the platform's PodTemplate is missing.
 
-    If the mode of the setting `pod_security` is ``warn``, also yield the fields that it does not admit.
+    In the mode ``warn`` of `pod_security`, also yield each field that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(
         request.template.metadata.pod_template_name,

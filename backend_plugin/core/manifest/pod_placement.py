@@ -15,7 +15,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return the spec with the platform's pod-level fields; `resources` are the names of its resources."""
+    """Return the spec with the platform's pod-level fields; `resources` are the names in its containers."""
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:

@@ -42,7 +42,7 @@ class SchedulingFields:
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """Pod labels or annotations that this server does not set; other values of them are an error."""
+    """Pod labels or annotations that this server does not set, and the only values that they may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class Capabilities(
     def for_dialect(self, dialect: Dialect) -> "Capabilities":
         """Return the capabilities for the jobs of a dialect.
 
-        Facts about the training-operator and PyTorchJobs are left out for a dialect that does not use them.
+        Facts about the training-operator and PyTorchJobs do not apply to other dialects.
         """
         if dialect.creates_pod_groups:
             return self

@@ -92,7 +92,7 @@ def build_gang_roles(
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
-    """Return the number of replicas of each role that must be placed; the first roles are counted in full."""
+    """Return the number of replicas of each role that must be placed, counted in order, the master first."""
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang_options.min_member or fewest
     counts = {}

@@ -20,7 +20,10 @@ ADAPTERS: Final[Mapping[str, Mapping[str, SchedulerAdapter]]] = {
     "kai": kai.ADAPTERS,
     "kueue": kueue.ADAPTERS,
 }
-"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` if there is one."""
+"""Adapters by the name of the scheduler, then by the creator of the pod groups.
+
+The second key is ``""`` if the scheduler has only one adapter.
+"""
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
@@ -63,7 +66,7 @@ def is_controller_managed(group: PodGroup) -> bool:
 
 
 def get_deactivation(group: PodGroup) -> Manifest | None:
-    """Return the patch of a pod group after which its queue never admits the job; None if there is none."""
+    """Return the patch of a pod group that stops its queue from admitting the job; None if there is none."""
     return next((words.deactivation for words in WORDS if group.api == words.api), None)
 
 

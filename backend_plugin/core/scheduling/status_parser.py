@@ -18,7 +18,7 @@ def list_events(observed: Observed, kind: str, reason: str) -> list[Event]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusParser:
-    """The functions for one scheduler. They ignore messages and objects of other schedulers."""
+    """The functions and patterns for one scheduler; they ignore messages and objects of other schedulers."""
 
     api: str = ""
     """The API group of its pod groups."""

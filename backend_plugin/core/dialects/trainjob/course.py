@@ -1,7 +1,7 @@
 """Derives the start, restarts and some ends of a TrainJob from its pods: Trainer does not report them.
 
 Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
-nodes were restarted after more disruptions than the platform allows.
+nodes were restarted more often than the limits for failures and disruptions allow.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
