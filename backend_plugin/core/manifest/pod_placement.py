@@ -15,7 +15,10 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return the spec with the platform's pod-level fields; `resources` are the names in its containers."""
+    """Return the spec with the platform's pod-level fields.
+
+    `resources` contains the names of the resources that the containers use.
+    """
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:
