@@ -11,7 +11,7 @@ _EXTRA: Final = (
     "fsspec", "grpc", "grpc_health", "grpc_reflection", "msgspec", "prometheus_client", "psutil",
     "pythonjsonlogger", "rich_click", "typing_extensions", "yaml",
 )  # fmt: skip
-# Errors that are not defects of a command, and are reported with a short message.
+# Errors of a full disk, quota or file, which are reported with a short message.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

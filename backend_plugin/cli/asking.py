@@ -51,7 +51,7 @@ namespace_option: Final = click.option(
 
 
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
-    """Return the server of a command line, from the values of its options.
+    """Return the server at `address`, with the credentials in the options of a command.
 
     Raises:
         UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
@@ -73,7 +73,7 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
 
 
 def output_option(human: str) -> Callable[[Command], Command]:
-    """Add ``--output`` with a human-readable format and JSON."""
+    """Add ``--output`` with two formats: `human`, such as ``table``, which is the default, and ``json``."""
     return click.option(
         "--output", "-o", type=click.Choice([human, "json"]), default=human, show_default=True
     )

@@ -39,7 +39,7 @@ def connection_options(where: str = "") -> Callable[[Command], Command]:
 
 
 def settings_option(of: str) -> Callable[[Command], Command]:
-    """Add ``--settings``; `of` lists the sections of a server's file that this command reads."""
+    """Add ``--settings``; `of` lists the sections of the file that the command reads."""
     return click.option(
         "--settings",
         "-s",
@@ -50,7 +50,7 @@ def settings_option(of: str) -> Callable[[Command], Command]:
 
 
 def place_options(namespace_default: str) -> Callable[[Command], Command]:
-    """Add ``--project``, ``--domain`` and ``--namespace``; the first two select settings by project."""
+    """Add ``--project``, ``--domain`` and ``--namespace``; `namespace_default` is for the help text."""
     return add_options(
         click.option("--project", metavar="NAME", help="Flyte's project of the task. Default: project."),
         click.option("--domain", metavar="NAME", help="Flyte's domain of the task. Default: development."),
@@ -70,7 +70,7 @@ def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def build_flags(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Convert the values of these options to settings."""
+    """Convert the values of ``--kubeconfig`` and ``--context`` to settings of a server."""
     return {"cluster": "kubernetes", **{key: options[name] for name, key in KEYS.items()}}
 
 

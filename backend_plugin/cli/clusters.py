@@ -1,4 +1,4 @@
-"""Opens the cluster of a server, with the platform's defaults for its kind."""
+"""Opens the cluster of a server, Kubernetes or embedded, and builds its options."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
 
 
 def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
-    """Return the settings with log links to local files, and with a TTL for finished jobs."""
+    """Return the settings with log links to local files and a TTL of jobs, unless these are set."""
     plugin = settings.kfpytorch
     if not plugin.ttl_after_finished:
         plugin = replace(plugin, ttl_after_finished=_KEPT_EMBEDDED)

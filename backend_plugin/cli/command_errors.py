@@ -27,7 +27,7 @@ class Misused(InvalidInput):
 
 
 def exit_with_error(error: Exception, code: int = _REFUSED) -> NoReturn:
-    """Print the error and exit; the code of an invalid command line has precedence."""
+    """Print the error and exit with `code`, or with 2 if the error is `Misused`."""
     click.echo(printable.escape(f"Error: {error}"), err=True)
     sys.exit(_MISUSED if isinstance(error, Misused) else code)
 
@@ -52,7 +52,7 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def exit_code(problems: Sequence[Problem]) -> int:
-    """Return the exit code for problems; an invalid option is an invalid command line."""
+    """Return the exit code: 0 without problems, 2 if one concerns a command-line option, and else 1."""
     if not problems:
         return 0
     return _MISUSED if any(problem.field.startswith("--") for problem in problems) else _REFUSED

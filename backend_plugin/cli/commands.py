@@ -6,7 +6,7 @@ from typing import Final
 
 import rich_click as click
 
-# Each command is named `command` in the module of its name.
+# The module of each name defines the command as `command`.
 COMMANDS: Final = (
     "render",
     "explain",

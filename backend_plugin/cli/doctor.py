@@ -165,7 +165,7 @@ async def _collect_facts(
 async def _run_burn_in(
     options: "KubernetesOptions", facts: "Facts", limit: timedelta, signals: list[int]
 ) -> Sequence["Finding"]:
-    """Run the burn-in. A signal cancels it, and its job is deleted then too."""
+    """Run the burn-in. A signal cancels it; the job is deleted in any case."""
     from backend_plugin.doctor.burn_in import runner
     from backend_plugin.shell import stop_signals
 

@@ -18,7 +18,7 @@ from backend_plugin.shell.settings.loader import KEYS
 _DEFAULT: Final = "default"
 _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 _PLATFORM: Final = "plugins.k8s."
-"""The prefix of the platform settings, which a file has beside those of the server."""
+"""The prefix of the keys of platform settings; keys of the server have none."""
 
 
 def list_values(configuration: Configuration, file: str) -> Mapping[str, tuple[Any, str]]:

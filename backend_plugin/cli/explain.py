@@ -1,4 +1,4 @@
-"""``kfpytorch explain``: prints the verdict on a job, from files that kubectl wrote."""
+"""``kfpytorch explain``: prints the phase that Flyte would get for a job, from files that kubectl wrote."""
 
 import sys
 from collections.abc import Mapping
@@ -63,7 +63,10 @@ def command(**options: Any) -> None:
 
 
 def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the verdict for one line of a batch; without ``now``, use the current time."""
+    """Return the phase of a job, with its reason and message, for one request of a batch.
+
+    The time is ``now`` in the request, or else the current time.
+    """
     now = reading.get_time(request, "now") or datetime.now(timezone.utc)
     rules = _build_judging_context(render_requests.read_settings(request))
     if request.get("template") is not None:

@@ -45,7 +45,7 @@ _UNCLEAR: Final = "cannot determine if {jobs} jobs without an owner are orphans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobResult:
-    """The result for one job."""
+    """The result of the command for one job."""
 
     suspect: "OrphanCandidate"
     result: str
@@ -107,7 +107,7 @@ class _ScanResult:
 
 
 async def _collect_orphans(settings: "ServerSettings", options: dict[str, Any]) -> _ScanResult:
-    """Scan for orphans; with ``--delete``, scan again after a pause and delete those found twice."""
+    """Scan for orphans; with ``--delete``, scan again after a pause and delete those in both scans."""
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
     from backend_plugin.shell.allowlist import Allowlist

@@ -23,15 +23,15 @@ _TASK_RESOURCES: Final = (
 )
 _EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 SERVER_SECTION: Final = "server"
-"""The key of the server's own settings beside those of the platform."""
+"""The key of the server's own settings in a settings file."""
 
 
 def read_settings(file: str | None) -> platform.Settings:
-    """Return the settings in a file, or Flyte's defaults without one.
+    """Return the platform settings in a file, or Flyte's defaults if `file` is None.
 
     Raises:
         InvalidInput: If the file cannot be read, or is not a mapping.
-        InvalidSettings: If it contains unknown or invalid settings; with all of them.
+        InvalidSettings: If it contains unknown or invalid settings; the error contains all of them.
     """
     if file is None:
         return platform.read({})
@@ -54,9 +54,9 @@ def read_document(file: str) -> Any:
 
 
 def get_plugin_section(document: Any, file: str) -> Mapping[str, Any]:
-    """Return the ``plugins.k8s`` section of a mapping, with Flyte's ``task_resources`` in it.
+    """Return the ``plugins.k8s`` section of a settings file, with Flyte's ``task_resources`` added.
 
-    The section is the mapping itself, or is at a path of Flyte's configuration or charts.
+    The file contains only this section, or it is a configuration of Flyte or values of Flyte's charts.
     """
     resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
     if isinstance(document, Mapping):
@@ -98,7 +98,7 @@ def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
-    """Rename Flyte's resource ``ephemeralStorage``, in upper or lower case, to that of Kubernetes."""
+    """Rename Flyte's resource ``ephemeralStorage``, in any case, to Kubernetes' ``ephemeral-storage``."""
     if not isinstance(amounts, Mapping):
         return amounts
     return {
@@ -139,7 +139,7 @@ def _iter_objects(file: str) -> Iterator[Any]:
 
 
 def read_capabilities(file: str | None) -> Capabilities:
-    """Return the capabilities for gangs in a file; empty without one.
+    """Return the gang capabilities in a file, or `NOTHING` if `file` is None.
 
     Raises:
         InvalidInput: If the file cannot be read, or is invalid.

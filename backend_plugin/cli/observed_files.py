@@ -1,4 +1,4 @@
-"""Converts files and batch requests to the input of `judge`."""
+"""Converts files and batch requests to the observed state of a job, the input of `judge`."""
 
 import base64
 import binascii
@@ -28,7 +28,7 @@ _KINDS: Final = {
 }
 """The key in a request for each kind of object."""
 _OUTPUTS: Final = "outputs.pb"
-"""The file that a successful task writes; an error file has the same directory."""
+"""The name of the file that a successful task writes."""
 
 
 def read_request(request: Mapping[str, Any]) -> Observed:
@@ -39,7 +39,10 @@ def read_request(request: Mapping[str, Any]) -> Observed:
 
 
 def _read_error_file(value: Any) -> Mapping[str, Any] | None:
-    """Read ``{path, error: {…}}``, ``{path, document: {error: {…}}}`` or ``{path, base64: …}``."""
+    """Read an error file: base64 text, or a mapping with ``path`` and one of three other keys.
+
+    The keys are ``error: {…}``, ``document: {error: {…}}`` and ``base64: …``.
+    """
     if isinstance(value, str):
         value = {"base64": value}
     if not isinstance(value, Mapping):
@@ -55,7 +58,7 @@ def _read_error_file(value: Any) -> Mapping[str, Any] | None:
 
 
 def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """Read all files, and select the job of that name or the only one.
+    """Read all files, and return the state of the job of that name, or of the only job.
 
     Raises:
         InvalidInput: If a file is missing or invalid, or no file contains such a job.

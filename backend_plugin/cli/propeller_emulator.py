@@ -18,7 +18,7 @@ from typing_extensions import assert_never
 from backend_plugin.cli.sample_attempt import Place, with_filled_arguments
 
 _CALL_SECONDS: Final = 10.0
-# FlytePropeller's minimum is five seconds, which is too slow for a demo.
+# FlytePropeller's minimum of five seconds is too slow for a demo.
 _RESYNC_SECONDS: Final = 0.3
 _MAX_SYSTEM_FAILURES: Final = 5
 _SHOWN: Final = ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
@@ -155,7 +155,7 @@ class PropellerEmulator:
             )
         meta, end = bytes(created.resource_meta), None
         try:
-            # FlytePropeller publishes QUEUED itself after CreateTask, and never shows the connector's own.
+            # FlytePropeller publishes QUEUED itself after CreateTask, and ignores QUEUED from the connector.
             yield ReportedPhase(attempt=attempt, phase="QUEUED", message="")
             end = yield from self._poll_task(node, attempt, meta)
         finally:

@@ -45,9 +45,9 @@ class LoadedTask:
     """The directory from which its module is imported."""
 
     def encode_inputs(self, texts: Mapping[str, str]) -> LiteralMap:
-        """Return the content of `inputs.pb` from texts and the function's defaults.
+        """Return the content of `inputs.pb` from the texts of inputs and the function's defaults.
 
-        A text is JSON, unless the type of the input is str.
+        Each text is JSON, unless the type of the input is str.
 
         Raises:
             InvalidInput: If an input has no value, or its text is invalid for its type.
@@ -73,10 +73,10 @@ class LoadedTask:
 
 
 def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
-    """Return the task of that name in the file.
+    """Return a task of a Python file.
 
-    The name is that of the task, in full or its last parts, or that of its variable. The output of the import
-    goes to stderr. The serialization is reproducible.
+    `task` is the full name of the task, the last parts of this name, or the name of the variable with the
+    task. It may be None if the file has only one task. The output of the import goes to stderr.
 
     Raises:
         InvalidInput: If the file cannot be imported, or has no such task.

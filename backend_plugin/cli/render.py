@@ -98,7 +98,7 @@ def _print_plan(planned: Plan, options: Mapping[str, Any]) -> None:
     reasons = planned.reasons if options["explain_scheduling"] else ()
     for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
         click.echo(line, err=True)
-    # Bytes are the same in every locale.
+    # Write bytes, so that the output does not depend on the locale.
     encode = _encode_json if options["output"] == "json" else _encode_yaml
     click.echo(encode(planned.manifests), nl=False)
 

@@ -31,7 +31,7 @@ def build_plan(
 ) -> Plan:
     """Return the plan of a task, with each manifest as the cluster would store it.
 
-    The cluster's own PodTemplates and capabilities are used if none are given.
+    If `from_files` has no PodTemplates or no capabilities, those of the cluster are used.
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.

@@ -1,4 +1,4 @@
-"""Converts one line of ``render --batch``, with the data that FlytePropeller and the platform would send."""
+"""Answers a request of ``render --batch``, which contains a task, its metadata, settings and PodTemplates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""``kfpytorch runtimes``: lists the runtimes of Kubeflow Trainer, or the packages of one."""
+"""``kfpytorch runtimes``: lists the training runtimes of Kubeflow Trainer, or the packages in one."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final

@@ -102,7 +102,11 @@ def build_attempt(
 
 
 def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
-    """Return the task with its arguments filled in; `known` has FlytePropeller's variables in lower case.
+    """Return the task with the placeholders in its arguments replaced.
+
+    Args:
+        template: The task template; it is not modified.
+        known: The values by placeholder name in lower case: FlytePropeller's variables and ``inputs.NAME``.
 
     Raises:
         InvalidInput: If the arguments refer to an input without a value.

@@ -79,7 +79,7 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
     try:
         with command_errors.exit_on_invalid_input():
             asyncio.run(_run_server(serve_settings.read_configuration(settings, flags)))
-    except KeyboardInterrupt:  # Interrupted before it listens; later a signal starts a drain.
+    except KeyboardInterrupt:  # Interrupted before the server listens; later a signal starts a drain.
         sys.exit(128 + signal.SIGINT)
 
 
@@ -127,7 +127,7 @@ async def _run_server(configuration: Configuration) -> None:
 
 @asynccontextmanager
 async def _run_beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
-    """Run the background tasks beside the block; if they end, stop the server and raise their error."""
+    """Run background tasks while the block runs; if they end, stop the server and raise their error."""
     task = asyncio.ensure_future(life)
     task.add_done_callback(lambda _: stop())
     try:

@@ -80,7 +80,7 @@ class ServerParts:
     """None unless the cluster is embedded."""
     orders: BackgroundOperations
     orphans: OrphanCollector | None
-    """None if the cluster has no executions to compare with."""
+    """None for an embedded cluster, which has no executions of Flyte to compare with."""
     found: CapabilitiesCache | None
     """None if no capabilities have to be read."""
 
@@ -193,11 +193,11 @@ def _create_orphan_collector(
 
 
 def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
-    """Return one front for Flyte's calls and one for calls of users and tools."""
+    """Return the middleware for Flyte's calls, and the middleware for calls of users and tools."""
     secret = _create_token(settings, token)
-    # FlytePropeller sends no token. If jobs do not run as this user, its calls need one only if the admin has
-    # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
-    # always required for their calls if there is one.
+    # FlytePropeller sends no token. On Kubernetes, its calls need one only if a token file is configured; a
+    # proxy then adds the token. Users may cancel and read jobs, so their calls always need the token, if
+    # there is one.
     is_open = settings.cluster is ClusterKind.KUBERNETES and settings.token_file is None
     names = frozenset(settings.tls.client_names if settings.tls else ())
     flytes = RpcMiddleware(

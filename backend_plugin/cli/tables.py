@@ -99,7 +99,10 @@ def _colour_cell(cell: str) -> str:
 
 
 def format_verdict(phase: str, cause: str, verdict: Any) -> list[str]:
-    """Return the lines of a verdict, which has the fields of a verdict of the core or of the job service."""
+    """Return the lines that show the phase of a job, with its reason, message and log links.
+
+    `verdict` is a verdict of the core or of the job service, which have the same fields.
+    """
     head = f"{phase} ({verdict.reason}{f', {cause}' if cause else ''})"
     lines = [click.style(head, fg=get_colour(phase), bold=True)]
     lines += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]

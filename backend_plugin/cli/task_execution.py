@@ -26,12 +26,12 @@ class RequestedExecution(NamedTuple):
     """An execution of a task."""
 
     execution: str
-    """Its name."""
+    """The name of the execution."""
     inputs: Mapping[str, str]
 
 
 def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", RequestedExecution]:
-    """Return the task of a command, and its execution, which is named after the temporary folder."""
+    """Return the task of a command and its execution; `folder` determines the execution's name."""
     task = load_task(Path(options["file"]), options["task"], options["image"])
     name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
     return task, RequestedExecution(name, sample_attempt.parse_inputs(options["inputs"], task.template))

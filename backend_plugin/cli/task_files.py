@@ -58,7 +58,10 @@ def _read_content(file: str) -> bytes:
 
 
 def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
-    """Return the task of that name, in full or its last parts; without a name, the only task."""
+    """Return the function that loads a task; `task` is its name, the last parts of it, or None.
+
+    Without a name, the file must have only one task.
+    """
     if not tasks:
         raise InvalidInput(f"{file}: contains no task")
     names = _match_names(task, tasks)

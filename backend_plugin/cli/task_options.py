@@ -1,4 +1,4 @@
-"""The task that a command is about: the arguments and options of all commands that read a task."""
+"""The arguments and options of the commands that read a task."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -37,7 +37,8 @@ def read(
     """Return the task as a connector would receive it, and the example attempt.
 
     Raises:
-        InvalidInput: If there is no such file, task or input.
+        InvalidInput: If there is no such file, task or input, or an input that the arguments
+            use has no value.
     """
     named = default is None or options["file"]
     template = (

@@ -36,7 +36,7 @@ RULES: Final = (
     PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),
     PolicyRule(resource=_WORKFLOWS, verbs=("get",)),
 )
-"""The permissions for other objects than jobs that a connector needs to run tasks and to report failures."""
+"""The permissions that a connector needs for objects other than jobs."""
 _DRY_RUN: Final = PolicyRule(resource=PODS, verbs=("create",))
 
 
@@ -47,14 +47,14 @@ def _build_subject(namespace: str, account: str) -> Manifest:
 
 
 def required(facts: Facts) -> Sequence[PolicyRule]:
-    """Return the permissions that a connector needs with the settings."""
+    """Return the permissions that a connector needs under the settings in `facts`."""
     # A connector that detects the gang scheduler creates pods in dry runs.
     dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.needs_detection else ()
     return (*_iter_job_rules(facts), *RULES, *dry_runs, *_list_companion_rules(facts))
 
 
 def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
-    """Yield the permissions for the jobs of each dialect that the cluster serves, or of the default."""
+    """Yield the permissions for the kinds of jobs that the cluster serves, or else for the default kind."""
     groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:
@@ -90,16 +90,16 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
 
 
 async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[Permission]:
-    """Return the permissions that the current user lacks.
+    """Return the permissions in `rules` that the current user lacks.
 
     Raises:
-        NotReadable: If the API server does not answer.
+        NotReadable: If access reviews are forbidden or the API server does not answer.
     """
     return await _review_rules(api, {}, rules)
 
 
 def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
-    """Return the rules for the companion objects that the connector creates."""
+    """Return the permissions for pod groups, if the connector creates them."""
     adapter = facts.gang.adapter
     if adapter is None or adapter.companion is None or adapter.groups is None:
         return ()
@@ -110,7 +110,10 @@ def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
 async def _review_rules(
     api: ApiClient, subject: Manifest, rules: Sequence[PolicyRule]
 ) -> Sequence[Permission]:
-    """Return each rule with a forbidden verb, reduced to these verbs; no subject is the current user."""
+    """Return the rules that have forbidden verbs, with these verbs only.
+
+    If `subject` is empty, the reviews are for the current user.
+    """
     reviewed = await asyncio.gather(*(_select_forbidden(api, subject, rule) for rule in rules))
     return [read_permission(rule) for rule in reviewed if rule.verbs]
 

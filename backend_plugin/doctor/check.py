@@ -1,4 +1,4 @@
-"""The types of a check and its results. The checks are in `checks`."""
+"""The types of checks and their results. The package `checks` contains the checks."""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -16,30 +16,30 @@ class Severity(enum.Enum):
     WARNING = "warning"
     """The job may fail."""
     UNKNOWN = "unknown"
-    """The check could not observe its facts."""
+    """The check could not determine if there is a problem."""
     NOTE = "note"
     """Information only; nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A violation that a check yields."""
+    """A problem that a check found."""
 
     sentence: str
     """The problem, with the name and value of the object; without a full stop."""
     remedy: str
     """The action for the user; a command or settings to paste, if possible."""
     is_unknown: bool = False
-    """True if the check could not observe this."""
+    """True if the check could not determine if there is a problem; `sentence` contains the reason."""
 
 
 Judge: TypeAlias = Callable[[Facts], Iterable[Violation]]
-"""Yields the violations in the facts."""
+"""Yields the violations that the facts show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A test of the facts."""
+    """One check of the doctor, which tests the collected facts."""
 
     id: str
     """Stable identifier; scripts depend on it."""
@@ -48,7 +48,7 @@ class Check:
     """The condition that holds if the check yields no violation."""
     judge: Judge
     needs: tuple[Subject, ...] = ()
-    """The subjects that must have been observed."""
+    """The subjects that must have been read; otherwise the check is skipped."""
 
 
 class CheckList(list[Check]):
@@ -57,7 +57,7 @@ class CheckList(list[Check]):
     def add(self, *needs: Subject, level: Severity = Severity.ERROR) -> Callable[[Judge], Judge]:
         """Add the decorated function ``_check_some_id`` as the check ``some-id``.
 
-        Its docstring is the condition that holds if it yields no violation.
+        The docstring of the function is the condition that holds if it yields no violation (`Check.proves`).
         """
 
         def append(judge: Judge) -> Judge:

@@ -25,7 +25,7 @@ _TRIAL_SECONDS: Final = 20.0
 
 
 class NotReadable(BackendError):
-    """An object that could not be read; the message contains the reason and the remedy."""
+    """A request failed or was forbidden. The message contains the reason and the remedy."""
 
     def __init__(self, unseen: ReadFailure) -> None:
         """Store the reason."""
@@ -34,7 +34,10 @@ class NotReadable(BackendError):
 
 
 def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
-    """Return the error for missing permissions of the user that the reason names."""
+    """Return the error for missing permissions, with a command that grants them.
+
+    The command binds the permissions to a user if `reason` names one, as messages of the API server do.
+    """
     user = rbac_commands.read_user(reason)
     remedy = rbac_commands.build_command(rules, user)
     return NotReadable(ReadFailure(reason=reason, remedy=remedy, rules=rules, user=user))
@@ -42,7 +45,7 @@ def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
 
 @contextmanager
 def convert_unavailability() -> Iterator[None]:
-    """Convert the error of an API server that does not answer to `NotReadable`."""
+    """Convert `ClusterUnavailable`, the error of an API server that does not answer, to `NotReadable`."""
     try:
         yield
     except ClusterUnavailable as trouble:
@@ -63,7 +66,7 @@ class ClusterReader:
         self._versions = versions
 
     async def read_objects(self, look: Query) -> list[Manifest] | None:
-        """Return the objects, or None if the cluster does not serve the kind.
+        """Return the objects that `look` requests, or None if the cluster does not serve their kind.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
@@ -82,7 +85,7 @@ class ClusterReader:
     def _find_version(self, resource: ApiResource) -> str:
         """Return the version to request, or an empty string if the cluster does not serve the API group.
 
-        A request without permission for a kind that the cluster does not serve would be forbidden.
+        A request for a kind that is not served fails with 403 if the user has no permission for it.
         """
         if resource.group and self._versions and resource.group not in self._versions:
             return ""

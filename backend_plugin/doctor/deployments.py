@@ -1,4 +1,4 @@
-"""Programs of a cluster, recognized from the images, arguments and status of Deployments."""
+"""Reads Deployments: the programs that they run, with their versions, arguments and readiness."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,9 +94,9 @@ def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
 
 
 def find_flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
-    """Return the version of FlytePropeller, or None if it is not known with its patch number.
+    """Return the version of FlytePropeller, or None if its patch number is unknown, as with the tag `1.16`.
 
-    The tag of its own image comes first, not one of a sidecar. A tag such as `1.16` is not precise enough.
+    The tag of FlytePropeller's image takes precedence over the version label. Sidecars are ignored.
     """
     label = get_release(deployment)
     for text in (parse_tag(find_propeller_image(deployment)), label if label != _OF_CHARTS else ""):

@@ -27,12 +27,12 @@ async def run_dry_runs(
     *,
     examines_gangs: bool,
 ) -> tuple[Plan, Sequence[DryRunReply]]:
-    """Return the plan for the cluster's PodTemplates and capabilities, and the reply to each manifest.
+    """Plan a task for a cluster, send each manifest as a dry run, and return the plan and the replies.
 
     Args:
         options: The options of the cluster.
-        namespaces: The namespace of the job, and others with PodTemplates.
-        planned: Plans the task for PodTemplates and capabilities.
+        namespaces: The namespace of the job, then the other namespaces whose PodTemplates are read.
+        planned: Returns the plan of the task for the given PodTemplates and gang capabilities.
         examines_gangs: True if the plan depends on the capabilities for gangs.
 
     Raises:
@@ -57,8 +57,8 @@ async def run_dry_runs(
 
 
 def ignore_missing_prerequisite(reply: DryRunReply, dialect: Dialect, manifest: Manifest) -> DryRunReply:
-    """Return the reply to a dry run, without a rejection of a job whose prerequisites do not exist.
+    """Return the reply to a dry run; replace a rejection because of a missing prerequisite by an acceptance.
 
-    The dry run of a prerequisite does not store it, so the operator cannot check a job that needs it.
+    A dry run does not store the prerequisites of a job, so the operator cannot find them.
     """
     return DryRunReply(stored=manifest) if dialect.is_premature(reply.message) else reply

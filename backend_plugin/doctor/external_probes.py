@@ -1,4 +1,4 @@
-"""Tests the access to output stores and to a connector, without the API server."""
+"""Tests the access to output stores and to a connector. Sends no requests to the API server."""
 
 import asyncio
 import contextlib
@@ -40,8 +40,8 @@ async def probe_external(
     Args:
         facts: The facts so far.
         prefixes: The output prefixes to test.
-        connector: The connector and the caller's credentials; None if none is tested.
-        read_only: Only list the prefixes, because a server does not write to stores.
+        connector: The connector to test, with the caller's credentials; None to test none.
+        read_only: Only list the prefixes, and write no test object.
     """
     stores = await asyncio.gather(*(_probe_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_probe_connector, connector) if connector else None
@@ -75,7 +75,7 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
 
 
 def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
-    """Return the remedy; S3 has its own commands for missing buckets and wrong endpoints."""
+    """Return the remedy for an error of a store; for S3, often a command of the AWS CLI."""
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):
         return rights
@@ -150,7 +150,7 @@ def _fetch_task_types(server: Server) -> Sequence[str]:
 
 
 def find_connection_problem(server: Server) -> ProbeResult | None:
-    """Return the problem of a connection, or None if it cannot be determined."""
+    """Return why the connection to a server fails, or None if the cause cannot be determined."""
     address = str(server.address)
     if "/" in address.removeprefix(tls_diagnosis.TLS):
         return None

@@ -40,12 +40,12 @@ _SCHEDULER: Final = "scheduler"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorRequest:
-    """The task to check, and the options of the observation."""
+    """The task to check, and the other options of ``kfpytorch doctor``."""
 
     template: TaskTemplate
     """The task template, with its arguments filled in."""
     run: Attempt
-    """The attempt to plan for; its namespace is the observed one."""
+    """The attempt to plan; the doctor reads the objects of its namespace."""
     named: bool
     """True if the user named the task; False for the default task."""
     settings: Settings = field(default_factory=Settings)
@@ -60,7 +60,7 @@ class DoctorRequest:
 
 
 async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> Facts:
-    """Return all observable facts. Errors of the cluster are recorded in the facts and not raised."""
+    """Return all facts that can be read. Errors of requests are recorded in the facts and not raised."""
     facts = Facts(
         namespace=request.run.namespace,
         flyte_namespace=request.flyte_namespace,
@@ -110,7 +110,7 @@ async def _collect_from_api(
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
-    """Add the kinds in the API groups of jobs from API discovery, which needs no special permission."""
+    """Add the kinds that the API groups of jobs contain, from API discovery, which all users may read."""
     found = list[Manifest]()
     served = facts.list_api_groups()
     resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]
@@ -124,7 +124,7 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
 
 
 async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
-    """Add the results of these requests, which run concurrently."""
+    """Run the requests concurrently, and add their results and errors to the facts."""
     wanted = [*rows]
     answers = await asyncio.gather(*(asking.read_objects(each) for each in wanted), return_exceptions=True)
     objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
@@ -139,7 +139,10 @@ async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterabl
 
 
 async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
-    """Return the capabilities for gangs. Errors are ignored, because `queries` reports them."""
+    """Return the gang capabilities of the cluster, or `NOTHING` if they cannot be read.
+
+    The error is ignored, because the requests of `queries` report it.
+    """
     gang = wish.settings.kfpytorch.gang
     try:
         return await looking.fetch_capabilities(
@@ -183,7 +186,7 @@ def _with_documents(facts: Facts) -> Facts:
 
 
 def _parse_documents(text: Any) -> list[Manifest]:
-    """Return the YAML document in a value of a ConfigMap, if it looks like configuration of Flyte."""
+    """Return the YAML document in a value of a ConfigMap; empty if it is not Flyte's configuration."""
     import yaml
 
     try:
@@ -194,7 +197,7 @@ def _parse_documents(text: Any) -> list[Manifest]:
 
 
 async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
-    """Add the dry runs of the job, of a job that the webhook must reject, and of the job's pods."""
+    """Add the replies to dry runs of the job, of a job that the webhook must reject, and of the pods."""
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), defaultdict[str, list[DryRunReply]](list)
@@ -205,7 +208,7 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
             unseen[subject] = why.unseen
         else:
             replies[name].append(ignore_missing_prerequisite(reply, facts.task.dialect, manifest))
-    # The first rejection decides; the reply about the job itself has the changes of the cluster.
+    # The job and its prerequisites have one name: keep the first rejection, or else the reply to the job.
     chosen = {
         name: next((each for each in several if each.message), several[0])
         for name, several in replies.items()
@@ -220,7 +223,7 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
 
 
 def _iter_trials(facts: Facts) -> Iterator[tuple[str, Subject, Manifest]]:
-    """Yield the manifests of the dry runs, each with a name and the subject that it observes."""
+    """Yield the dry runs: the name of the reply, the subject of a failure, and the manifest."""
     task = facts.task
     for each in filter(None, (task.job, *task.prerequisites)):
         yield "job", Subject.JOB_TRIAL, each

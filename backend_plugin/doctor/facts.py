@@ -1,4 +1,4 @@
-"""The observed values of a cluster, of a task, and of stores and connectors."""
+"""The facts that the checks use: objects of the cluster, the planned task, and results of tests."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _GROUPS: Final = " and ".join(dict.fromkeys(each.resource.group for each in tabl
 
 
 class Subject(enum.Enum):
-    """A subject of observation; the value is its name in messages."""
+    """A kind of fact that the doctor reads or tests; the value is its name in messages."""
 
     NAMESPACE = "the namespace"
     GROUPS = "the API groups"
@@ -59,7 +59,7 @@ class Subject(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """A rule of a role."""
+    """A rule of an RBAC role: verbs for one resource."""
 
     group: str
     resource: str
@@ -112,12 +112,12 @@ class RolePods:
     needed: int
     """The number of pods that must be scheduled before the job starts."""
     pod: Manifest
-    """The first of the pods."""
+    """The manifest of the first pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """The planned task."""
+    """The task to check, with its planned manifests or with the problems that prevent a plan."""
 
     name: str = ""
     """The name of the task; empty for the default task."""
@@ -128,7 +128,7 @@ class PlannedTask:
     dialect_reasons: Sequence[str] = ()
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     framework: str = TORCH
-    """The framework of its processes."""
+    """The training framework of the task, such as ``torch``."""
     job: Manifest | None = None
     """None if the task cannot be planned."""
     prerequisites: Sequence[Manifest] = ()
@@ -163,7 +163,7 @@ class Facts:
     """The gang settings that would apply to the job, derived from the settings and the cluster."""
     gang_reasons: Sequence[str] = ()
     gang_problems: Sequence[Problem] = ()
-    """Properties of the cluster for which the connector would reject the task."""
+    """The reasons why the gang settings do not fit the cluster; the connector would reject the task."""
     unreachable: str = ""
     """The reason why the API server could not be reached."""
     unreachable_remedy: str = ""
@@ -176,7 +176,7 @@ class Facts:
     """The time of the cluster's clock."""
     objects: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
     unseen: Mapping[Subject, ReadFailure] = field(default_factory=dict)
-    """The subjects that could not be observed, each with the reason."""
+    """The subjects that could not be read, each with the reason."""
     task: PlannedTask = field(default_factory=PlannedTask)
     job_reply: DryRunReply = field(default_factory=DryRunReply)
     invalid_reply: DryRunReply = field(default_factory=DryRunReply)
@@ -191,7 +191,7 @@ class Facts:
     """None if no connector was specified."""
 
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
-        """Return the objects of a subject; empty if the subject was not observed."""
+        """Return the objects of a subject; empty if they were not read."""
         return self.objects.get(subject, ())
 
     def list_api_groups(self) -> set[str]:

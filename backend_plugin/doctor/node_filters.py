@@ -1,4 +1,4 @@
-"""The nodes on which a pod fits when they are empty, as the scheduler decides it."""
+"""Finds the nodes on which a pod fits when they are empty, by the rules of the Kubernetes scheduler."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -10,7 +10,7 @@ from backend_plugin.embedded.objects import find_condition
 from backend_plugin.embedded.scheduling_cycle import NodeInfo, PodInfo, read_node_info, read_pod_info
 
 NodeFilter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
-"""True if a node accepts a pod, as far as one property of the node decides."""
+"""True if a node accepts a pod by one criterion: its labels, its taints or its resources."""
 
 
 def list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
@@ -47,7 +47,7 @@ _FILTERS: Final[Sequence[NodeFilter]] = (is_selected, is_tolerated, can_fit)
 
 
 def find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[NodeFilter, Sequence[NodeInfo]] | None:
-    """Return the first filter that rejects all nodes, and the nodes that no earlier filter rejects."""
+    """Return the first filter that rejects all remaining nodes, and these nodes; None if a node fits."""
     for accepts in _FILTERS:
         left = [each for each in nodes if accepts(claim, each)]
         if not left:
@@ -59,7 +59,10 @@ def find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[NodeFilte
 def iter_excluded_roles(
     facts: Facts, by: NodeFilter
 ) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
-    """Yield each role that a filter excludes, with its pod and the nodes that no earlier filter rejects."""
+    """Yield each role that fits on no node because of the filter `by`, with its pod and some nodes.
+
+    The nodes are those that the filters before `by` accept.
+    """
     nodes = list_ready_nodes(facts)
     for role in facts.task.roles if nodes else ():
         claim = build_pod_info(role)

@@ -1,4 +1,4 @@
-"""The requests of the doctor: one row per subject."""
+"""The list and get requests of the doctor, each with the subject that it reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,12 +45,18 @@ class Query:
 
     @property
     def verb(self) -> str:
-        """The verb of the request in a role."""
+        """The RBAC verb of the request."""
         return "get" if self.name else "list"
 
 
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
-    """Return the requests for every cluster; `templates` is the fallback namespace for PodTemplates."""
+    """Return the requests that do not depend on the plan of the task.
+
+    Args:
+        namespace: The namespace of the job.
+        flyte: The namespace of Flyte.
+        templates: The namespace whose PodTemplates apply if the job's namespace does not have them.
+    """
     here = (namespace,)
     schemas = (*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas))
     return (
@@ -95,7 +101,7 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
 
 
 def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
-    """Return the requests for the queues of a gang scheduler, in the cluster's preferred API versions."""
+    """Return the requests for the queues, parent queues and priorities of a gang scheduler."""
     adapter = list_schedulers().get(scheduler)
     if adapter is None:
         return ()

@@ -1,4 +1,4 @@
-"""Commands that create and bind roles with the missing permissions."""
+"""Builds kubectl commands that create and bind roles with missing permissions."""
 
 import json
 import re
@@ -21,14 +21,14 @@ def read_user(message: str) -> str:
 
 
 def format_uses(rules: Iterable[Permission]) -> str:
-    """Return the verbs of the rules, each with its resource."""
+    """Return each verb with its resource, such as ``list pods, get pods/log``."""
     return ", ".join(f"{verb} {rule.resource}" for rule in rules for verb in rule.verbs)
 
 
 def build_command(rules: Sequence[Permission], user: str) -> str:
-    """Return one command that creates a role per scope with all rules, and binds it to a user.
+    """Return one command that creates a role per namespace of the rules, and binds it to a user.
 
-    Without a user, the roles are not bound.
+    Rules without a namespace become a ClusterRole. If `user` is empty, the roles are not bound.
     """
     get_namespace = attrgetter("namespace")
     by_namespace = groupby(sorted(rules, key=get_namespace), get_namespace)

@@ -1,4 +1,4 @@
-"""The table of all checks, in the order of reports. A decorator adds a check to the list of its module."""
+"""The table of all checks. Findings of the same severity are reported in this order."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ from backend_plugin.doctor.operators.table import get_operator
 
 
 def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePods]:
-    """Return a pod for each replica role; the operator sets `scheduler_name` if the pod has none."""
+    """Return the pods of each replica role. Pods without a scheduler name get `scheduler_name`."""
     added = {"schedulerName": scheduler_name} if scheduler_name else {}
     return [
         replace(each, pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}})
@@ -30,7 +30,7 @@ def compute_needed_requests(task: PlannedTask) -> Mapping[str, Quantity]:
 
 
 def compute_needed_limits(task: PlannedTask) -> Mapping[str, Quantity]:
-    """Return the total limits of the same pods, because quotas count limits too."""
+    """Return the total limits of the pods that must be scheduled before the job starts."""
     return _compute_needed_amounts((role.needed, _with_limits_as_requests(role.pod)) for role in task.roles)
 
 

@@ -1,4 +1,4 @@
-"""Runs all checks against the facts, and reports unobserved subjects."""
+"""Runs the checks against the facts, and reports what could not be read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -10,13 +10,13 @@ from backend_plugin.doctor.registry import CHECKS
 
 _NO_REPLY: Final = DryRunReply()
 NOT_READABLE: Final = "not-readable"
-"""The id of the findings for subjects that could not be observed."""
+"""The id of the findings for subjects that could not be read."""
 EXIT_CODES: Final = {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}
-"""The exit code for the worst level; 2 is for usage errors."""
+"""The exit code by the severity of the worst finding; 2 is for usage errors."""
 
 
 def list_findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding]:
-    """Return all findings, the worst first. If the API server is unreachable, return only that finding."""
+    """Return all findings, the worst first. If the API server is unreachable, that is the only finding."""
     found = [
         Finding(
             id=check.id,
@@ -32,7 +32,7 @@ def list_findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Fi
 
 
 def list_skipped_checks(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[str]:
-    """Return the ids of the checks that did not run, because their subjects were not observed."""
+    """Return the ids of the checks that did not run, or that could not determine if there is a problem."""
     made = {
         check.id
         for check in _select_checks(facts, checks)
@@ -49,7 +49,7 @@ def _select_checks(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
 
 
 def _list_unobservable(facts: Facts) -> Iterable[Subject]:
-    """Return the subjects without anything to observe."""
+    """Return the subjects for which there is nothing to read or test."""
     has = {
         Subject.ROLES: facts.task.roles,
         Subject.JOB_TRIAL: facts.job_reply != _NO_REPLY,

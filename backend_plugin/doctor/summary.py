@@ -12,7 +12,7 @@ _VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
 
 
 def build_lines(facts: Facts) -> Mapping[str, str]:
-    """Return the lines by subject, such as ``operator`` or ``gang``."""
+    """Return the text of each line by its label, such as ``operator`` or ``gang``."""
     if facts.unreachable:
         return {"namespace": facts.namespace}
     return {

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
-    """Return the facts with the plan of the task for the capabilities of the cluster, or its problems."""
+    """Return the facts with the plan of the task, or with the problems that prevent a plan.
+
+    `found` are the capabilities of the cluster.
+    """
     task = PlannedTask(
         name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
     )
@@ -32,7 +35,7 @@ def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
             task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
         chosen = pipeline.select_gang(settings, job, kind.dialect, found)
         misfits = chosen.problems
-        if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.
+        if misfits or kind.problems:  # Plan as if the settings were supported: other checks need a plan.
             if not kind.problems:
                 settings = with_dialect(settings, kind.dialect)
             found, chosen = NOTHING, pipeline.select_gang(settings, job, kind.dialect, NOTHING)

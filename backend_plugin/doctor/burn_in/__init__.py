@@ -1,1 +1,1 @@
-"""Burn-in: a small job that measures whether replicas reach each other, and at what bandwidth."""
+"""Burn-in: a short job that tests the connections between replicas and measures their bandwidth."""

@@ -16,13 +16,13 @@ from backend_plugin.doctor.operators.table import get_operator
 
 _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
-"""A placeholder that belongs to no store; task outputs are never read from it."""
+"""The output prefix of a burn-in: a placeholder, because there are no task outputs."""
 _KEPT_SECONDS: Final = 600
-"""The TTL deletes the job if the command was killed before it could delete it."""
+"""The TTL of the job, in case the command is killed before it deletes the job."""
 _AFTERWARDS: Final = 60
-"""Seconds that the job's deadline exceeds the timeout of the wait."""
+"""Seconds by which the deadline of the job exceeds the timeout of the command."""
 _GRACE_SECONDS: Final = 2
-"""The first process of a container ignores SIGTERM by default, and the program has nothing to save."""
+"""Short, because the first process of a container ignores SIGTERM by default, and no data is lost."""
 _AGENT: Final = ("python", "-m", "torch.distributed.run", "--no-python")
 _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "args", "command")
 """Container fields that depend on the program of the task."""
@@ -35,7 +35,7 @@ def build_attempt(run: Attempt, token: str) -> Attempt:
 
 
 def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
-    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and its own time limits."""
+    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and with its time limits."""
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
     dialect = table.find_dialect(planned.job) or table.DEFAULT
@@ -46,7 +46,7 @@ def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifes
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
-    """Replace the deadlines of the task in the annotations, because a connector would apply them."""
+    """Return the metadata with other deadlines and no cleanPodPolicy, because a connector applies both."""
     metadata = get_mapping(job, "metadata")
     annotations = {
         key: value for key, value in _read_annotations(metadata).items() if key != CLEAN_POD_POLICY

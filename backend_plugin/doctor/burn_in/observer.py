@@ -37,7 +37,7 @@ class BurnInObserver:
         """Return the job of that name with its pods, events and pod groups.
 
         Raises:
-            NotReadable: If the pods may not be listed.
+            NotReadable: If the pods cannot be listed.
             ClusterUnavailable: If the job cannot be read.
         """
         try:
@@ -56,7 +56,7 @@ class BurnInObserver:
         return await self._fetch_objects(PODS, labelSelector=f"{self.dialect.labels.job_name}={name}")
 
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
-        """Return the events, or the ones read so far if listing is forbidden; events only add details."""
+        """Return the events of the job's objects; some are missing if a list request fails."""
         found: list[Manifest] = []
         with suppress(NotReadable):
             for about in (self.dialect.name, *self.dialect.event_kinds, "Pod", "PodGroup"):
@@ -64,7 +64,7 @@ class BurnInObserver:
         return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
 
     async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
-        """Return the pod groups of the job, without the kinds that may not be listed."""
+        """Return the pod groups of the job, without the kinds that cannot be listed."""
         found: list[Record | None] = []
         for kind in (each for each in KINDS if each.record is PodGroup):
             with suppress(NotReadable):

@@ -40,7 +40,7 @@ _NEEDED: Final = (
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("list",)),
 )
-"""The required permissions for other objects than jobs, without which the outcome cannot be read."""
+"""The permissions that a burn-in needs to read its result, in addition to those for jobs."""
 _PROGRAM: Final = Path(__file__).with_name("program.py")
 
 
@@ -50,15 +50,15 @@ class BurnInLimits:
 
     seconds: int
     say: Callable[[str], None]
-    """Receives one line for each change."""
+    """Receives one line of text for each change of the job's state."""
     pause: float = 2.0
     """Seconds between two polls."""
     is_interrupted: Callable[[], bool] = lambda: False
-    """True if the burn-in was requested to stop, even if the task was not cancelled."""
+    """True if a signal has interrupted the burn-in; the cancellation of its asyncio task may be lost."""
 
 
 async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:
-    """Run the job that was planned in `facts`. Errors of the cluster become findings and are not raised.
+    """Run a burn-in on the replicas of the task in `facts`. Errors of the cluster become findings.
 
     The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
     """
@@ -85,7 +85,7 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
 
 
 class _BurnInRunner:
-    """A burn-in job on a cluster."""
+    """A runner for one burn-in job."""
 
     def __init__(
         self, connection: Connection, options: KubernetesOptions, facts: Facts, limits: BurnInLimits
@@ -113,7 +113,7 @@ class _BurnInRunner:
         self._failed: dict[str, tuple[bool, str]] = {}
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
-        """Run the job, and return its finding and one for a failed deletion."""
+        """Run the job; return the finding for its result, and another one if it cannot be deleted."""
         name = get_text(trial.job, "metadata", "name")
         await self._require_permissions(trial)
         left: list[Finding] = []
@@ -124,10 +124,10 @@ class _BurnInRunner:
     # ---- create and delete
 
     async def _require_permissions(self, trial: JobManifests) -> None:
-        """Check that all objects may be created, read and deleted, before the first one is created.
+        """Check the permissions for all objects before the first one is created.
 
         Raises:
-            NotReadable: If permissions are missing, with the rules.
+            NotReadable: If permissions are missing; the error contains them.
         """
         rules = (
             PolicyRule(resource=self._jobs, verbs=("create", "get", "delete")),
@@ -177,8 +177,11 @@ class _BurnInRunner:
     # ---- wait
 
     async def _wait_for_result(self, name: str) -> Finding:
-        """Return the finding for the job of that name. The last request may exceed the timeout."""
-        # Before Python 3.12, a request may swallow the cancellation of the waiting task.
+        """Wait until the job ends or the timeout passes, and return the finding.
+
+        The last request may exceed the timeout.
+        """
+        # The loop also tests for signals: before Python 3.12, a request may swallow a cancellation.
         end = asyncio.get_running_loop().time() + self._limits.seconds
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():
@@ -195,7 +198,7 @@ class _BurnInRunner:
         return results.build_timeout(f"{self._limits.seconds} s", self._summary)
 
     async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
-        """Read the logs of pods that have ended, or with `is_last` of all pods, up to the measurement."""
+        """Read the logs of ended pods, or of all pods if `is_last`, until one contains the measurement."""
         for pod in pods:
             if _has_failed(pod):
                 self._failed.setdefault(pod.name, _get_failure_order(pod))

@@ -1,1 +1,1 @@
-"""Check modules, one per subject; `doctor.registry` lists all checks."""
+"""Check modules, one per subject. The docstring of a check is the condition that it tests."""

@@ -12,7 +12,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.STORES)
 def _check_output_store(facts: Facts) -> Iterator[Violation]:
-    """An object below the output prefix can be written, read and deleted."""
+    """An object below the output prefix can be written, read and deleted; or listed with `--read-only`."""
     for each in facts.stores:
         if each.trouble:
             yield Violation(

@@ -47,7 +47,10 @@ def _list_enabled_plugins(facts: Facts) -> set[str]:
 
 
 def _get_routes(facts: Facts) -> Mapping[str, str]:
-    """Return the plugin by task type; the setting is a mapping, or a list of mappings as in Flyte's guide."""
+    """Return Flyte's plugin for each task type, from the setting `default-for-task-types`.
+
+    The setting is a mapping, or a list of mappings as in Flyte's documentation.
+    """
     plugins = _get_config_section(facts, "tasks", "task-plugins")
     key = "default-for-task-types"
     listed = get_mappings(plugins, key) or [get_mapping(plugins, key)]
@@ -55,7 +58,7 @@ def _get_routes(facts: Facts) -> Mapping[str, str]:
 
 
 def get_template_name(facts: Facts) -> str:
-    """Return FlytePropeller's default PodTemplate, or an empty string."""
+    """Return the name of FlytePropeller's default PodTemplate, or an empty string."""
     return get_text(_get_config_section(facts, "plugins", "k8s"), "default-pod-template-name")
 
 
@@ -84,7 +87,7 @@ def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
-    """Yield the configuration of each connector with its path."""
+    """Yield the path and the content of each connector in Flyte's configuration."""
     for plugin in _PLUGINS:
         section = _get_config_section(facts, "plugins", plugin)
         for key in ("defaultConnector", "defaultAgent"):
@@ -97,7 +100,7 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
-    """Flyte has the endpoint of the connector."""
+    """Flyte's configuration contains a connector."""
     is_routed = _get_routes(facts).get(TASK_TYPE) in _PLUGINS
     if is_routed and not any(_iter_connectors(facts)):
         yield Violation(
@@ -164,7 +167,7 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest | None]]:
-    """Yield the path and the endpoint of each connector in Flyte's namespace, with its Service."""
+    """Yield the path, the endpoint and the Service (or None) of each connector in Flyte's namespace."""
     for path, config in _iter_connectors(facts):
         endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
         if endpoint is not None and endpoint["namespace"] == facts.flyte_namespace:
@@ -174,7 +177,7 @@ def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest
 
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
-    """The Service in the configuration of Flyte exists."""
+    """The Service and the port of the connector in Flyte's configuration exist."""
     for path, endpoint, service in _iter_endpoints(facts):
         ports = [each.get("port") for each in get_mappings(service, "spec", "ports")]
         if int(endpoint["port"]) not in ports:
@@ -187,7 +190,7 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
-    """A pod is ready behind that Service."""
+    """The Service of the connector has a ready pod."""
     for path, endpoint, service in _iter_endpoints(facts):
         name = endpoint["service"]
         slices = [

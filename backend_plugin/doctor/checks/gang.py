@@ -47,7 +47,7 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_alternative_settings(facts: Facts) -> str:
-    """Return settings with a gang scheduler that the cluster has, and its creator of pod groups."""
+    """Return settings that select a gang scheduler of the cluster, and the creator of its pod groups."""
     scheduler = _select_alternative(facts)
     creator = OPERATOR if is_grouped_by_operator(facts) else BACKEND
     groups = f", pod-groups-by: {creator}" if len(ADAPTERS.get(scheduler, ())) > 1 else ""
@@ -75,7 +75,7 @@ def list_requested_schedulers(facts: Facts) -> set[str]:
 
 
 def get_served_schedulers(facts: Facts) -> dict[str, bool]:
-    """Return the scheduler names of the cluster, and whether each one has a ready pod."""
+    """Return each scheduler name that the cluster serves, with True if its scheduler has a ready pod."""
     ready_by_name = {_DEFAULT: True}
     for each in facts.get_objects(Subject.DEPLOYMENTS):
         for name in _list_scheduler_names(each, facts):
@@ -163,7 +163,7 @@ def is_grouped_by_operator(facts: Facts) -> bool:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
-    """The operator creates the groups that the settings require from it."""
+    """The operator creates the pod groups that the settings require from it."""
     gang, adapter = facts.gang, facts.gang.adapter
     for operator, flag in _list_operator_flags(facts):
         if adapter is None or adapter.matches_flag is None:
@@ -187,7 +187,7 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
-    """The operator creates no groups unless the settings require it."""
+    """The operator creates no pod groups unless the settings require them."""
     gang = facts.gang
     creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
     for operator, flag in _list_operator_flags(facts):
@@ -203,7 +203,7 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add()
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
     """The selected gang scheduler can be used on this cluster."""
-    # The other checks report some capability problems of the plan with a better remedy.
+    # These checks report some of the same problems with a better remedy.
     if any(
         violation
         for judge in (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)

@@ -20,7 +20,7 @@ _ELSEWHERE: Final = {
     "exceeded quota": Subject.QUOTAS,
     "usage per Container is": Subject.LIMIT_RANGES,
 }
-"""Parts of rejection messages that another check explains, if it could observe this subject."""
+"""Parts of rejection messages that another check explains, with the subject that this check reads."""
 _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
@@ -39,7 +39,7 @@ def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.TEMPLATES)
 def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     """The PodTemplate that the settings name exists."""
-    # A missing template of the task itself fails the plan.
+    # If the task itself names a missing PodTemplate, it cannot be planned.
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(
@@ -52,7 +52,7 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.TEMPLATES, Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
     """The PodTemplate that Flyte's configuration names exists."""
-    # FlytePropeller ignores a missing one. It is often created together with the namespace of a project.
+    # FlytePropeller ignores a missing PodTemplate, which is often created with the namespace of a project.
     name, place = flyte.get_template_name(facts), facts.flyte_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(

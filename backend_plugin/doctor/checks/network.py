@@ -61,7 +61,7 @@ def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manife
 
 
 def _list_rules_for_replicas(facts: Facts, policies: Sequence[Manifest]) -> Sequence[Manifest]:
-    """Return the rules that allow connections from a replica."""
+    """Return the ingress rules that allow connections from a replica."""
     return [
         each
         for each in _list_rules(policies, _INGRESS)
@@ -124,13 +124,13 @@ def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterat
 
 
 def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
-    """Return the command. Each purpose has its own policy, so that no policy replaces another one."""
+    """Return a command that creates a NetworkPolicy; `purpose` makes its name unique."""
     written = _ALLOW.replace("NAMESPACE", facts.namespace).replace("PURPOSE", purpose)
     return written.replace("SPEC", spec)
 
 
 def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
-    """Yield each role of a job with several pods that policies restrict, with these policies."""
+    """Yield each role whose pods are restricted by policies, with these; none if the job has one pod."""
     for role in facts.task.roles if role_pods.has_several_pods(facts.task) else ():
         policies = _list_policies(facts, role, direction)
         if policies:
@@ -154,7 +154,7 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
-    """Replicas reach each other on every port."""
+    """NetworkPolicies allow connections between replicas on every port."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
         rules = _list_rules_for_replicas(facts, policies)
         meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)

@@ -34,7 +34,7 @@ _PLUGIN: Final = (
 
 
 def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
-    """Yield each role that requests a device that no node has, with the device and the nodes' MIG slices."""
+    """Yield each role that requests a device that no node has, the device, and the MIG slices of nodes."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         for name in _list_missing_devices(claim, nodes)[:1]:
             yield role, name, _list_mig_slices(nodes)

@@ -80,7 +80,7 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
-    """Return the schedulers whose queue the labels of a job name."""
+    """Return the schedulers for which the labels of a job contain a queue."""
     return [
         each
         for each in list_schedulers().values()
@@ -121,7 +121,7 @@ def _find_closed_reason(queue: Manifest) -> str:
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
     """The queue of the job has enough quota for the job."""
-    # A queue in a cohort may borrow, so Kueue decides then.
+    # A queue in a cohort has no known maximum, because it may borrow quota.
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         most = _read_maximum(each)
         for resource, amount in role_pods.compute_needed_requests(facts.task).items():

@@ -1,4 +1,4 @@
-"""Checks of the namespace objects that pods reference and cannot start without."""
+"""Checks of the ConfigMaps, Secrets and PersistentVolumeClaims that pods need to start."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _REMEDIES: Final = {
     "| kubectl apply -f -",
 }
 _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
-"""The fields of a volume with the name of its object, where it is not ``name``."""
+"""The field of a volume that contains the name of its object, if it is not ``name``."""
 
 
 def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Violation]:
@@ -32,7 +32,7 @@ def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Viola
 
 
 def _list_names(facts: Facts, kind: str) -> set[str]:
-    """Return the names of the required objects of a kind that the pods name."""
+    """Return the names of the objects of a kind that the pods require."""
     specs = [get_mapping(role.pod, "spec") for role in facts.task.roles]
     return {each for spec in specs for each in _iter_references(spec, kind)} - {""}
 
@@ -92,7 +92,7 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
-    """The PersistentVolumeClaims that pods name have their volumes."""
+    """No PersistentVolumeClaim that pods name has lost its volume."""
     for each in _list_named_claims(facts):
         if get_text(each, "status", "phase") == "Lost":
             yield Violation(

@@ -1,6 +1,6 @@
-"""Checks of PodTemplates that Flyte or the settings name, and of the guide's templates for gangs.
+"""Checks of PodTemplates: those that Flyte, the settings or the task name, and those in `NAMES`.
 
-A template applies to the pods of all tasks, so most gang labels and annotations in it have no effect.
+A PodTemplate applies to the pods of many tasks, so most gang labels and annotations in it have no effect.
 """
 
 import json
@@ -19,7 +19,7 @@ from backend_plugin.doctor.checks import flyte, gang
 from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
-"""The template names for gangs in the guide and in this project's chart."""
+"""The usual names of PodTemplates for gangs; this project's chart uses them."""
 _DEFAULT: Final = "default-scheduler"
 _PATTERNS: Final = ("default", "primary")
 _WRITTEN: Final = frozenset(
@@ -47,7 +47,7 @@ _GANG_SCHEDULERS: Final = {
     for adapter in adapters.values()
     if adapter.scheduler_name and not adapter.groups_all_jobs
 }
-"""The gang scheduler of each scheduler name. Such a name without pod groups does not make a gang."""
+"""The gang scheduler by scheduler name, for schedulers that schedule gangs only with pod groups."""
 _PREFIXES: Final = tuple(
     {
         *(key for each in _SCHEDULERS for key in each.keys),
@@ -134,7 +134,7 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
-    """The groups of the gang schedulers in PodTemplates are created."""
+    """Pod groups are created for the gang schedulers that PodTemplates name."""
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
         name = _get_scheduler_name(each)

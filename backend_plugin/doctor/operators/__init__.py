@@ -1,1 +1,1 @@
-"""The operators of jobs: the checks and manifests of the doctor that depend on the dialect."""
+"""The checks and manifests of the doctor that depend on the kind of job and its operator."""

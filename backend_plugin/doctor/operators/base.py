@@ -1,4 +1,4 @@
-"""The interface of an operator: the facts that the doctor needs to check the jobs of one dialect."""
+"""The interface of an operator: the checks and functions that the doctor needs for one kind of job."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from backend_plugin.doctor.facts import RolePods
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLimits:
-    """The limits of a job that runs once, and whose pods stay until the job is deleted."""
+    """The time limits of a trial job, which runs once and keeps its pods until it is deleted."""
 
     active_seconds: int
-    """The time after which the job ends."""
+    """The maximum seconds that the job runs."""
     kept_seconds: int
-    """The time after which the job is deleted."""
+    """Seconds from the end of the job until it is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class JobManifests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSupport:
-    """The operator of a dialect, as the doctor checks it."""
+    """The checks and functions of the doctor for the operator of one dialect."""
 
     checks: Sequence[Check]
-    """The checks of its API, its Deployment and its webhooks."""
+    """The checks of the operator's API, Deployment and webhooks."""
     is_operator: Callable[[Manifest], bool]
     """True if a Deployment runs the operator."""
     build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
@@ -39,8 +39,8 @@ class OperatorSupport:
     build_invalid_job: Callable[[str], Manifest]
     """Return a job for a namespace that the webhook of the operator rejects."""
     build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], TrialLimits], JobManifests]
-    """Return a job with changed pod templates and with these limits, which is never retried."""
+    """Return a trial job: the given job with changed pod templates, time limits and no retries."""
     schemas: Sequence[str] = ()
-    """The names of the CustomResourceDefinitions that the checks read, besides that of the jobs."""
+    """The names of the CustomResourceDefinitions that the checks read, in addition to that of the job."""
     read_group_policy: Callable[[Manifest], Manifest]
-    """Return the fields of a job from which the operator creates a pod group; empty if it has none."""
+    """Return the fields of a job from which the operator creates a pod group; empty if the job has none."""

@@ -1,4 +1,4 @@
-"""Observations that the checks of several operators share: schemas of the API, and replies of webhooks."""
+"""Functions that the checks of several operators share: they read API schemas and replies of webhooks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,14 +12,14 @@ _HOOK: Final = "failed calling webhook"
 
 
 def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
-    """Yield the kind and each version of the observed CustomResourceDefinitions."""
+    """Yield each version of each CustomResourceDefinition in the facts, with its kind."""
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
         kind = get_text(schema, "spec", "names", "kind")
         yield from ((kind, version) for version in get_mappings(schema, "spec", "versions"))
 
 
 def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the fields of a spec, given by their paths in it, that a version does not have."""
+    """Return those of the fields with these paths below ``spec`` that a version of a kind does not have."""
     return [".".join(path) for path in paths if not _has_field(version, path)]
 
 
@@ -30,7 +30,10 @@ def _has_field(version: Manifest, path: Sequence[str]) -> bool:
 
 
 def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violation]:
-    """Yield a violation if a webhook did not answer a dry run; `endpoints` are arguments of kubectl."""
+    """Yield a violation if a webhook did not answer a dry run.
+
+    `endpoints` are the arguments of ``kubectl get endpoints`` in the remedy.
+    """
     replies = (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values())
     message = next((each.message for each in replies if _HOOK in each.message), None)
     if message is not None:
@@ -42,7 +45,7 @@ def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violati
 
 
 def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
-    """True if the dry run of an invalid job was accepted although the operator seems to run."""
+    """True if the cluster accepted an invalid job in a dry run, unless the operator is not installed."""
     if facts.invalid_reply.stored is None:
         return False
     is_observed = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen}

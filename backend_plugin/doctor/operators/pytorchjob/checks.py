@@ -20,9 +20,9 @@ _OLDEST: Final = (1, 7)
 _FIELDS: Final = tuple(
     ("runPolicy", field) for field in ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
 )
-"""Fields of a run policy that the connector writes; the newest exists since 1.7."""
+"""Fields of a run policy that the connector writes; the newest exists since training-operator 1.7."""
 _ASLEEP_AFTER: Final = 120.0
-"""Seconds without a status; a running operator needs one or two."""
+"""Seconds after which a job needs a status; a running operator sets it after one or two."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _USUAL: Final = "deployment/training-operator -n kubeflow"
 
@@ -114,7 +114,7 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
-    """The training-operator watches the namespace."""
+    """The training-operator watches the namespace of the task."""
     found = [set(deployments.list_flag_values(each, "namespace")) - {""} for each in _list_operators(facts)]
     if found and all(namespaces and facts.namespace not in namespaces for namespaces in found):
         there = ", ".join(sorted(set().union(*found)))
@@ -172,7 +172,7 @@ def _has_status(job: Manifest) -> bool:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new jobs respond."""
+    """The webhooks for new jobs and pods respond."""
     yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow training-operator")
 
 

@@ -1,4 +1,4 @@
-"""The PyTorchJobs of the doctor, and the pods that the training operator creates for one."""
+"""Builds the PyTorchJobs of the doctor, and the pods that the training operator creates for them."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,7 +17,10 @@ _OWNERS: Final = "ownerReferences"
 
 
 def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RolePods]:
-    """Return the pods of each role, as the embedded cluster emulates the operator, but without an owner."""
+    """Return the pods of each role as the operator emulator of the embedded cluster builds them.
+
+    Owner references are removed.
+    """
     spec = job_spec.read_job_spec(job, job_spec.ROLES)
     least = get_int(job, "spec", "elasticPolicy", "minReplicas")
     found = []
@@ -41,7 +44,7 @@ def build_invalid_job(namespace: str) -> Manifest:
 def build_trial(
     planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
 ) -> JobManifests:
-    """Return a job with changed pod templates and with these limits, which is never retried."""
+    """Return a trial job: the given job with changed pod templates, time limits and no retries."""
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")

@@ -15,7 +15,7 @@ _DIALECT: Final = DIALECTS["TrainJob"]
 _INSTALL: Final = _DIALECT.installation
 _JOBSET: Final = "jobset.x-k8s.io"
 SCHEMAS: Final = (f"jobsets.{_JOBSET}",)
-"""The CustomResourceDefinitions besides that of TrainJob."""
+"""The CustomResourceDefinitions that the checks read, in addition to that of TrainJob."""
 _FIELDS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     # Trainer 2.2 has replaced podTemplateOverrides, which Kueue wrote, with this field.
     "TrainJob": [("runtimePatches",)],
@@ -102,7 +102,7 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new TrainJobs respond."""
+    """The webhooks for new TrainJobs and pods respond."""
     yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow-system")
 
 

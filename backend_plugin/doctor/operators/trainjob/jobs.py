@@ -1,6 +1,7 @@
-"""The TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for one.
+"""Builds the TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for them.
 
-The pod template is in the TrainingRuntime of the job. A runtime that the author names is not read.
+The pod template comes from the TrainingRuntime that the connector creates. If the task names a training
+runtime, that one is not read.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
 
 
 def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequence[RolePods]:
-    """Return the pods of the nodes, without the labels of their Job."""
+    """Return the pods of the training nodes, without the labels that the Job controller adds."""
     read, job_options = _DIALECT.read(job), _read_options(job)
     ((role, nodes),) = ((each.role, each.replicas) for each in read.groups)
     template = _find_template(job, prerequisites)
@@ -46,7 +47,10 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
 
 
 def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest:
-    """Return the pod template of the job's runtime; for a named one, only the fields that the job sets."""
+    """Return the pod template of a job.
+
+    If the task names a training runtime, the template contains only the fields that the job sets.
+    """
     for runtime in prerequisites:
         return _find_pod_template(runtime)
     (patch,) = get_mappings(get_mapping(job, "spec"), "runtimePatches")
@@ -72,9 +76,9 @@ def build_invalid_job(namespace: str) -> Manifest:
 def build_trial(
     planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
 ) -> JobManifests:
-    """Return a job whose pods have a deadline, which the kubelet enforces, and which is never restarted.
+    """Return a trial job: it is never restarted, and the kubelet enforces a deadline on its pods.
 
-    A TrainJob itself has no deadline that keeps its pods, and no time to live. The connector deletes it.
+    A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes it.
     """
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=limits.kept_seconds
@@ -82,7 +86,7 @@ def build_trial(
     metadata = get_mapping(planned.job, "metadata")
     annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(job_options)}
     spec = get_mapping(planned.job, "spec")
-    if not planned.prerequisites:  # The job itself has the command, and the runtime has the limits.
+    if not planned.prerequisites:  # A named training runtime keeps its own limits.
         (container,) = get_mappings(
             get_mapping(change_template(_find_template(planned.job, ())), "spec"), "containers"
         )
@@ -101,7 +105,7 @@ def _build_trial_runtime(
         template = get_mapping(replicated, "template")
         job = get_mapping(template, "spec")
         pod = _with_limits(change_template(get_mapping(job, "template")), limits)
-        # Without a policy, a lost node fails the job.
+        # Without this policy, the loss of a Kubernetes node fails the job.
         kept = {key: value for key, value in job.items() if key != "podFailurePolicy"}
         return {**replicated, "template": {**template, "spec": {**kept, "template": pod}}}
 
@@ -129,7 +133,7 @@ def _without_agent_restarts(variable: Manifest) -> Manifest:
 
 
 def _find_pod_template(runtime: Manifest) -> Manifest:
-    """Return the pod template of the replicated job with the nodes, one of several in the runtime."""
+    """Return the pod template of the training nodes; a training runtime also has other replicated jobs."""
     (nodes,) = (each for each in _list_replicated_jobs(runtime) if get_text(each, "name") == ROLE)
     return get_mapping(nodes, "template", "spec", "template")
 
