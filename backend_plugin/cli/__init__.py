@@ -11,7 +11,7 @@ _EXTRA: Final = (
     "fsspec", "grpc", "grpc_health", "grpc_reflection", "msgspec", "prometheus_client", "psutil",
     "pythonjsonlogger", "rich_click", "typing_extensions", "yaml",
 )  # fmt: skip
-# Errors of a full disk, quota or file, which are reported with a short message.
+# Errors of a full disk, an exceeded quota or a too large file, which get a short message.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

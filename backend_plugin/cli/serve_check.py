@@ -110,7 +110,7 @@ def _find_state_problem(settings: ServerSettings) -> str | None:
 
 
 def _find_port_problem(settings: ServerSettings) -> str | None:
-    """Return why the port is not available, or None; ignore a server with the same state directory."""
+    """Return why the port is not available, or None. A server with the same state directory may use it."""
     here = server_file.read(settings.state_dir)
     if settings.port == 0 or (
         here and server_file.is_alive(here) and here.endpoint.endswith(f":{settings.port}")

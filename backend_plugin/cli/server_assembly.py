@@ -64,8 +64,8 @@ _OPERATIONS: Final = (
 SETTLE_SECONDS: Final = 3.0
 """Seconds to wait for background operations when the server stops.
 
-The next server resumes the unfinished ones, except deletions, which are not stored. So the server waits for
-deletions as long as the drain lasts, if that is longer.
+The next server resumes unfinished operations, except deletions, which are not stored. The server therefore
+waits for deletions until the end of the drain, if that is later.
 """
 
 
@@ -152,7 +152,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
 
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
-    """Set the sources of the gauges, which are read during a scrape."""
+    """Set the functions that compute the gauges during a scrape."""
     build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
     metrics.build.compute = lambda: build
     metrics.jobs.compute = lambda: job_metrics.count_jobs(cache)

@@ -41,7 +41,7 @@ def _format_deployments(facts: Facts, found: Sequence[Manifest], version_of: _Ve
 
 
 def _format_gang(facts: Facts) -> str:
-    """Return the reasons of the plan; the first one names the gang scheduler."""
+    """Return the reasons for the gang scheduler of the plan; the first one names the scheduler."""
     return " ".join(facts.gang_reasons) or "not chosen, because the task cannot be planned"
 
 

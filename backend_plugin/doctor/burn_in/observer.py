@@ -76,7 +76,7 @@ class BurnInObserver:
         return await self.reader.read_objects(look) or []
 
     async def read_log(self, pod: Pod) -> Sequence[str]:
-        """Return the last lines of the program in a pod; none if the log cannot be read."""
+        """Return the last log lines of the program in a pod; none if the log cannot be read."""
         path = f"{PODS.build_path(self.namespace, pod.name)}/log"
         query = {"container": self.dialect.container, "tailLines": str(_LINES)}
         try:

@@ -133,7 +133,7 @@ def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]:
-    """Yield additions with an effect: a scheduler name, or resources of a container."""
+    """Yield what the cluster added that affects scheduling: a scheduler name, or container resources."""
     scheduler = get_text(stored, "spec", "schedulerName")
     if not get_text(sent, "spec", "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, which the job does not set"

@@ -40,7 +40,7 @@ def _get_labels(role: RolePods) -> Mapping[str, str]:
 
 
 def _list_policies(facts: Facts, role: RolePods, direction: str) -> Sequence[Manifest]:
-    """Return the policies that restrict this direction for a role's pods; without any, all is allowed."""
+    """Return the policies that restrict this direction for a role's pods. Without any, all is allowed."""
     return [
         each
         for each in facts.get_objects(Subject.POLICIES)
@@ -130,7 +130,7 @@ def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
 
 
 def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
-    """Yield each role whose pods are restricted by policies, with these; none if the job has one pod."""
+    """Yield each role whose pods are restricted, with the policies; none for a job with one pod."""
     for role in facts.task.roles if role_pods.has_several_pods(facts.task) else ():
         policies = _list_policies(facts, role, direction)
         if policies:

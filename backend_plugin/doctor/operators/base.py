@@ -39,7 +39,7 @@ class OperatorSupport:
     build_invalid_job: Callable[[str], Manifest]
     """Return a job for a namespace that the webhook of the operator rejects."""
     build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], TrialLimits], JobManifests]
-    """Return a trial job: the given job with changed pod templates, time limits and no retries."""
+    """Return a trial job: the given job with changed pod templates, with time limits and without retries."""
     schemas: Sequence[str] = ()
     """The names of the CustomResourceDefinitions that the checks read, in addition to that of the job."""
     read_group_policy: Callable[[Manifest], Manifest]

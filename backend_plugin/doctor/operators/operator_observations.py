@@ -19,7 +19,7 @@ def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 
 def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return those of the fields with these paths below ``spec`` that a version of a kind does not have."""
+    """Return the dotted names of the fields at `paths` below ``spec`` that a version does not have."""
     return [".".join(path) for path in paths if not _has_field(version, path)]
 
 

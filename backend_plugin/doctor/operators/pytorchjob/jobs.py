@@ -44,7 +44,7 @@ def build_invalid_job(namespace: str) -> Manifest:
 def build_trial(
     planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
 ) -> JobManifests:
-    """Return a trial job: the given job with changed pod templates, time limits and no retries."""
+    """Return a trial job: the given job with changed pod templates, with time limits and without retries."""
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
