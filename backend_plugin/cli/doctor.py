@@ -75,7 +75,9 @@ _NAMESPACE: Final = "default"
     multiple=True,
     help="Write a small object below this URL, and delete it. Default: server.output-prefixes.",
 )
-@click.option("--read-only", is_flag=True, help="Only list below the output prefixes, as a server does.")
+@click.option(
+    "--read-only", is_flag=True, help="Only list below the output prefixes; read and write nothing."
+)
 @click.option(
     "--burn-in", is_flag=True, help="Run an all-reduce on the replicas of TASK, and print its bandwidth."
 )

@@ -27,7 +27,7 @@ from backend_plugin.core.verdict import Verdict
 _HELP: Final = """Print the phase that Flyte would get for a job, with its cause and remedies.
 
 Each file contains objects as `kubectl get -o yaml` or `-o json` prints them, also Lists and several
-documents: the PyTorchJob, its pods, events, pod groups or Workloads. A file can also be an error*.pb. The
+documents: the job, its pods, events, pod groups or Workloads. A file can also be an error*.pb. The
 file - is stdin.
 
 \b
@@ -38,7 +38,7 @@ file - is stdin.
 
 @click.command(name="explain", help=_HELP)
 @click.argument("files", nargs=-1, metavar="JOB.yaml [PODS.yaml ...]")
-@click.option("--job", metavar="NAME", help="Name of the PyTorchJob, if there are several.")
+@click.option("--job", metavar="NAME", help="Name of the job, if there are several.")
 @cluster_options.settings_option("plugins.k8s")
 @click.option("--now", metavar="TIME", help="Time of the evaluation (RFC 3339). Default: the current time.")
 @click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb exists.")

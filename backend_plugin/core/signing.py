@@ -11,7 +11,7 @@ from backend_plugin.core.values import Manifest
 
 SIGNATURE_BYTES: Final = 32
 ANNOTATION: Final = "kfpytorch.flyte.org/signature"
-"""The annotation of a job with the signature of its other annotations."""
+"""The annotation with the signature of the job's namespace and name, output prefix and task annotation."""
 _HASH: Final = "sha256"
 _JOB: Final = b"job"
 

@@ -196,7 +196,10 @@ class _DiskDirectory:
                     raise TimeoutError
                 if each.is_dir(follow_symlinks=False):
                     continue
-                status = each.stat(follow_symlinks=False)
+                try:
+                    status = each.stat(follow_symlinks=False)
+                except FileNotFoundError:  # Deleted after the directory was listed.
+                    continue
                 moment = datetime.fromtimestamp(status.st_mtime, timezone.utc)
                 yield StoreEntry(
                     name=each.name,

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.output_prefixes import OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
-from backend_plugin.shell.output_stores import StoreUnavailable, StoreUnusable
+from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
 
 AT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -161,6 +162,19 @@ def test_directory_is_no_error_file(prefix: str) -> None:
     for name in ("error.pb", "outputs.pb"):
         filesystem.pipe_file(f"{prefix}/{name}/part", b"x")
     assert read_outputs(prefix, prefix.removesuffix("/out")) == TaskOutputs()
+
+
+def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path: Path) -> None:
+    for name in ("error-a.pb", "error-b.pb"):
+        (tmp_path / name).write_bytes(document())
+    place = prefixes(f"file://{tmp_path}").get_location(f"file://{tmp_path}")
+
+    with OutputStores().open_directory(place, time.monotonic() + 10) as directory:
+        entries = directory.iter_entries()
+        first = next(entries)
+        for name in {"error-a.pb", "error-b.pb"} - {first.name}:
+            (tmp_path / name).unlink()
+        assert list(entries) == []
 
 
 def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
