@@ -21,7 +21,7 @@ from backend_plugin.shell import (
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
+from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Labels, Metrics
@@ -124,7 +124,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         metrics=metrics,
         allowed=allowed,
         ring=ring,
-        found=NOBODY if found is None else found,
+        found=NO_CAPABILITIES if found is None else found,
         asked=orphans.mark_in_use if orphans else lambda _: None,
     )
     nodes = None

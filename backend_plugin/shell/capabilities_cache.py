@@ -202,5 +202,5 @@ def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
         del table[key]
 
 
-NOBODY: Final = CapabilitiesCache(None, GangSettings())
+NO_CAPABILITIES: Final = CapabilitiesCache(None, GangSettings())
 """A cache without a source of capabilities."""

@@ -25,7 +25,7 @@ from backend_plugin.shell import create_request, log_fields, task_responses
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
+from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, NotDurable
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
@@ -68,7 +68,7 @@ class ConnectorService:
     metrics: Metrics
     allowed: Allowlist
     ring: KeyRing
-    found: CapabilitiesCache = NOBODY
+    found: CapabilitiesCache = NO_CAPABILITIES
     asked: Callable[[Job | None], None] = lambda _: None
     """Called with the job of each GetTask call."""
     _planner: Planner = field(default_factory=Planner, init=False)

@@ -40,19 +40,19 @@ REFUSED = {
     "gang: {scheduler: slurm}": "at '/gang/scheduler': value must be one of 'none', 'auto', ",
     "gang: {scheduler: volcano}": "gang.podGroupsBy: '' does not define what creates the groups of volcano;",
     "gang: {podGroupsBy: backend}": "gang.podGroupsBy: backend is not supported by none; leave it out",
-    "podTemplates: {enabled: true}": "podTemplates.enabled: true says nothing with gang.scheduler none",
-    "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt says nothing without a certificate",
+    "podTemplates: {enabled: true}": "podTemplates.enabled: true has no effect with gang",
+    "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt has no effect without TLS",
     "tls: {clientNames: [a]}": "tls.clientNames: a has no effect without a CA for client certificates",
-    "tls: {certManager: {enabled: true}}": "tls.certManager.issuerRef.name: '' is no Issuer",
-    "metrics: {enabled: false, dashboard: {enabled: true}}": "metrics.dashboard.enabled: true has nothing",
+    "tls: {certManager: {enabled: true}}": "tls.certManager.issuerRef.name: '' is not",
+    "metrics: {enabled: false, dashboard: {enabled: true}}": "metrics.dashboard.enabled: true requires",
     "metrics: {prometheusRule: {enabled: true}}": "metrics.prometheusRule.enabled: true needs the labels",
-    "metrics: {port: 8000}": "metrics.port: 8000 is that of the server, too",
-    "service: {nodePort: 30443}": "service.nodePort: 30443 says nothing of a ClusterIP",
+    "metrics: {port: 8000}": "metrics.port: 8000 is also",
+    "service: {nodePort: 30443}": "service.nodePort: 30443 has no effect",
     "platform: {default-cpu: 1}": "at '/platform': additional properties 'default-cpu' not allowed",
     "platform: {kfpytorch: {gang: {scheduler: kai}}}": "additional properties 'gang' not allowed",
     "namespaces: [Flytesnacks_Development]": "at '/namespaces/0': 'Flytesnacks_Development' does not match",
-    "fullnameOverride: My_Backend": "fullnameOverride: My_Backend is what objects would be called",
-    "commonLabels: {app.kubernetes.io/name: x}": "commonLabels: app.kubernetes.io/name is the chart's own",
+    "fullnameOverride: My_Backend": "fullnameOverride: the name of the objects would be My_Backend",
+    "commonLabels: {app.kubernetes.io/name: x}": "commonLabels: the chart sets app.kubernetes.io/name",
     "server: {port: 70000}": "at '/server/port': maximum: got 70,000, want 65,535",
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
     "gang: {allowedSchedulers: {kueue: {scheduler: kai}}}": "at '/gang/allowedSchedulers/kueue': additional",
@@ -61,12 +61,12 @@ REFUSED = {
     "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
     "signing: {existingSecret: My_Keys}": "at '/signing/existingSecret': 'My_Keys' does not match pattern",
     "gang: {scheduler: kueue, queue: 'team a'}": "at '/gang/queue': 'team a' does not match pattern",
-    "extraVolumes: [{name: tmp, emptyDir: {}}]": "extraVolumes: tmp is there already; give it another name",
-    "extraVolumeMounts: [{name: ca, mountPath: /ca}]": "extraVolumeMounts: there is no volume ca; name one",
-    "{extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /tmp/}]}": "is mounted at /tmp/",
-    "extraEnv: [{name: KFPYTORCH_PORT, value: '9'}]": "extraEnv: KFPYTORCH_PORT replaces server.port, which",
-    "extraEnv: [{name: HOME, value: /home}]": "extraEnv: HOME is the chart's own; leave it out",
-    "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local says nothing of",
+    "extraVolumes: [{name: tmp, emptyDir: {}}]": "extraVolumes: the name tmp is already in use",
+    "extraVolumeMounts: [{name: ca, mountPath: /ca}]": "extraVolumeMounts: there is no volume ca",
+    "{extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /tmp/}]}": "path /tmp/ is",
+    "extraEnv: [{name: KFPYTORCH_PORT, value: '9'}]": "extraEnv: KFPYTORCH_PORT overrides server.port",
+    "extraEnv: [{name: HOME, value: /home}]": "extraEnv: the chart sets HOME",
+    "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local has no effect",
     "service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}": (
         "blocks requests that one node forwards to another"
     ),
@@ -78,11 +78,11 @@ REFUSED = {
     "gang: {allowedSchedulers: {volcano: {}}}": "volcano.pod-groups-by: '' does not define what creates",
     "gang: {byNamespace: {a: {queue: q}}}": "gang.byNamespace.a.queue: q is not supported by none; leave",
     "outputPrefixes: ['https://flyte-data/']": "at '/outputPrefixes/0': 'https://flyte-data/' does not match",
-    "namespaces: [kfpytorch]": "namespaces: kfpytorch is the namespace of the release, in which no task runs",
+    "namespaces: [kfpytorch]": "namespaces: kfpytorch is the namespace of the release",
     "namespaceTemplate: '{{ team }}'": "at '/namespaceTemplate': '{{ team }}' does not match pattern",
-    "serviceAccount: {create: false}": "serviceAccount.name: '' with create: false is nobody's; name the",
-    "service: {loadBalancerClass: internal}": "service.loadBalancerClass: internal says nothing of a",
-    "service: {loadBalancerSourceRanges: [10.0.0.0/8]}": "says nothing of a ClusterIP",
+    "serviceAccount: {create: false}": "serviceAccount.name: '' requires serviceAccount.create: true",
+    "service: {loadBalancerClass: internal}": "service.loadBalancerClass: internal has no effect",
+    "service: {loadBalancerSourceRanges: [10.0.0.0/8]}": "has no effect with service.type: ClusterIP",
     "podSecurityContext: {runAsUser: 0}": "at '/podSecurityContext/runAsUser': minimum: got 0, want 1",
     "image: {repository: 'registry.example/backend:2.0'}": "at '/image/repository': 'registry.example/back",
     f"fullnameOverride: {'x' * 53}": "at '/fullnameOverride': maxLength: got 53, want 52",
@@ -209,13 +209,13 @@ def test_service_name_is_valid_or_the_release_name_is_rejected(helm: Helm) -> No
     assert services == [f"team-pytorch-kfpytorch-backend{part}" for part in ("", "-metrics")]
     with pytest.raises(Refused) as refusal:
         helm.run("template", "1st", CHART)
-    assert "fullnameOverride: 1st-kfpytorch-backend is what objects would be called" in str(refusal.value)
+    assert "fullnameOverride: the name of the objects would be 1st-kfpytorch-backend" in str(refusal.value)
 
 
 def test_chart_notes_contain_the_tls_limitations_of_propeller(helm: Helm) -> None:
     plain, encrypted = helm.notes({}), helm.notes({"tls": {"existingSecret": "tls"}})
     closed = helm.notes({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
-    authority, between = "authorities of its own system", "neither a certificate nor a token"
+    authority, between = "authorities of its own system", "neither a client certificate nor a token"
     contained = [[words in notes for words in (authority, between)] for notes in (plain, encrypted, closed)]
     assert contained == [[False, False], [True, False], [True, True]]
 

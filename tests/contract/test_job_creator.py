@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.store import system_clock
 from backend_plugin.shell import job_creator
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.capabilities_cache import NOBODY
+from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 from backend_plugin.shell.credentials import KeyRing
 
@@ -55,7 +55,7 @@ def create(cluster: Trainer, folder: Path) -> bool:
     creator = job_creator.JobCreator(
         cluster,  # type: ignore[arg-type]
         Cache(system_clock),
-        NOBODY,
+        NO_CAPABILITIES,
         KeyRing.from_directory(folder, accepts_unsigned=True),
     )
     return asyncio.run(creator.create_or_find(PLANNED, a_run()))[1]

@@ -58,7 +58,7 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return add_quantities(amounts) if amounts else None
 
 
-NOBODY: Final = GangSummary()
+NO_CAPABILITIES: Final = GangSummary()
 
 
 def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
@@ -87,11 +87,11 @@ def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
     """
     text = annotations.get(ANNOTATION)
     if text is None:
-        return NOBODY
+        return NO_CAPABILITIES
     try:
         return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return NOBODY
+        return NO_CAPABILITIES
 
 
 _DECODER: Final = msgspec.json.Decoder(GangSummary)

@@ -139,12 +139,12 @@ true
 
 {{/* Content of plugins.connector-service in the FlytePropeller configuration, as YAML. */}}
 {{- define "kfpytorch.connector" -}}
-{{- $said := .Files.Get "files/connector.yaml" | fromYaml -}}
+{{- $connector := .Files.Get "files/connector.yaml" | fromYaml -}}
 {{- $endpoint := printf "dns:///%s:%v" (include "kfpytorch.host" .) .Values.service.port -}}
 {{- $insecure := not (include "kfpytorch.tlsSecret" .) -}}
-{{- $where := dict "endpoint" $endpoint "insecure" $insecure -}}
-{{- $_ := set $said "defaultConnector" (mustMergeOverwrite (dict) $said.defaultConnector $where) -}}
-{{- toYaml $said -}}
+{{- $address := dict "endpoint" $endpoint "insecure" $insecure -}}
+{{- $_ := set $connector "defaultConnector" (mustMergeOverwrite (dict) $connector.defaultConnector $address) -}}
+{{- toYaml $connector -}}
 {{- end -}}
 
 {{/* Settings file of the connector. */}}
@@ -173,9 +173,9 @@ true
 {{- end -}}
 {{- $gang := dict -}}
 {{- $names := dict "schedulerName" "scheduler-name" "localQueue" "local-queue" "byNamespace" "by-namespace" "byProject" "by-project" "podGroupsBy" "pod-groups-by" "scheduleTimeout" "schedule-timeout" "allowedSchedulers" "allowed-schedulers" -}}
-{{- range $said := keys .Values.gang -}}
-{{- $key := default $said (get $names $said) -}}
-{{- with get $.Values.gang $said }}{{- $_ := set $gang $key . -}}{{- end -}}
+{{- range $value := keys .Values.gang -}}
+{{- $key := default $value (get $names $value) -}}
+{{- with get $.Values.gang $value }}{{- $_ := set $gang $key . -}}{{- end -}}
 {{- end -}}
 {{- $platform := default dict .Values.platform -}}
 {{- $ours := mustMergeOverwrite (deepCopy (default dict $platform.kfpytorch)) (dict "gang" $gang) -}}
