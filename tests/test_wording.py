@@ -17,6 +17,8 @@ RETIRED = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 # Names of the code are not prose: `said`, [text](page.md#configure-flytepropeller).
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
 MESSAGE_WORDS = 4
+TEXT_OF_TEMPLATE = re.compile(r'"[^"]+"|/\*.*?\*/')
+"""A literal text or a comment in a Helm template."""
 
 
 def read_docstrings(tree: ast.Module) -> dict[ast.Constant, int]:
@@ -60,8 +62,12 @@ def read_texts(path: Path) -> Iterator[tuple[int, str]]:
     text = path.read_text()
     if path.suffix == ".py":
         yield from read_python(text)
-    elif path.suffix == ".md":
+    elif path.suffix in {".md", ".txt"}:
         yield from read_lines(text)
+    elif path.suffix == ".tpl":
+        for number, line in enumerate(text.splitlines(), 1):
+            for match in TEXT_OF_TEMPLATE.finditer(line):
+                yield number, match.group()
     else:
         for number, line in enumerate(text.splitlines(), 1):
             if comment := re.search(r"(?:^|\s)#\s?(.*)$", line):
@@ -89,8 +95,8 @@ def test_pages_use_standard_terms() -> None:
     assert [each for path in pages if path.name not in quoting for each in find_retired(path)] == []
 
 
-def test_comments_of_charts_use_standard_terms() -> None:
-    files = [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl"}]
+def test_comments_and_messages_of_charts_use_standard_terms() -> None:
+    files = [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}]
     assert [each for path in files for each in find_retired(path)] == []
 
 
