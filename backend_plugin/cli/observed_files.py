@@ -1,4 +1,7 @@
-"""Converts files and batch requests to the observed state of a job, the input of `judge`."""
+"""Reads the objects of a job for `kfpytorch explain`, from files or from one line of a batch.
+
+`core.pipeline.judge` derives the Flyte phase from them.
+"""
 
 import base64
 import binascii

@@ -41,7 +41,7 @@ LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer e
 
 
 def shorten_message(message: str) -> str:
-    """Return the text without control characters except newlines, truncated to `LONGEST` characters."""
+    """Return the text, truncated to `LONGEST`, with spaces for control characters other than newlines."""
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"

@@ -137,7 +137,7 @@ def _get_unbound_stage(cause: Cause) -> PendingStage:
 
 
 def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
-    """Return the pending reason of a pod; None if it runs, has ended or is being deleted."""
+    """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
     if pod.phase != "Running" and not pod.is_bound:

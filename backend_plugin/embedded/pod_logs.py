@@ -159,7 +159,10 @@ class _ContainerLog:
         self._log: RunLog | None = None
 
     def iter_batches(self, last: int | None) -> Iterator[Sequence[LogLine]]:
-        """Yield the lines since the previous call up to those of run `last`, in batches."""
+        """Yield the lines written since the previous call, in batches, up to and including run `last`.
+
+        A run is one start of the container, numbered from 0. `last` is None if the run has not started.
+        """
         if self._log is None and last is not None:
             self._log = RunLog(self._directory, last)
             if self._tail is not None:

@@ -55,7 +55,10 @@ class RpcMiddleware(Handler):
     _known: dict[str, Any] = field(default_factory=dict, init=False)
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler of a method, as grpc requires; None if no service has this method."""
+        """Return the handler of a method; None if no service has this method.
+
+        For a call without a valid token, return a handler that rejects the call.
+        """
         if self.token is not None and not self.token.is_in(handler_call_details.invocation_metadata):
             # A client without a token must not create metric labels, so the method name is not counted.
             self.metrics.requests.add("any", "UNAUTHENTICATED")

@@ -1,4 +1,4 @@
-"""Placement of a pod: tolerations, node selectors, affinity, and other pod-level fields of the platform."""
+"""Placement of a pod: tolerations, node selectors, affinity, and other pod fields that the platform sets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -1,4 +1,7 @@
-"""The companion objects of a job, stored in an annotation of it so that any server can create them again."""
+"""Companion objects of a job: the pod group that this server creates for a gang scheduler.
+
+An annotation of the job stores the values, so that any server can create the objects again.
+"""
 
 from collections.abc import Container, Sequence
 from typing import Any, Final
@@ -24,7 +27,7 @@ class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
-    """The companion objects of a job as a function of the uid of the job."""
+    """Builds the companion objects, which the job owns, once the API server has assigned the job's uid."""
 
     dialect: str
     namespace: str

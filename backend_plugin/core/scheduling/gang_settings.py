@@ -63,7 +63,7 @@ class GangSettings:
 
     @property
     def title(self) -> str:
-        """The start of a sentence that names the selected scheduler."""
+        """The first words of a message that names the scheduler, such as ``Gangs are for volcano``."""
         return f"Gangs are for {self.scheduler_title}"
 
     @property

@@ -160,7 +160,7 @@ def load_settings(sources: SettingsSources) -> EffectiveSettings:
 
 
 def get_variable(key: str) -> str:
-    """Return the environment variable of a key, such as ``KFPYTORCH_TLS_CLIENT_CA``."""
+    """Return the name of the environment variable of a key, such as ``KFPYTORCH_TLS_CLIENT_CA``."""
     return _VARIABLE + key.replace(".", "_").replace("-", "_").upper()
 
 

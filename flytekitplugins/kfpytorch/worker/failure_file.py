@@ -123,7 +123,11 @@ def has_ended(directory: Path) -> bool:
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
-    """Return the failure or exit that a process recorded, or else `ended` with the last known position."""
+    """Return the failure or exit that the process recorded in `directory`, or else `ended`.
+
+    If it recorded none, add the user's stack frames from its last stack dump, unless it exited with code 0
+    without being stopped.
+    """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
         return written or ended

@@ -86,11 +86,11 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
         nodes: Number of nodes, or of replicas with one process each.
         nproc_per_node: Number of processes on each node.
         machine: The machine.
-        most: The number of ranks that the user set; None derives the limit from the machine.
+        most: The maximum number of ranks that the user set; None derives it from the machine.
 
     Returns:
-        The requested layout, or the largest smaller one that fits. The number of processes per node is
-        reduced first, then the number of nodes.
+        The requested layout, or a smaller one within the limit. The number of processes per node is reduced
+        first, then the number of nodes.
     """
     asked = nodes * nproc_per_node
     limit = machine.compute_max_ranks() if most is None else most

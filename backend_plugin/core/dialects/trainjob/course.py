@@ -132,10 +132,12 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time from which all nodes existed for the first time; None if the pods do not show it."""
+    """Return the time from which all nodes existed for the first time; None if the pods do not show it.
+
+    Once the pods of the first attempt are gone, return the creation time of the job, which is earlier.
+    """
     if any(pod.attempt for pod in nodes):
-        # The pods of the first attempt no longer exist. With this earlier time, the present pods count as
-        # replacements.
+        # With this earlier time, the present pods count as replacements.
         return job.created
     return _find_creation(nodes) if len(nodes) >= job.replicas else None
 

@@ -54,10 +54,10 @@ def _reset_count(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
 def _group_by_index(
     manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
 ) -> Mapping[int, Sequence[Manifest]]:
-    """Return the objects by replica index.
+    """Return the pods or services of a role by replica index.
 
-    The result contains the required indexes and all other indexes with an object. If `only_wanted_pods` is
-    off, it contains all indexes up to the highest of these, and at least one, as in the operator.
+    The result has each index below the number of replicas, and each other index with an object. If the
+    deviation `only_wanted_pods` is off, it has every index up to the highest of these, as in the operator.
     """
     taken: dict[int, list[Manifest]] = {}
     for each in manifests:

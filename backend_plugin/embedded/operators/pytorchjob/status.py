@@ -85,7 +85,7 @@ class StatusBuilder:
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
         """Set a condition, unless the job has failed or the condition has this status and reason already.
 
-        `word` replaces the type in the reason.
+        The reason is ``PyTorchJob`` with `word`, or with `kind` if it is empty; `holds` is the status.
         """
         old, reason = find_condition(self.conditions, kind), format_reason(word or kind)
         is_current = (old.get("status"), old.get("reason")) == (holds, reason)
