@@ -39,7 +39,7 @@ class ReplicaLabels:
     index: str
     """The label with the index of the replica within its role."""
     attempt: str = ""
-    """The label with the number of restarts of the whole job before the pod; empty if there is no label."""
+    """The label with the number of restarts of the whole job before the pod was created; empty if none."""
     first_index: str = ""
     """The label with a number to add to the index of the pod; empty if nothing is added."""
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Dialect:
     creation_failures: tuple[str, ...] = ()
     """The reasons of warning events about a failed creation of the objects of a job."""
     keeps_start: bool = True
-    """True if a job still shows its start after a restart of all its pods; else the server records it."""
+    """True if the status of a job keeps its start time after a restart; else the server records the time."""
     creates_pod_groups: bool = True
     """True if the operator can create the pod groups of its jobs."""
     end_events: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The table of all dialects. Only this module imports them.
+"""The table of all dialects. Only this module imports the `DIALECT` of each.
 
 To add a dialect, add a folder next to this module and a row here.
 """

@@ -1,1 +1,1 @@
-"""The manifests of a job: its pods (`pod`, `pod_*`) and the metadata of the job that contains them."""
+"""Builds the pod templates of a job (`pod`, `pod_*`) and the metadata of the job (`object_metadata`)."""

@@ -1,4 +1,4 @@
-"""The metadata of a job, from its pods, its task template and its execution."""
+"""Builds the metadata of a job from its pods, its task template and its execution."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,11 @@ from backend_plugin.core.values import JsonValue, Manifest
 def build_job_metadata(
     template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
 ) -> Manifest:
-    """Return the name, labels, annotations and owner of a job with the pod template `pod`.
+    """Return the metadata of a job with the pod template `pod`.
 
-    A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
-    task template override them, and those of the execution override both.
+    Its name has at most `longest_name` characters. It has the labels and annotations of `pod`, so that queues
+    and cost reports see them. Those of the task template override them, and those of the execution override
+    both. An annotation stores `deadlines`.
     """
     template_metadata = template.metadata.metadata
     metadata = get_mapping(pod, "metadata")
@@ -47,7 +48,7 @@ def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, Json
 
 
 def with_identity(pod: Manifest, run: Attempt) -> Manifest:
-    """Return the pod template with the identity label of the job."""
+    """Return the pod template with the identity label of the job (`names.IDENTITY`)."""
     metadata = get_mapping(pod, "metadata")
     labels = {**get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run)}
     return {**pod, "metadata": {**metadata, "labels": labels}}

@@ -41,9 +41,10 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate, or if the platform's PodTemplate is missing.
+    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one is missing.
 
-    In the mode ``warn`` of `pod_security`, also yield each field that Pod Security does not admit.
+    If the mode of the setting ``pod-security`` is ``warn``, also yield a problem for each field of the author
+    that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(
         request.template.metadata.pod_template_name,
@@ -61,7 +62,7 @@ def _get_security_mode(request: PodRequest) -> PodSecurityMode:
 
 
 def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each field of the pod or a role's template that Pod Security does not admit."""
+    """Yield a problem for each field of the author or the execution that Pod Security does not admit."""
     draft, run = context.draft, context.request.run
     author = [
         pod_security.PodPart(path=draft.path, spec=draft.spec),
@@ -106,7 +107,7 @@ def _finalize_spec(
         spec, draft.primary, group, settings, container_name=dialect.container
     )
     problems.extend(pod_checks.check_pod(spec, draft, settings, dialect))
-    if not problems:  # The checks before report errors in the same fields with clearer messages.
+    if not problems:  # Earlier checks report errors in the same fields with clearer messages.
         problems.extend(pod_checks.check_api_rules(spec, draft, dialect))
     if group.processes > 1:
         problems.extend(pod_checks.check_gpu_count(spec, group, settings, dialect))
@@ -169,7 +170,7 @@ def _with_platform_fields(
 def _with_role_fields(
     context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, with the role's pod template and tolerations added."""
+    """Return a rendered spec with the pod template, the tolerations and the node requirements of the role."""
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

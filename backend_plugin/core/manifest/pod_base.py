@@ -30,7 +30,10 @@ _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "
 def find_template(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the ``template`` of the named or, without a name, the default PodTemplate, and its problems."""
+    """Return the field ``template`` of a PodTemplate of the cluster, and its problems.
+
+    An empty `name` selects the default PodTemplate. `known` contains the PodTemplates of all namespaces.
+    """
     found = _find_manifest(name, settings, namespace, known)
     if found is None:
         return NO_TEMPLATE, [
@@ -45,7 +48,10 @@ def find_template(
 def find_warnings(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of a valid PodTemplate, or if the default one is missing."""
+    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one is missing.
+
+    The PodTemplate must be valid.
+    """
     found = _find_manifest(name, settings, namespace, known)
     if found is not None:
         path, manifest = found
@@ -68,7 +74,10 @@ def find_warnings(
 def _find_manifest(
     name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
 ) -> tuple[str, Manifest] | None:
-    """Return the path and the manifest of the named or, without a name, the default PodTemplate."""
+    """Return the PodTemplate `name`, or the default one without a name, after its path for messages.
+
+    Return None if it is missing, or if `name` is empty and the platform has no default.
+    """
     template_name = name or settings.default_pod_template_name
     for place in (namespace, settings.kfpytorch.pod_template_namespace) if template_name else ():
         for manifest in known:
@@ -121,9 +130,10 @@ def find_unused_containers(
 def get_template_resources(
     base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
 ) -> ResourceRequirements:
-    """Return the resources that a PodTemplate specifies for a container.
+    """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    The template's container ``primary`` applies only to a container that trains.
+    `trains` is true for the primary container and for init containers. Only these use the containers
+    ``primary`` and ``primary-init`` of the PodTemplate.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):

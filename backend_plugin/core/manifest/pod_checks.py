@@ -60,8 +60,9 @@ def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) 
 
 
 def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
-    """True if some API servers, or webhooks and admission plugins that change the pod, accept the field."""
-    # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
+    """True if some API servers accept the field, or a webhook or admission plugin may correct it."""
+    # A webhook may add a missing volume to a pod. If the dialect has a prerequisite, the pod template is
+    # validated in a Kubernetes Job, without the webhook.
     is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
     # `pod_resources` checks the resources, which admission plugins may change.
     is_completed |= ".resources" in error.field
@@ -97,7 +98,7 @@ def _check_container(container: Mapping[str, Any], path: str, settings: Settings
 
 
 def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield each argument and variable that is too long for Linux to start the program on any node."""
+    """Yield a problem for each argument and variable that is longer than Linux accepts."""
     message = "has {:,} bytes, and Linux accepts at most {:,} in one argument or variable"
     for field, text in () if _is_short(container) else _iter_texts(container):
         if (size := len(text.encode(errors="replace"))) > _LONGEST_TEXT:

@@ -15,11 +15,11 @@ KINDS: Final = ("initContainers", "containers")
 
 
 class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources that determine the resources of containers."""
+    """Computes the resources of containers from the sources that specify them."""
 
     draft: PodDraft
     base: Mapping[str, Any]
-    """The ``template`` of the PodTemplate."""
+    """The ``template`` of the PodTemplate, preceded by the containers of the role's pod template."""
     group: ResourceRequirements
     """The resources of the role."""
     settings: Settings
@@ -51,7 +51,7 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
         return pod_resources.compute_sidecar_resources(own, below, self.settings)
 
     def _without_inherited(self, own: ResourceRequirements, name: str) -> ResourceRequirements:
-        """Return the requirements of a rendered sidecar without those that FlytePropeller copied to it."""
+        """Return a sidecar's requirements without those that FlytePropeller copied from the PodTemplate."""
         inherited = pod_base.get_inherited_resources(self.base, name, self.settings)
         return pod_resources.subtract_primary(own, inherited)
 
@@ -59,7 +59,10 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
 def with_flyte_defaults(
     spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> Mapping[str, Any]:
-    """Return a spec with Flyte's environment and the default security context of the primary container."""
+    """Return a spec with Flyte's environment in each container, and a security context in the primary one.
+
+    The platform's default security context is set only if the primary container has none.
+    """
     security = settings.default_security_context
 
     def decorate(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -74,7 +77,11 @@ def with_flyte_defaults(
 def finalize_spec(
     spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings, *, container_name: str
 ) -> Mapping[str, Any]:
-    """Return the final spec: the primary container has the operator's name and reports its failures."""
+    """Return the final spec.
+
+    The primary container gets the name that the operator requires, the image of the role, and the variables
+    for training and for failure reports.
+    """
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind == "containers" and container["name"] == primary:

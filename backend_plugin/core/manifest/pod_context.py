@@ -46,7 +46,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_pod_context(request: PodRequest) -> tuple[PodContext | None, list[Problem]]:
-    """Return the context of the pods, or None if the pod cannot be read, and the problems of the task."""
+    """Return the context, or None if the task has no usable pod, and the problems of the task."""
     template, settings = request.template, request.settings
     draft, problems = pod_draft.read(template, settings)
     base, of_base = pod_base.find_template(

@@ -26,7 +26,7 @@ _PLACEHOLDER: Final = re.compile(
 )
 MOST_CONTAINERS: Final = 128
 """The maximum number of containers of one kind; building a pod with 1,000 takes a tenth of a second."""
-# The first FlytePropeller release that fills in the templates that it sends to connectors.
+# The first FlytePropeller release that replaces placeholders in the task templates for connectors.
 FIRST_PROPELLER: Final = "1.16.7"
 
 
@@ -49,7 +49,7 @@ class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(template: TaskTemplate, settings: Settings) -> tuple[PodDraft | None, list[Problem]]:
-    """Return the draft and its problems; the draft is None if the task has neither a container nor a pod."""
+    """Return the draft and its problems; the draft is None if the task has no container and no usable pod."""
     target = template.WhichOneof("target")
     if target == "container":
         return _build_container_draft(template, settings)
@@ -143,7 +143,7 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
 
 
 def _find_primary(configured: str, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the container that trains: the configured one, or the only one."""
+    """Return the container that trains: the configured one, or else the only one; None without either."""
     containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
     # A pod template of `with_overrides` arrives without its primary container name.
     only = containers[0] if len(containers) == 1 else None

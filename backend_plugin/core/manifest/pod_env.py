@@ -46,7 +46,7 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
 
 
 def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the primary container's environment with the variables that report the first failure.
+    """Return the primary container's environment with the variables by which flytekit reports failures.
 
     A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """

@@ -69,7 +69,11 @@ def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[t
 def with_resource_tolerations(
     spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
 ) -> Mapping[str, Any]:
-    """Return a spec that tolerates the taints of nodes with the extended resources that it requests."""
+    """Return a spec that tolerates the taints of nodes with its resources.
+
+    `claimed` contains the names of its resources. Only those in the setting
+    ``add-tolerations-for-extended-resources`` count.
+    """
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}

@@ -20,7 +20,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """Return the labels and annotations of an execution, with its identity and its secrets."""
+    """Return the labels and annotations that an execution adds to its pods, with its identity and secrets."""
     secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
@@ -29,7 +29,7 @@ def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping
 
 
 def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
-    """Return the metadata of a pod; later layers override earlier ones."""
+    """Return the labels and annotations of a pod; later layers override earlier ones and the defaults."""
     platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
     parts = {
         part: {name: value for layer in (platform, *layers) for name, value in layer.get(part, {}).items()}
@@ -39,7 +39,7 @@ def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) 
 
 
 def check_secrets(security: SecurityContext) -> Iterator[Problem]:
-    """Yield a problem for each secret with a mount requirement that the webhook does not support."""
+    """Yield a problem for each secret with a mount requirement that Flyte's webhook does not support."""
     for index, each in enumerate(security.secrets):
         if each.mount_requirement not in Secret.MountType.values():
             field, message = (
@@ -50,7 +50,7 @@ def check_secrets(security: SecurityContext) -> Iterator[Problem]:
 
 
 def encode_secret(secret: Secret) -> str:
-    """Return the description of a secret in the encoding that the webhook reads from an annotation."""
+    """Return the description of a secret in the encoding that Flyte's webhook reads from an annotation."""
     return base64.b32encode("".join(_iter_lines(secret)).encode()).decode().translate(_FLYTES)
 
 

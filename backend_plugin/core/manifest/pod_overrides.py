@@ -105,4 +105,4 @@ def _select_nonzero(entries: Iterable[Any]) -> list[Any]:
 
 
 _CHANGES: Final = {"container": _change_container, "k8s_pod": _change_pod}
-"""The functions that change a task template, by its target."""
+"""The functions that apply overrides to a task template, by the kind of its target."""

@@ -60,7 +60,7 @@ def find_node_requirement(run: Attempt, settings: Settings) -> Mapping[str, Any]
 
 
 def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the alternative node selector terms that a pod requires."""
+    """Return the node selector terms of a pod, of which a node must match at least one."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms: Sequence[Mapping[str, Any]] = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ())
     return terms
@@ -69,7 +69,7 @@ def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def with_tolerations(
     spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], base: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, with tolerations added after those of the PodTemplate."""
+    """Return a rendered spec with more tolerations, placed after those of the PodTemplate or else first."""
     if not added:
         return spec
     tolerations, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))
@@ -91,7 +91,7 @@ def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
-    """Return the pod template of the role, whose values the task's pod overrides; empty without one."""
+    """Return the role's pod template, whose values the task's pod overrides; empty if absent or invalid."""
     pod_template = group.placement.pod_template
     if pod_template is None:
         return {}

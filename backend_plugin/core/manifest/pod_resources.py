@@ -101,7 +101,7 @@ def compute_trainer_resources(
 def compute_sidecar_resources(
     own: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of any other container, reduced to the limits of the platform."""
+    """Return the final requirements of a container that does not train, reduced to the platform's limits."""
     claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
@@ -120,7 +120,7 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return the requirements of a rendered sidecar without those that it inherited from `primary`."""
+    """Return the requirements of a sidecar without those equal to `primary`, which are copies of it."""
     inherited = {
         name
         for name in primary.names
@@ -136,7 +136,10 @@ def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -
 
 
 def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
-    """Return the requirements as the API server accepts them: no zero limits, equal values for devices."""
+    """Return the requirements as the API server accepts them.
+
+    A zero limit of a requested resource is left out, and each device gets both a request and a limit.
+    """
     limits = {
         name: amount
         for name, amount in claim.limits.items()

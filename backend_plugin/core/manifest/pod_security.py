@@ -110,7 +110,9 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 def check_baseline(
     sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
-    """Yield each field that an author wrote, in one of `sources`, and that the level "baseline" rejects.
+    """Yield a problem for each field in `sources`, the parts of an author, that "baseline" does not admit.
+
+    Also yield a problem for each service account that the author may not name.
 
     The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
     of the settings.

@@ -1,4 +1,4 @@
-"""Validates the containers of a pod. The other fields of the pod are validated in `pod`."""
+"""Validates the containers of a pod. The package `pod_rules` validates the other fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

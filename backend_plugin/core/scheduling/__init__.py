@@ -26,9 +26,11 @@ __all__ = ["GangSettings", "add_gang"]
 def add_gang(
     job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING
 ) -> tuple[JobDraft, Callable[[str], tuple[Manifest, ...]]]:
-    """Return the draft with the fields of its gang scheduler, and a function that builds companion objects.
+    """Return the draft with the fields for its gang scheduler, and a function that builds companion objects.
 
-    The argument of the function is the uid of the job, which owns the companion objects.
+    A companion object is an object that the server creates beside a job for its gang scheduler: a PodGroup.
+    The argument of the function is the uid of the job, which owns the object. If no gang scheduler applies to
+    the job, the draft is unchanged, and there are no companion objects.
 
     Raises:
         InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.

@@ -20,7 +20,7 @@ QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
 SCHEDULER_NAME: Final = "scheduler-name"
-"""The four gang options, besides the scheduler itself, that a scheduler may support."""
+"""This and the three names above are the gang options that a scheduler may support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class SchedulingFields:
     jobset_annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
     suspended: bool = False
-    """True if a queue starts the job."""
+    """True if the job is created suspended, so that a queue starts it."""
     scheduler_name: str = ""
     """The `schedulerName` of all pods; empty if it is left unchanged."""
     priority_class_name: str = ""
@@ -47,7 +47,7 @@ class SchedulingFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """An object that the server creates for a job under the name of the job, such as a PodGroup."""
+    """The kind and the spec of an object that the server creates for a job and names like it: a PodGroup."""
 
     api_version: str
     kind: str
@@ -65,7 +65,7 @@ class SchedulerResource:
     """Empty for the version that the cluster prefers."""
     is_namespaced: bool = False
     label: str = ""
-    """The label of a job with the name of an object; empty if there is none."""
+    """The label of a job that names an object of this resource; empty if there is none."""
     parent_field: str = ""
     """The field of the spec with the name of the parent queue; empty if there is none."""
     example: str = ""
@@ -97,7 +97,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionRule:
-    """A rule that detects whether a cluster uses the scheduler of the `SchedulerAdapter` with this rule."""
+    """A rule that detects whether a cluster uses the scheduler of an adapter."""
 
     rank: DetectionRank
     sees: Callable[[Capabilities, str], Detection | None]
@@ -115,10 +115,11 @@ class SchedulerAdapter:
     title: str
     """The name of the scheduler for messages."""
     companion: Companion | None = None
-    """The only object that is created and deleted for a job of this scheduler."""
+    """The object that this server creates for a job of this scheduler; None if it creates none."""
     scheduler_name: str = ""
     """The `schedulerName` of pods, if the platform does not specify one."""
     understands: frozenset[str] = frozenset()
+    """The gang options that it supports, such as `QUEUE`."""
     keys: tuple[str, ...] = ()
     """The prefixes of the labels and annotations that address this scheduler."""
     gang_keys: Sequence[str] = ()
@@ -134,7 +135,7 @@ class SchedulerAdapter:
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
+    """Its oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
     groups: SchedulerResource | None = None
     """The API resource of its pod groups, which are watched; None if it has none."""
     queues: SchedulerResource | None = None
@@ -215,7 +216,7 @@ def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
 def _check_values(present: Manifest, required: Mapping[str, str], path: str) -> Iterator[Problem]:
     for key, value in required.items():
         there = get_text(present, key)
-        # An empty value is a placeholder, as in Flyte's guide.
+        # An empty value counts as not set; Flyte's guide uses it as a placeholder.
         if there and value and there != value:
             message = f"conflicts with the gang, which needs {value}"
             remedy = "leave it out of the task, its PodTemplate and the settings, or write the same value"

@@ -34,7 +34,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
-    """Yield a problem for each label or annotation that addresses a scheduler other than the selected one."""
+    """Yield a problem for each label or annotation of a scheduler that conflicts with the selected one."""
     schedulers = list_schedulers()
     entries = [*iter_entries(draft.metadata, "metadata")]
     for role, pod in draft.pods.items():

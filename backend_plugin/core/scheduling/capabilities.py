@@ -57,7 +57,7 @@ class Capabilities(
         return None if self.apis is None else group in self.apis
 
     def for_dialect(self, dialect: Dialect) -> "Capabilities":
-        """Return the capabilities for the jobs of a dialect.
+        """Return the capabilities for the jobs of one dialect, a kind of job.
 
         Facts about the training-operator and PyTorchJobs do not apply to other dialects.
         """

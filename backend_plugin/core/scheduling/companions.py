@@ -1,6 +1,6 @@
 """Companion objects of a job: the pod group that this server creates for a gang scheduler.
 
-An annotation of the job stores the values, so that any server can create the objects again.
+An annotation of the job stores the objects without their metadata, so that any server can create them again.
 """
 
 from collections.abc import Container, Sequence
@@ -58,7 +58,7 @@ class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(companions: Sequence[Manifest]) -> str:
-    """Return the annotation of a job for its companion objects."""
+    """Return the value of the annotation for these companion objects."""
     return msgspec.json.encode(companions, order="sorted").decode()
 
 

@@ -1,4 +1,7 @@
-"""Selection of a gang scheduler by detection: from the capabilities of the cluster."""
+"""Selects a gang scheduler from the capabilities of the cluster.
+
+An admission queue is a queue of Kueue that starts a job before another scheduler places the pods.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,9 +28,10 @@ _DEFAULT_QUEUE: Final = "default"
 
 
 def select_detected(request: SchedulerRequest) -> Selection:
-    """Return the selection of the detected scheduler with the lowest rank.
+    """Return the selection of the detected scheduler with the lowest rank (`DetectionRank`).
 
-    If the author names a scheduler, only that one is considered.
+    If the author names a scheduler, only that one is considered. If none is detected, an admission queue may
+    still be selected.
     """
     # With queue admission, the author's queue is the admission queue.
     is_admitted = _select_admission_queue(request)[0] != ""
@@ -99,7 +103,7 @@ def _unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities)
 
 
 def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
-    """Return a problem if the job names a queue and the known queues do not include it."""
+    """Return a problem if the queue of the task, or else of the platform, is not one of the known queues."""
     queue, field = request.options.queue, TASK_QUEUE
     if not queue:
         queue, field = request.gang.queue, f"{request.path}.{QUEUE}"
@@ -114,7 +118,7 @@ def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
 
 
 def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list[str]) -> Selection:
-    """Return the selection with queue admission, if a queue applies to the job."""
+    """Return the selection of `gang`, with an admission queue if one applies to the job."""
     queue, why = _select_admission_queue(request)
     refusal = ADAPTERS[gang.scheduler][gang.pod_groups_by].not_after_admission
     if queue and refusal:
@@ -128,7 +132,7 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 
 
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
-    """Return the admission queue and the reason for it, or no queue and the reason against it.
+    """Return the admission queue and the reason for it, or ``""`` and the reason against one, if any.
 
     `alone` is the platform's queue, if no other scheduler can use it.
     """

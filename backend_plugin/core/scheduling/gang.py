@@ -72,7 +72,7 @@ class GangSpec:
 def build_gang_roles(
     job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
 ) -> Sequence[GangRole]:
-    """Return the members of a gang; `defaults` are as in `pod_requests.compute_replica_requests`."""
+    """Return the members of a gang; `defaults` are the default requests of a container in its namespace."""
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)
     specs = {role: get_mapping(draft.pods[role], "spec") for role in roles}
@@ -92,7 +92,10 @@ def build_gang_roles(
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
-    """Return the number of replicas of each role that must be placed, counted in order, the master first."""
+    """Return the number of replicas of each role that must be placed.
+
+    Roles count in order, the master first, until the minimum of the gang is reached.
+    """
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang_options.min_member or fewest
     counts = {}

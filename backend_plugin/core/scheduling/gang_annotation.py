@@ -48,7 +48,10 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return self.compute_amount(counts, resource)
 
     def compute_amount(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
-        """Return the amount of a resource that the given number of replicas of each role requests."""
+        """Return the amount of a resource that the given number of replicas of each role requests.
+
+        Return None if no role requests the resource, or if an amount is invalid.
+        """
         amounts = []
         for role in self.roles:
             if resource in role.requests and role.name in counts:
@@ -62,7 +65,7 @@ NO_CAPABILITIES: Final = GangSummary()
 
 
 def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
-    """Return the annotation of a job for its gang request."""
+    """Return the value of the annotation for the gang request of a job."""
     asks = GangSummary(
         scheduler_name=gang.scheduler_name,
         queue=gang.admission_queue or gang.queue,

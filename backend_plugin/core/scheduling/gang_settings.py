@@ -80,7 +80,7 @@ class GangSettings:
 
     @property
     def can_create_groups(self) -> bool:
-        """True if jobs may have a companion object that this server creates."""
+        """True if this server may create a pod group for a job."""
         alone = self.scheduler == AUTO or (
             self.adapter is not None and self.adapter.companion_type is not None
         )

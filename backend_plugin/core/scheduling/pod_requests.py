@@ -99,7 +99,7 @@ def compute_maximum(parts: Sequence[Amounts]) -> Amounts:
 
 
 def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
-    """Return the request of a container; a limit applies if there is no request."""
+    """Return the requests of a container; a limit, or else a default, replaces a missing request."""
     resources = get_mapping(container, "resources")
     own = {
         **parse_amounts(get_mapping(resources, "limits")),
@@ -109,7 +109,10 @@ def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
 
 
 def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
-    """Return the pod-level requests; a limit applies only to a resource that no request specifies."""
+    """Return the pod-level requests.
+
+    A pod-level limit counts as the request if neither the pod nor a container requests the resource.
+    """
     resources = get_mapping(spec, "resources")
     limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
     amounts = {

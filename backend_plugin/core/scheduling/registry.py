@@ -48,7 +48,7 @@ def can_be_gang_object(name: str) -> bool:
 
 
 def is_placeholder_name(name: str) -> bool:
-    """True if the name is that of a placeholder pod."""
+    """True for the name of a placeholder pod, which reserves resources for a replica."""
     return any(words.places is not None and words.places.fullmatch(name) for words in WORDS)
 
 

@@ -20,7 +20,7 @@ _NO_GANG: Final = GangSettings()
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The gang scheduler of a job, or none."""
+    """The result of the selection: the gang scheduler of a job, or none."""
 
     gang: GangSettings = _NO_GANG
     """The settings for the job; the scheduler is a key of `registry.ADAPTERS` or `NONE`, never `AUTO`."""
@@ -41,13 +41,13 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scheduler(self) -> str | None:
-        """The scheduler that the author names; None if it is to be detected."""
+        """The scheduler that the author names; None if the author names none or ``auto``."""
         return None if self.options.scheduler == AUTO else self.options.scheduler
 
     def build_selection(
         self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
     ) -> Selection:
-        """Return the selection of a scheduler, with warnings for an admin and problems of its queues."""
+        """Return the selection; add warnings for an admin to the reasons, and check the queues."""
         return Selection(
             gang=gang,
             reasons=(*reasons, *_iter_admin_warnings(gang, self.cluster)),
@@ -70,7 +70,7 @@ def _check_queues(gang: GangSettings, request: SchedulerRequest) -> Iterator[Pro
 
 
 def unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
-    """Return the problem of a queue that is not one of the `known` queues of some schedulers."""
+    """Return the problem of a queue that is not in `known`, the queues of the schedulers named in `whose`."""
     near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
     remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"
     return build_problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)

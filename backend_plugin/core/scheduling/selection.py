@@ -30,7 +30,7 @@ _SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
 
 
 def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabilities) -> Selection:
-    """Return the gang scheduler for a job."""
+    """Return the gang scheduler for a job, or the problems that prevent it."""
     gang, path = _get_effective_settings(platform, job.run)
     why, named = f"set by {path}", job.gang_options.scheduler
     offered = _list_allowed_schedulers(gang, platform, cluster)

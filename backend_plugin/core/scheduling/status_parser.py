@@ -25,7 +25,9 @@ class StatusParser:
     message: Callable[[str], SchedulerMessage | None] = lambda _: None
     """Parse the message of an unscheduled pod, or of an event about one; None for other messages."""
     group: Callable[[PodGroup], PendingReason | None] = lambda _: None
+    """Return the pending reason that a pod group shows; None if it shows none."""
     events: Callable[[Observed], Iterable[PendingReason]] = lambda _: ()
+    """Yield the pending reasons that only events or pods show."""
     notes: Callable[[Observed], Iterable[JobWarning]] = lambda _: ()
     """Yield the warnings that events or pod groups show."""
     places: re.Pattern[str] | None = None
@@ -33,7 +35,7 @@ class StatusParser:
     queued: Callable[[PodGroup], bool] = lambda _: False
     """True if the pod group stands in a queue and has a position in it."""
     deactivation: Manifest | None = None
-    """The patch of a pod group after which its queue does not resume the job; None if it resumes no job."""
+    """The patch of a pod group after which its queue does not resume the job; None without such a queue."""
     controlled: bool = False
     """True if a controller writes the pod groups, so that they do not show that the scheduler runs."""
     groups: re.Pattern[str] | None = None

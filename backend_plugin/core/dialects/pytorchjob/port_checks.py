@@ -10,7 +10,7 @@ from backend_plugin.core.values import list_repeated
 
 
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each port that occurs twice in the replica's service.
+    """Yield a problem for each port that conflicts with another one in the replica's service.
 
     The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
     """

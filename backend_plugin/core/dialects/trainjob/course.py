@@ -106,7 +106,7 @@ def _is_node(pod: Pod) -> bool:
 
 
 def _select_current(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the newest pod of each node, of the last attempt."""
+    """Return the newest pod of each node; only pods created after the last restart of the whole job count."""
     last = max((pod.attempt for pod in pods), default=0)
     newest: dict[int, Pod] = {}
     for pod in pods:
@@ -134,7 +134,7 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
     """Return the time from which all nodes existed for the first time; None if the pods do not show it.
 
-    Once the pods of the first attempt are gone, return the creation time of the job, which is earlier.
+    After a restart of the whole job, return the creation time of the job, which is earlier.
     """
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.

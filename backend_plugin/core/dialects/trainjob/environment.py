@@ -79,7 +79,7 @@ def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each variable of the training container that `build_environment` sets."""
+    """Yield a problem for each variable of the training container that is reserved for values of the node."""
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
             message = "is a variable that each node of a TrainJob gets with its own value"

@@ -84,7 +84,7 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return the patches for the initializers of a named runtime.
+    """Return the patches for the initializers of a runtime that the author names.
 
     They add the labels by which the server watches the pods, and the service account of the task.
     """

@@ -52,7 +52,7 @@ def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
 
 
 def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
-    """Return the replicated jobs of the nodes: the launcher first, so that it has rank 0."""
+    """Return the replicated jobs of the nodes; for MPI, the launcher is a separate first one with rank 0."""
     if job.framework != MPI:
         return [nodes]
     spec = get_mapping(nodes, "template", "spec")

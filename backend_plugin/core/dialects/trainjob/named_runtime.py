@@ -40,8 +40,8 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     """Return the fields `trainer` and `runtimePatches` of the spec; the Job of the nodes gets `annotations`.
 
     Raises:
-        InvalidTask: If the task sets fields that a patch cannot change. The error lists each of these
-            fields, which only the named runtime can set.
+        InvalidTask: If the task sets fields that a patch cannot change, or a list is too long for the CRD.
+            The error lists all of these fields.
     """
     (group,) = job.groups
     spec = resource.with_installer(get_mapping(pod, "spec"), job.train_options.packages)

@@ -69,7 +69,7 @@ def read_job(manifest: Manifest) -> Job:
     return Job(
         dialect=RESOURCE.kind,
         **metadata,
-        # A disruption restarts all nodes of any job.
+        # A disruption restarts nodes even if the restart policy is Never.
         groups=(ReplicaSpec(role=ROLE, replicas=count, restarts=True),),
         initializers=tuple(
             role for kind, role in INITIALIZERS.items() if get_mapping(spec, "initializer", kind)

@@ -1,7 +1,7 @@
 """The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins.
 
-The operator creates the PodGroup if it runs with ``--gang-scheduler-name``; otherwise this server does. A
-PodGroup has no queue; the priority of a gang is that of its pods.
+The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name``. In all
+other cases this server creates it. A PodGroup has no queue; the priority of a gang is that of its pods.
 """
 
 import re
@@ -156,7 +156,7 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
-    """Yield a warning if no controller sets the phase of the PodGroup; it also wakes pending members."""
+    """Yield a warning if the PodGroup has no phase, because its controller may not run."""
     if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
         return
     for group in observed.pod_groups:

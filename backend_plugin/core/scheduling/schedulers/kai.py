@@ -1,6 +1,6 @@
-"""The adapter for the KAI scheduler, which groups the pods of a PyTorchJob itself.
+"""The adapter for the KAI scheduler, which creates the pod group of a job itself.
 
-Labels of the job specify its queue and priority, and its scheduling policy specifies the minimum.
+Labels of the job specify its queue and priority. The scheduling policy of a PyTorchJob specifies the minimum.
 """
 
 import re

@@ -166,7 +166,7 @@ def _is_smaller(one: Quantity | None, other: Quantity | None) -> bool:
 
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
-    """Return the remedy if the queue cannot admit the job in its present state; empty if it may later."""
+    """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
     if _NOT_FOR_IT in message:
         return _SELECTOR
     if _UNCOVERED.search(message):
@@ -279,7 +279,7 @@ def _is_queued(group: PodGroup) -> bool:
 
 
 def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
-    """Yield a warning about a job that a Kueue without support for the patches of a TrainJob has resumed."""
+    """Yield a warning if a Kueue release that does not patch TrainJobs has started one."""
     job = observed.job
     if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return
@@ -292,7 +292,7 @@ def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
 
 
 def _lacks_patch(job: Job) -> bool:
-    """True if Kueue has not patched a job whose kind has patches."""
+    """True if the job is of a kind that Kueue patches, a TrainJob, and Kueue has not patched it."""
     if job.patch_managers is None or job.ending:
         return False
     return not any(manager.startswith(_PREFIX) for manager in job.patch_managers)

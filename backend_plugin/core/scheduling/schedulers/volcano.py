@@ -1,7 +1,8 @@
 """The adapter for Volcano.
 
-The operator creates the PodGroup if it runs with ``--gang-scheduler-name=volcano``; otherwise this server
-does, and also specifies the minimum of each role. A PodGroup has a queue and a priority, but no timeout.
+The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name=volcano``.
+In all other cases this server creates it, and also specifies the minimum of each role. A PodGroup has a queue
+and a priority, but no timeout.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""The adapter for Apache YuniKorn, which reads all options from the pods and creates placeholder pods.
+"""The adapter for Apache YuniKorn, which reads all options from the pods.
 
-A placeholder must have the same requests and node constraints as the replicas that replace it. Otherwise
-YuniKorn releases the placeholders and schedules the pods separately.
+YuniKorn reserves resources for the replicas of a gang with placeholder pods. A placeholder must have the same
+requests and node constraints as the replicas that replace it. Otherwise YuniKorn releases the placeholders
+and schedules the pods separately.
 """
 
 import re
