@@ -33,7 +33,7 @@ async def list_jobs(
     foreign: bool = False,
     server: Address = None,
 ) -> list[wire.Job]:
-    """Return all jobs, the newest first; see `client.list_jobs`."""
+    """Return the jobs of the server, the newest first; see `client.list_jobs`."""
     call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
     async with aclosing(_stream(call, server)) as parts:
         return [job async for part in parts for job in part.jobs]

@@ -1,10 +1,10 @@
 """The Python client of a running server; the commands use it.
 
-`async_client` has its functions for jobs and runtimes as coroutines.
+`async_client` has its functions for jobs and runtimes as coroutines and asynchronous generators.
 
-Each function takes `server`: ``HOST:PORT``, the state directory of a local server, or a `Server` with the
-credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``, or the one that runs with this
-user's state directory.
+Each function takes `server`: ``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, the state directory of a local
+server, or a `Server` with the credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``,
+or the one that runs with this user's state directory.
 """
 
 from collections.abc import Generator, Iterator
@@ -49,7 +49,7 @@ def list_jobs(
     foreign: bool = False,
     server: Address = None,
 ) -> list[wire.Job]:
-    """Return all jobs, the newest first.
+    """Return the jobs of the server, the newest first.
 
     Args:
         namespace: Return only the jobs of this namespace.
@@ -210,7 +210,8 @@ def get_runtime_packages(
 
     Raises:
         NotFound: If the runtime does not exist; the message lists the existing ones.
-        RequestFailed: If the job is rejected, fails, or does not end within the timeout.
+        RequestFailed: If several namespaces have a TrainingRuntime of the name, if its packages cannot be
+            listed, or if the job is rejected, fails, or does not end within the timeout.
     """
     return send(calls.get_runtime_packages(name, namespace, timeout), server)
 

@@ -267,7 +267,7 @@ def is_unexplained(failure: Failure) -> bool:
 
 
 def classify(failure: Failure) -> Cause:
-    """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
+    """Return the cause that a failure shows; SIGKILL counts as lack of memory, and SIGTERM as preemption."""
     evidence = _get_evidence(failure)
     for has_words, cause in _BY_WORDS:
         if has_words(evidence):
@@ -288,7 +288,7 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.HANG: "all ranks must call the same collective; a rank that joins late needs a longer timeout",
     Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to resume from them",
 }
-"""Remedies, one sentence each; a cause without an entry needs none."""
+"""Remedies for the causes that `classify` returns, except `USER_ERROR`."""
 
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     Cause.PREEMPTED: "stopped to free resources; save checkpoints and set retries to resume from them",

@@ -24,5 +24,5 @@ def parse_indexes(text: str) -> Sequence[range] | None:
 
 
 def contains_index(text: str, index: int) -> bool:
-    """True if a valid set of indexes contains the index."""
+    """True if the text is a valid set of indexes that contains the index."""
     return any(index in each for each in parse_indexes(text) or ())

@@ -15,19 +15,19 @@ _PACKAGES: Final = {"hf": "huggingface_hub", "s3": "s3fs"}
 
 
 class LoaderNotInstalled(Exception):
-    """The package that loads a URI is not installed; contains the name of the package."""
+    """The package that loads a URI is not installed; the error contains the name of the package."""
 
 
 class UnsupportedUri(Exception):
-    """The URI exists only in a cluster; contains the URI."""
+    """The URI can be loaded only in a cluster; the error contains the URI."""
 
 
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
-    """Load all files of a URI.
+    """Load the files of a URI that Trainer would load: all except those that its patterns leave out.
 
     Args:
         kind: ``dataset`` or ``model``.
-        uri: The URI, which is valid.
+        uri: A URI that `data_sources.find_uri_remedy` accepts.
         directory: The directory for the files, which is created.
         env: The variables of an initializer of Trainer, such as ``ACCESS_TOKEN`` and ``ENDPOINT``.
 

@@ -1,7 +1,7 @@
 """Load torch under `pyflyte run` while flytekit and the user's module are still loading.
 
 flytekit imports this module with its other plugins, before it reads the script. If the command line runs a
-local script that mentions kfpytorch, a fork of this process loads torch in parallel. The fork contains
+local script that mentions kfpytorch on Linux, a fork of this process loads torch in parallel. It contains
 flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
 ``FLYTE_KFPYTORCH_PRESTART=0`` disables the early start.
 """

@@ -21,7 +21,7 @@ def is_earlier(run: Attempt, than: Attempt) -> bool:
 def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
     """Return the error for a request about `run` after the later attempt `by` has begun.
 
-    A client that still requests `run` then starts the next attempt, and so reaches `by`.
+    If FlytePropeller still requests `run`, the error makes it start the next attempt, until it reaches `by`.
     """
     return AttemptSuperseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"

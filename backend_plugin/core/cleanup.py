@@ -1,7 +1,8 @@
 """The edits and deletions that a job requires once its Flyte phase is terminal.
 
-`shell.reconciler` performs them. The server must do this, because Flyte does not send a Delete request
-after a failure without retries.
+A verdict is the Flyte phase of a job with its reason (see `verdict`). `shell.reconciler` performs the
+actions. The server must do this itself, because Flyte does not send a Delete request after a failure without
+retries.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from backend_plugin.core.verdict import Verdict, build_failure
 from backend_plugin.core.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
-# The time after which Flyte has received the verdict, even after an outage.
+# The time within which Flyte receives a verdict, even if there is an outage.
 _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
@@ -47,7 +48,7 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ends: bool = False
     """True if the job must be ended with `Dialect.end_spec`, because its operator would continue it."""
     delete: bool = False
-    """True if the job must be deleted: it never ran, or its time to live is over."""
+    """True if the job must be deleted: it failed before it had all pods, or its time to live is over."""
 
     def __bool__(self) -> bool:
         return self != NONE
@@ -116,7 +117,7 @@ def build_cancellation(reason: str) -> Verdict:
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
-    """Return the edits that cancel a job for a user; none if the job has ended or is being ended."""
+    """Return the edits that cancel a job for a user; `NONE` if it has ended, is being deleted or is gone."""
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 
@@ -143,7 +144,7 @@ def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
 
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
-    """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
+    """True if the job failed before all pods were created, and Flyte has had time to receive the verdict."""
     # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
@@ -166,8 +167,9 @@ def _select_leftover_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods to delete after the end of a job, because the operator does not delete them.
 
-    Running pods hold GPUs and pending pods may get some, so both are deleted with any clean pod policy. The
-    policy applies only to finished pods, because users may read their logs.
+    Running pods hold GPUs and pending pods may get some, so both are deleted with any clean pod policy; the
+    running pods of a successful job only after `LINGER`. The policy applies only to finished pods, because
+    users may read their logs.
     """
     ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER
@@ -207,7 +209,7 @@ def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _is_own_pod(pod: Pod, job: Job) -> bool:
-    """True if the pod is a replica of the job, or a placeholder pod, which another pod owns."""
+    """True if the pod is a replica of the job, or a placeholder pod, whose owner is a pod and not the job."""
     return bool(pod.place) or is_replica(pod, job)
 
 

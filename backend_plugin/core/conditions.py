@@ -31,7 +31,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reason why a queue does not admit a pod group, with the quantities of each resource as written."""
+    """A reason why a queue does not admit a pod group, with quantities as the scheduler writes them."""
 
     reason: str = ""
     message: str = ""
@@ -64,7 +64,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created: datetime | None = None
     conditions: tuple[Condition, ...] = ()
     checks: tuple[Condition, ...] = ()
-    """Kueue's admission checks, by name; true once the check is ready."""
+    """Kueue's admission checks: `type` is the name of a check, and `true` means that the check is ready."""
     limits: tuple[QueueLimit, ...] = ()
     ahead: int | None = None
     """The number of groups that its queue admits before it; None if unknown."""

@@ -34,7 +34,7 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
-# Keys that only one of the two layouts has. With the other layout, all workers would be lost.
+# Keys that only one of the two layouts has. A reader of the other layout ignores them and loses all workers.
 _OF_VERSION_0: Final = {"workers"}
 _GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"}
 _OF_VERSION_1: Final = {*_GROUPS, "runPolicy", "run_policy"}

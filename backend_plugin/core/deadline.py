@@ -1,4 +1,4 @@
-"""The deadline of a run, which counts from its first start.
+"""The deadline of a job, which counts from its first start.
 
 A restart replaces the pods of a TrainJob, and no object of the cluster keeps the time of its first start. So
 the server records this time in an annotation of such a job if it has a deadline.

@@ -23,7 +23,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     reasons: Sequence[str] = ()
-    """Empty if the platform and the cluster leave no choice."""
+    """Empty for a conflict with the settings, and for the default dialect if no other one can be selected."""
     problems: Sequence[Problem] = ()
     """The reasons why the job cannot have this dialect."""
 
@@ -76,7 +76,11 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
 
 
 def _select_served(capabilities: Capabilities) -> DialectSelection:
-    """Return the first dialect that the cluster serves and whose operator is not known to be down."""
+    """Return the first dialect that the cluster serves and whose operator is not known to be down.
+
+    If all operators are down, return the first dialect that the cluster serves. If it serves none, or its
+    APIs are unknown, return the default dialect.
+    """
     served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
     if capabilities.apis is None or not served:
         return DialectSelection(dialect=table.DEFAULT)

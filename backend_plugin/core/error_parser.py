@@ -103,7 +103,10 @@ def _build_failure(file: ErrorFile) -> Failure:
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return the class and the message of the exception; an empty class if there is no exception."""
+    """Return the class and the message of the exception.
+
+    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
+    """
     if parsed.exit_code is not None:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)
@@ -210,10 +213,10 @@ def format_headline(file: ErrorFile, failure: Failure) -> str:
 
 
 def parse_replica_name(pod: str, *, launcher: bool = False) -> str:
-    """Return the replica in the name of a pod: ``worker-0`` for ``job-worker-0``.
+    """Return the replica in the name of a pod: ``worker-0`` for ``job-worker-0``, ``node-1`` for a TrainJob.
 
-    Return any other valid name unchanged, and "" for an invalid one. If node 0 of the job is a `launcher`,
-    the pod names of the other nodes count from 0.
+    Return any other valid name unchanged, and "" for an invalid one. `launcher` is true for an MPI job: its
+    node 0 has a pod of its own for mpirun, and the pod names of the other nodes count from 0.
     """
     if launcher and _LAUNCHER.fullmatch(pod) is not None:
         return "node-0"

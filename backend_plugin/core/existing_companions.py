@@ -1,4 +1,7 @@
-"""Compares the companion objects of a job, such as its PodGroup, with those that exist."""
+"""Compares the companion objects of a job with those that exist.
+
+A companion object is one that this server creates after the job for its gang scheduler, such as a PodGroup.
+"""
 
 from typing import Final
 
@@ -45,7 +48,7 @@ def _has_active_gang(observed: Observed) -> bool:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if a job has not ended and one of its companion objects does not exist."""
+    """True if a job has not ended, and a companion object is missing whose name no other object has."""
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
         return False

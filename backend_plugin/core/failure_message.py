@@ -36,7 +36,7 @@ _MORE: Final = 300
 
 
 def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the reason of a termination: the exception, Kubernetes' reason, the signal or ``ExitCode``."""
+    """Return the reason of a termination: the exception, Kubernetes' reason, the signal, or another word."""
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
@@ -49,7 +49,8 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
     """Return the message for a failure with the root cause `death`.
 
     The first line names the replica, the failure, its location and its cause. Details, the number of other
-    failed replicas, `note` and the remedy follow.
+    failed replicas, `note` and the remedy follow. If `retry` is false, the last line states that another
+    attempt would or may fail, too.
     """
     failure = death.failure
     replica = failure.replica or "a replica"
@@ -89,7 +90,7 @@ def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
 
 
 def _find_location(failure: Failure) -> str:
-    """Return the innermost line of the user's own code."""
+    """Return the innermost line of the user's own code, with a comma before it; empty if it is unknown."""
     if failure.frames:
         return f", at {_format_frame(failure.frames[-1])}"
     users = [match for match in _USER_FRAME.findall(failure.traceback) if not _is_installed(match[0])]

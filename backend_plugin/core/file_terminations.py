@@ -144,7 +144,7 @@ POD_TIME_RESOLUTION: Final = timedelta(seconds=1)
 
 
 def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
-    """Return ``well`` if the writer succeeded later, ``alive`` if it was restarted, or None if it failed."""
+    """Return ``well`` if the writer succeeded later, ``alive`` if it was restarted and runs, else None."""
     if not _has_restarted_since(file, pod):
         return None
     if pod.deleted is not None:

@@ -15,7 +15,7 @@ _PHASES = {
     job_conditions.RESTARTING: Phase.INITIALIZING,
     job_conditions.RUNNING: Phase.RUNNING,
 }
-"""Phases by condition type; the first condition that is true decides."""
+"""Phases by condition type; the first type whose condition is true applies."""
 
 
 class ForeignJob(BackendError):

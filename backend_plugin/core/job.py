@@ -1,4 +1,4 @@
-"""Values that several stages share: the training job, its attempt, and the reference to its job."""
+"""The training job of a task, the attempt that it belongs to, and the reference that Flyte stores."""
 
 import enum
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Attempt:
     """An attempt of a Flyte node in an execution, with its task and its output prefix."""
 
     output_prefix: str
-    """The URL below which the attempt writes; unique per attempt, and the source of names."""
+    """The URL below which the attempt writes. It is unique per attempt; the job's name contains its hash."""
     project: str
     domain: str
     execution: str
@@ -47,7 +47,7 @@ class Attempt:
     """The FlyteWorkflow of the execution; None if it could not be read."""
 
     preemptible: bool = False
-    """The field `preemptible` of Flyte's create request; FlytePropeller does not set it yet."""
+    """The field `interruptible` of Flyte's task metadata; FlytePropeller does not set it yet."""
 
     @property
     def is_interruptible(self) -> bool:
@@ -141,7 +141,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     run: Attempt
     groups: tuple[ReplicaGroup, ...]
-    """The master first; only workers if elastic. Never empty, and each group has at least one replica."""
+    """The master first; only workers if elastic; one group of nodes for a TrainJob. Never empty."""
     nproc_per_node: int | None = None
     """The number of processes that each replica's agent starts; None leaves it to the replica."""
     elastic: ElasticPolicy | None = None
@@ -176,7 +176,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deadlines(self) -> "Deadlines":
-        """The author's time limits, which the server enforces because the operator does not."""
+        """The author's time limits, which the server enforces."""
         return Deadlines(
             active_seconds=self.run_policy.active_deadline_seconds,
             queue_seconds=self.gang_options.queue_timeout_seconds,
@@ -185,7 +185,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits that the operators do not implement, in seconds; None if the author set no limit."""
+    """The time limits that the server enforces, in seconds; None if the author set no limit."""
 
     active_seconds: int | None = None
     queue_seconds: int | None = None

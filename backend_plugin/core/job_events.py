@@ -64,7 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job waits again or runs again; None if it has not run, has ended, or is unclear."""
+    """Return whether a job that has run waits again or runs again; None if it does neither."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
@@ -100,7 +100,7 @@ def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
 
 
 def is_job_event(event: Event) -> bool:
-    """True if this module produces events of this kind and reason."""
+    """True if the event may be one that `decide_event` has returned earlier, by its kind and reason."""
     return event.kind in table.DIALECTS and event.reason in _REASONS
 
 
@@ -136,7 +136,7 @@ def _is_unbound(pod: Pod) -> bool:
 def _has_all_replicas(status: JobStatus) -> bool:
     """True if all replicas are ready or succeeded.
 
-    A job that can run with fewer replicas needs only one ready replica, and its replaced replicas.
+    A job that can run with fewer replicas needs only one ready replica, and no replaced replica that waits.
     """
     if status.state is not JobState.RUNNING:
         return False
@@ -163,7 +163,7 @@ def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
 
 
 def build_event(job: Job, reason: str, message: str, now: datetime, *, since: datetime) -> Manifest:
-    """Return a core/v1 event for `kubectl describe`; the time of the change, `since`, makes it unique."""
+    """Return a core/v1 event for `kubectl describe`; its name depends on `since`, the time of the change."""
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     line = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")

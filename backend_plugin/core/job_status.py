@@ -18,7 +18,7 @@ class JobState(enum.Enum):
     UNSEEN = "unseen"
     """The operator has not written a condition."""
     CREATED = "created"
-    """The operator has not created all pods."""
+    """The operator has seen the job, but has not created all pods."""
     SUSPENDED = "suspended"
     ADMITTED = "admitted"
     """The operator has created all pods."""
@@ -53,12 +53,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     condition: Condition | None = None
     """The condition that corresponds to its state."""
     has_run: bool = False
-    """True if the operator has reported that it runs, now or before."""
+    """True if the operator has reported that it runs, now or before, or if it has ended."""
     has_been_suspended: bool = False
     admitted_once: bool = False
-    """True if a queue has admitted it exactly once, and every pod is of the set created then."""
+    """True if it has not run, a queue has admitted it once, and every pod is of the set created then."""
     has_been_held: bool = False
-    """True if a scheduler, a queue or the API server has reported why it waits."""
+    """True if a scheduler or queue has handled it, or the API server has rejected one of its pods."""
     missing: bool = False
     """True if replicas do not exist after the operator has created all of them."""
     replaced: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def list_unbound_reasons(status: JobStatus) -> list[PendingReason]:
 
 
 def find_run_start(status: JobStatus) -> datetime | None:
-    """Return the time at which the job began to run: the earliest known start of a container."""
+    """Return the earliest known start of a trainer container or of the condition Running, else None."""
     containers = [container for pod in status.pods if (container := pod.primary) is not None]
     began = [at for container in containers for at in container.starts]
     condition = status.condition

@@ -1,4 +1,4 @@
-"""Job warnings about missing schedulers and pod groups, which no Kubernetes object reports."""
+"""Derives the warnings about a job, such as a scheduler or a pod group that is missing."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -47,7 +47,7 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if the job has a queue but no gang scheduler, and not all of its pods have nodes."""
+    """Return a warning if a job that has not run has a queue but no gang scheduler, and too few nodes."""
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)

@@ -8,7 +8,7 @@ from backend_plugin.core.observed import Job, Pod
 def get_last_transition_time(record: Job | Pod) -> datetime | None:
     """Return the latest timestamp in the metadata and status of a job or pod.
 
-    The timestamps have a resolution of one second. The object did not have its present state before.
+    The object has had its present state since that time or later. The resolution is one second.
     """
     if isinstance(record, Job):
         times = [record.created, record.completed, *(each.since for each in record.conditions)]

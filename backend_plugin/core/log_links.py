@@ -38,9 +38,9 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job
     about: LinkContext
     name: str
-    """``worker-0 (rank 1)``, or ``(all replicas)`` for the job as a whole."""
+    """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
-    """The name of its pod, or the first part of it until the pod is known."""
+    """The name of its pod, or its first part until the pod of a TrainJob exists; empty for the whole job."""
     pod: Pod | None = None
 
     @property
@@ -159,7 +159,7 @@ def _build_builtin_templates(
 
 
 def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """Return the templates that apply to a task; Flyte's three built-in ones come first."""
+    """Return the templates for a task: enabled built-in ones, configured ones, those of its ``link_type``."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
@@ -230,7 +230,7 @@ def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[
 # Most jobs of a cluster have one of a few layouts.
 @lru_cache(maxsize=64)
 def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> tuple[tuple[str, int, str], ...]:
-    """Return the role, the index and the label of each replica, with its ranks."""
+    """Return role, index and label of each replica; the label has the ranks if `processes` is not 0."""
     places = [(group.role, index) for group in groups for index in range(min(group.replicas, _MOST_PLACES))]
     return tuple(
         (role, index, f"{role}-{index}{_format_ranks(number * processes, processes)}")

@@ -41,7 +41,10 @@ LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer e
 
 
 def shorten_message(message: str) -> str:
-    """Return the text, truncated to `LONGEST`, with spaces for control characters other than newlines."""
+    """Return the text, truncated to `LONGEST`, with spaces for control sequences and characters.
+
+    Newlines stay.
+    """
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
@@ -131,7 +134,10 @@ def _is_job_wide(wait: PendingReason) -> bool:
 
 
 def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
-    """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
+    """Return the message for a job that has not ended, with pending reasons, warnings and a remedy.
+
+    `queued` is true if its phase is QUEUED.
+    """
     state = _format_state(status, queued=queued)
     warnings = [note.text for note in notes]
     reasons = [text for each in status.waits[:6] if (text := format_pending(each))]

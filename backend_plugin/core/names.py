@@ -30,11 +30,11 @@ NO_OUTPUTS: Final = "none:"
 CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
 """The annotation with a clean pod policy that the server applies instead of the operator."""
 PLACE_OF: Final = "kfpytorch.flyte.org/placeholder-for"
-"""The label of a placeholder pod that contains the name of the job."""
+"""The label with the name of the job, on a placeholder pod: one with which a scheduler reserves capacity."""
 PLACE: Final = "kfpytorch.flyte.org/placeholder-role"
-"""The label of a placeholder pod that contains the replica role in lower case."""
+"""The label of a placeholder pod with the replica role in lower case."""
 NAME: Final = r".+-\d+-[0-9a-f]{12}"
-"""A regular expression that matches the names of our jobs."""
+"""A regular expression that matches the names of the jobs that this project creates."""
 
 _MANAGED_BY: Final = {
     "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
@@ -72,7 +72,7 @@ def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
 
 
 def build_identity_labels(output_prefix: str) -> dict[str, str]:
-    """Return the labels that identify a job and its companion objects as ours."""
+    """Return the labels of a job and of the objects that this project creates for it."""
     return {**_MANAGED_BY, IDENTITY: _compute_identity(output_prefix)}
 
 

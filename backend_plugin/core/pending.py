@@ -15,6 +15,7 @@ class PendingStage(enum.IntEnum):
     HELD = 0
     """A queue or a quota does not admit the pods."""
     UNPLACED = 1
+    """No Kubernetes node has been found for the pod."""
     STARTING = 2
     """The pod is bound to a Kubernetes node, but has not run."""
     RESTARTING = 3
@@ -28,7 +29,7 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     missing: Quantity | None = None
     """The additional quantity that would be sufficient."""
     requested: Quantity | None = None
-    """The request of the whole gang, if the scheduler reports it; otherwise the job's annotation has it."""
+    """The request of the whole gang, if the scheduler reports it; else a job annotation contains it."""
     free: Quantity | None = None
     held: Quantity | None = None
     """The quantity that the gang holds already."""
@@ -77,7 +78,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ahead: int | None = None
     """The number of jobs that the queue admits before this one."""
     again: str = ""
-    """A prefix of the sentence that states that the job has run before; may be empty."""
+    """The words before `text` that state that the job has run before; may be empty."""
     of_gang: bool = False
     """True if the whole gang waits, although single replicas reported it."""
     follows: bool = False
@@ -86,7 +87,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     short: tuple[str, ...] = ()
     """The resources of which the nodes have too little for one pod."""
     observed_at: datetime | None = None
-    """The time of the scheduler's last report of these numbers, if it is known."""
+    """The time of the scheduler's last report of `shortages`; None if unknown."""
     vague: bool = False
     """True if an event may contain the precise reason; see `SchedulerMessage`."""
     remedy: str = ""
@@ -96,7 +97,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A warning about a job: a problem that no Kubernetes object reports."""
+    """A warning about a job, in addition to its pending reasons."""
 
     text: str
     since: datetime | None = None

@@ -54,7 +54,7 @@ def plan(
         run: The attempt.
         settings: The settings of the platform.
         pod_templates: The PodTemplate objects of the cluster that the task may name.
-        capabilities: The capabilities of the cluster, used if the settings do not name a scheduler.
+        capabilities: The capabilities of the cluster, for the selection of the dialect and of the scheduler.
 
     Raises:
         InvalidTask: If the task is invalid; it contains all problems.
@@ -135,7 +135,7 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job that has run waits for resources again or runs again; None for other jobs."""
+    """Return whether a job that has run waits for resources again or runs again; None if it does neither."""
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
@@ -154,8 +154,8 @@ def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | N
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict, and the time until which it is valid if the observed state does not change.
 
-    Time alone changes a verdict at most once: an exceeded limit stays exceeded. So a verdict that is the same
-    now and later is the same in between.
+    Time alone does not restore an earlier verdict, because an exceeded limit stays exceeded. So a verdict
+    that is the same now and later is the same in between. If it changes soon, the returned time is `now`.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

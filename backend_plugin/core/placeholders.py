@@ -1,4 +1,7 @@
-"""The pending reason of a gang from its placeholder pods, often the only pods with a scheduler's message."""
+"""The pending reason of a gang, from the placeholder pods with which its scheduler reserves capacity.
+
+They are often the only pods with a message of the scheduler.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
@@ -17,7 +20,10 @@ def list_gang_reasons(
     of_pod: Callable[[Pod], PendingReason | None],
     gang: GangSummary,
 ) -> list[PendingReason]:
-    """Return the pending reason of the gang that its placeholder pods report; at most one."""
+    """Return the pending reason of the gang that its placeholder pods report; at most one.
+
+    `members` are the pods of the replicas, and `of_pod` returns the pending reason of a pod.
+    """
     own = {pod.name for pod in members}
     holders = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
@@ -69,7 +75,8 @@ def _compute_gang_shortages(
 ) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
-    If no message names a missing resource, each one that the gang requests may be short. Devices come first.
+    If `short`, the names of the missing resources, is empty, each one that the gang requests may be short.
+    Devices come first.
     """
     asked_for = {name for role in gang.roles for name in role.requests}
     placed = Counter(pod.place for pod in holders if pod.is_bound)

@@ -25,19 +25,19 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     scheduling_policy: Manifest = msgspec.field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
     jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
+    """The annotations that the scheduler needs on the JobSet of a TrainJob with initializers."""
     suspended: bool = False
     """True to create the job suspended, because a queue starts it."""
     max_disruptions: int | None = None
-    """The number of restarts of all replicas after disruptions; None if the operator limits it."""
+    """The limit of restarts of a TrainJob after disruptions; None if the server sets none."""
     initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The images of initializers by the key of their source."""
+    """The images of initializers: the keys are ``dataset`` and ``model``."""
     initializer_requests: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The resource requests of an initializer."""
 
 
 def build_no_companions(_: str) -> tuple[Manifest, ...]:
-    """Return no companion objects for any uid."""
+    """Return no companion objects (see `Plan.companions`) for any uid."""
     return ()
 
 
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""
     companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
-    """Return the companion objects of the job with the given uid, which owns them."""
+    """Return the objects to create after the job with the given uid, which owns them, such as a PodGroup."""
     warnings: tuple[str, ...] = ()
     """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()

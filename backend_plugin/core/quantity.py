@@ -76,7 +76,7 @@ def parse(text: str) -> Quantity:
 
 
 def add_quantities(amounts: Iterable[Quantity]) -> Quantity:
-    """Return the sum, with a binary suffix if one of the amounts has one."""
+    """Return the sum, in the binary format if one of the amounts has a binary suffix."""
     terms = [*amounts]
     return _build_quantity(
         sum(each.nano for each in terms), binary=any(each.text.endswith("i") for each in terms)
@@ -94,7 +94,7 @@ def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
 
 
 def with_binary_suffix(amount: Quantity) -> Quantity:
-    """Return the same amount with a binary suffix."""
+    """Return the same amount in the binary format, in which small and fractional amounts stay decimal."""
     return _build_quantity(amount.nano, binary=True)
 
 

@@ -63,7 +63,7 @@ def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool
 
 
 def is_possible_cause(death: ReplicaTermination) -> bool:
-    """True if a termination is neither the loss of a peer nor the effect of SIGTERM or SIGABRT."""
+    """True if a termination is neither a stop, the loss of a peer, nor the effect of SIGTERM or SIGABRT."""
     failure = death.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
     return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
@@ -111,7 +111,7 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
 def with_early_exits(
     death: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return the root cause; if it is a lost peer, with the replicas that had ended with exit code 0.
+    """Return the root cause `death`; if it is a lost peer, with the replicas that had ended with exit code 0.
 
     If all peers had ended with exit code 0, it is a user error: the ranks do not call the same collectives.
     """

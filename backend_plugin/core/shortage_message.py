@@ -10,6 +10,7 @@ from backend_plugin.core.scheduling.gang_annotation import GangSummary
 def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> str:
     """Return the sentence that states what a job waits for.
 
+    `placed` is the number of replicas of each role that hold resources of a node.
     An example: ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
     """
     ahead = _format_queue_position(wait.ahead)

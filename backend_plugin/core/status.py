@@ -55,7 +55,7 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
     """Return the state of a job that does not exist, from the operator's event about its end.
 
-    Events outlive the job by an hour, and its time to live may be zero.
+    The API server keeps events for an hour by default. The time to live of a job may be zero.
     """
     if end is None:
         return JobState.GONE

@@ -41,10 +41,10 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     level: str
     """The label of Kubernetes nodes whose value is the name of their domain."""
     mode: str | None = None
-    """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
+    """``exclusive``, ``required`` or ``preferred``; see `get_mode` for None."""
 
     def get_mode(self, *, queued: bool) -> str:
-        """Return the mode; the default depends on `queued`, which is True if Kueue admits the job."""
+        """Return the mode; the default is ``required`` for a job of Kueue (`queued`), else ``exclusive``."""
         return self.mode or ("required" if queued else EXCLUSIVE)
 
 

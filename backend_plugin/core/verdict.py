@@ -80,7 +80,7 @@ def is_retryable(cause: Cause) -> bool:
 
 
 def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
-    """Return a failed phase; it is retryable if the cause is retryable or the error is `recoverable`."""
+    """Return the verdict on a failed attempt; retryable if the cause is, or if the error is `recoverable`."""
     retry = recoverable or is_retryable(cause)
     return Verdict(
         phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,

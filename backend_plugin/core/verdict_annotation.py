@@ -15,7 +15,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that the job's conditions do not contain, such as an expired deadline or timeout."""
+    """The failure that is stored on a job, and the time at which it was stored."""
 
     reason: str
     message: str

@@ -50,7 +50,7 @@ class ChildStart:
     server: socket.socket | None
     """A separate connection to the server, if the request has `serve` set."""
     inherited: Any
-    """The inherited value of the server; None in a new interpreter."""
+    """The value that `launch.start_forked_server` received for the children; None in a new interpreter."""
 
 
 def can_fork() -> bool:
@@ -75,7 +75,7 @@ def run(
         job: The request.
         fds: Standard input, output and error, then extras.
         server: A separate connection to the server for this process.
-        inherited: The inherited value of the server.
+        inherited: The value that `launch.start_forked_server` received for the children.
         begun: Descriptor to close when this process has its own group and signal handlers.
     """
     if os.getsid(0) != os.getpid():
@@ -103,7 +103,7 @@ def run(
 
 
 def exit_with_parent(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends; exit now if it has ended."""
+    """On Linux, make the kernel kill this process when its parent ends. Exit now if the parent has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

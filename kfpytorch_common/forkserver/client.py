@@ -23,7 +23,7 @@ class ForkServerGone(ConnectionError):
 
 
 def build_import_path() -> list[str]:
-    """Return `sys.path`, preceded by directories from which modules were loaded and that it lacks.
+    """Return `sys.path`, preceded by the directories of loaded modules that it does not contain.
 
     `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
@@ -48,7 +48,7 @@ class ChildSpec:
     target: str
     """``module:function``, called with a `child.ChildStart`; its result is the exit code."""
     args: Mapping[str, Any]
-    """The arguments as plain JSON."""
+    """The value of `ChildStart.args`, as plain JSON."""
     env: Mapping[str, str] | None
     """The complete environment; None keeps that of the server."""
     serve: bool = False
@@ -93,7 +93,10 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def signal_child(self, number: int, signum: int) -> None:
-        """Send a signal to the child alone, not to its group; for an agent, to its workers instead."""
+        """Send a signal to the child alone, not to its group.
+
+        If the child has its own connection (`ChildSpec.serve`), send the signal to its children instead.
+        """
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:
@@ -124,7 +127,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the children that ended since the last call, with exit codes.
+        """Return the number and the exit code of each child that ended since the last call.
 
         Wait at most `timeout` seconds for the first.
 
@@ -145,7 +148,7 @@ class Client:
         self.close()
 
     def remove_scratch(self) -> None:
-        """Remove the directories that a server left because it was stopped while it loaded."""
+        """Remove the directories of `add_scratch` that a server left because it was stopped at its start."""
         for path in self._scratch:
             shutil.rmtree(path, ignore_errors=True)
 

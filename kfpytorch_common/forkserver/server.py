@@ -1,8 +1,8 @@
-"""The fork server: imports modules once, then forks a child for each request of `request_loop`.
+"""The fork server: imports modules once, then starts a child for each request to start one.
 
 It has one thread and runs no code except the modules to load, so that a fork of it is equivalent to a new
 interpreter. It ends with all its children when its caller closes the connection, when its caller ends, or
-when it is killed (the kernel then kills the children).
+when it is killed (on Linux, the kernel then kills the children).
 """
 
 import contextlib
