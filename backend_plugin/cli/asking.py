@@ -158,7 +158,7 @@ def print_messages(
 
 
 def encode_message(message: Message) -> Mapping[str, Any]:
-    """Return a message as JSON values for scripts: it contains every field, and null for unset ones."""
+    """Return a message as JSON values for scripts, with every field; unset optional fields are null."""
     return {field.name: _encode_field(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -48,7 +48,10 @@ def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, 
 
 
 def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: bool = False) -> None:
-    """Print jobs and their changes. For a single job, return if it succeeds, and exit with 1 if it fails."""
+    """Print the job `name`, or all jobs if it is None, and their changes.
+
+    For a single job, return when it succeeds, and exit with 1 when it fails or is gone.
+    """
     last: wire.Job | None = None
     columns = tables.Columns(HEADER)
     with closing(client.watch_jobs(name, active_only=active_only, **build_list_options(options))) as changes:

@@ -63,6 +63,8 @@ def _read_error_file(value: Any) -> Mapping[str, Any] | None:
 def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
     """Read all files, and return the state of the job of that name, or of the only job.
 
+    `outputs` is True if ``outputs.pb`` exists, and None if that is unknown.
+
     Raises:
         InvalidInput: If a file is missing or invalid, or no file contains such a job.
     """

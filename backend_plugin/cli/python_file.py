@@ -76,7 +76,8 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
     """Return a task of a Python file.
 
     `task` is the full name of the task, the last parts of this name, or the name of the variable with the
-    task. It may be None if the file has only one task. The output of the import goes to stderr.
+    task. It may be None if the file has only one task. `image` is the image of tasks that set none. The
+    output of the import goes to stderr.
 
     Raises:
         InvalidInput: If the file cannot be imported, or has no such task.

@@ -30,7 +30,7 @@ def render_manifests(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the manifests for a request.
 
     Raises:
-        InvalidTask: If the task is invalid; with every problem of the failed stage.
+        InvalidTask: If the task is invalid; with all problems of the first check that fails.
         InvalidSettings: If the settings are invalid; with every problem.
     """
     template, run = read_task(request)
@@ -44,7 +44,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
     """Return the task of a request and its attempt.
 
     Raises:
-        InvalidTask: If the messages are invalid; with every problem.
+        InvalidTask: If the template, the metadata or the output prefix is invalid; with every problem.
     """
     problems = Problems()
     template = _parse_message(request, "template", TaskTemplate(), problems)

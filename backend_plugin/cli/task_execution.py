@@ -40,7 +40,7 @@ def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask"
 def run_execution(
     server: client.Address, store: Path, task: "LoadedTask", requested: RequestedExecution
 ) -> bool:
-    """Print the phases of an execution; return True if it succeeded."""
+    """Run a task through a server and print its phases; return True if it succeeded."""
     from backend_plugin.cli import propeller_emulator
 
     node = propeller_emulator.TaskNode(

@@ -35,6 +35,8 @@ _NO_TASK: Final = (
 def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
     """Return the task named `task` in `file`, or the only one; ``-`` is stdin.
 
+    `image` is the image of tasks in a Python file that set none.
+
     Raises:
         InvalidInput: If there is no such task; the message contains the nearest names.
     """

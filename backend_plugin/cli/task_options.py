@@ -36,6 +36,8 @@ def read(
 ) -> tuple[TaskTemplate, Attempt]:
     """Return the task as a connector would receive it, and the example attempt.
 
+    `default` is the task if the options name no file.
+
     Raises:
         InvalidInput: If there is no such file, task or input, or an input that the arguments
             use has no value.

@@ -124,7 +124,7 @@ class PlannedTask:
     template: str = ""
     """The PodTemplate that the task names; empty for the platform's default."""
     dialect: Dialect = table.DEFAULT
-    """The dialect of the job; the default dialect if the task cannot be read."""
+    """The dialect, which is the kind of the job; the default one if the task cannot be read."""
     dialect_reasons: Sequence[str] = ()
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     framework: str = TORCH
@@ -162,6 +162,7 @@ class Facts:
     gang: GangSettings = field(default_factory=GangSettings)
     """The gang settings that would apply to the job, derived from the settings and the cluster."""
     gang_reasons: Sequence[str] = ()
+    """The reasons for the selected gang scheduler, as sentences."""
     gang_problems: Sequence[Problem] = ()
     """The reasons why the gang settings do not fit the cluster; the connector would reject the task."""
     unreachable: str = ""
@@ -180,6 +181,7 @@ class Facts:
     task: PlannedTask = field(default_factory=PlannedTask)
     job_reply: DryRunReply = field(default_factory=DryRunReply)
     invalid_reply: DryRunReply = field(default_factory=DryRunReply)
+    """The reply to a dry run of a job that the operator's webhook should reject."""
     pod_replies: Mapping[str, DryRunReply] = field(default_factory=dict)
     """The replies to dry runs of pods, by replica role."""
     lacking: Sequence[MissingPermissions] = ()

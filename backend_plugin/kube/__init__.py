@@ -1,1 +1,1 @@
-"""A Kubernetes cluster behind `shell.cluster.Cluster`. Importing the package loads no other module."""
+"""Implements `shell.cluster.Cluster` for Kubernetes. Importing the package loads no other module."""

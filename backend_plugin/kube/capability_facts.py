@@ -34,7 +34,7 @@ def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    """Return the capabilities; `kinds` are the names of facts about queues.
+    """Return the capabilities; `kinds` are the names of the facts that list queues.
 
     Raises:
         ClusterUnavailable: If a fact could not be read because of a transient error.
@@ -66,7 +66,7 @@ def list_versions(group: Manifest) -> Sequence[str]:
 
 
 def find_flag_scheduler(deployment: Manifest) -> str | None:
-    """Return the gang scheduler in the operator's flag; empty without a flag.
+    """Return the gang scheduler in the flag `FLAG` of an operator's Deployment; empty without the flag.
 
     None if the value of the flag is not literal.
     """

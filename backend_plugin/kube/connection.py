@@ -141,7 +141,7 @@ class Connection:
         return self._session
 
     async def renew_credentials(self) -> None:
-        """Reload the credentials after 401 and discard cached ones."""
+        """Reload the credentials after 401 and discard cached ones, at most every `_RENEW` seconds."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
         elif time.monotonic() - self._renewed > _RENEW:

@@ -66,7 +66,7 @@ class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
     def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
-        """Return a splitter that divides a watch stream into events, and cuts those over `longest` bytes."""
+        """Return a splitter of a watch stream into events; it cuts or skips those over `longest` bytes."""
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event.

@@ -105,7 +105,11 @@ class ListWatch:
         self._pause = self.chance()  # All watches of a restored server expire together.
 
     def on_failure(self, at_least: float = 0.0) -> None:
-        """Record a transient error or a missing response. The same page or watch is requested again."""
+        """Record a transient error or a missing response.
+
+        The same page or watch is requested again after a pause; after repeated failures of watches, a new
+        list. `at_least` is the shortest pause in seconds, up to `_LONGEST_ASKED`.
+        """
         self._failures += 1
         if self._failures >= _MOST_FAILURES and not self._rest:
             self._version = ""

@@ -68,7 +68,7 @@ class KindPart:
         self._gathering.deliver_snapshot()
 
     def mark_unavailable(self, *, permitted: bool) -> None:
-        """Continue without a list: the resource is absent, or not `permitted`. Earlier records remain."""
+        """Continue without a list; earlier records remain. If `permitted`, the resource does not exist."""
         self.listed |= permitted
         if not self.settled:
             self.settled = True

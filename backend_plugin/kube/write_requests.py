@@ -20,7 +20,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool) -> ApiRequest:
-    """Return the request that applies a merge patch; with a uid, to this object only."""
+    """Return the request that applies a merge patch; with a uid, to this object only.
+
+    Without `awaited`, the request has low priority.
+    """
     metadata = get_mapping(patch, "metadata")
     if name.uid is not None:
         patch = {**patch, "metadata": {**metadata, "uid": name.uid}}

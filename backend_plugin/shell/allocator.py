@@ -26,10 +26,10 @@ _VARIABLES: Final = frozenset(
 
 
 def limit_kept_memory(environ: Mapping[str, str]) -> bool:
-    """Configure the allocator; call it before threads are started.
+    """Limit the freed memory that glibc keeps; call this before threads are started.
 
     Returns:
-        False if the C library is not glibc, or if an environment variable sets such a parameter.
+        False if the C library is not glibc, or if an environment variable configures its allocator.
     """
     libc = _load_libc()
     if libc is None or _VARIABLES & environ.keys():
@@ -40,7 +40,7 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
 
 
 async def trim_regularly() -> None:
-    """Return free memory to the system at an interval until cancelled."""
+    """Return free memory to the system every `TRIM_SECONDS` until cancelled; return at once without glibc."""
     libc = _load_libc()
     while libc is not None:
         await asyncio.sleep(TRIM_SECONDS)

@@ -39,7 +39,7 @@ class BackgroundOperations:
         self._settling = asyncio.Event()
 
     def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
-        """Return the last error of an operation that is being retried; None if no try has failed."""
+        """Return the error of the last failed try of a running operation; None if there is none."""
         return self._errors.get(order)
 
     def __len__(self) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 LONGEST: Final = 16 * 2**20
-"""The default limit in bytes. All PodTemplates of a cluster are a few megabytes, which take YAML a minute."""
+"""The default limit in bytes. All PodTemplates of a cluster take a few megabytes; parsing them as YAML
+takes a minute."""
 LONGEST_SECRET: Final = 2**20
 """The limit for tokens and certificates; the CA bundle of a system has a quarter of this size."""
 
@@ -42,7 +43,7 @@ def read_all(source: BinaryIO, longest: int = LONGEST) -> bytes:
 
 
 def read_file_state(file: Path) -> tuple[int, int, int] | None:
-    """Return values by which a change of the file can be detected; None if there is no such file."""
+    """Return values by which a change of the file can be detected; None if it is missing or inaccessible."""
     try:
         status = file.stat()
     except OSError:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The phase of a job depends only on its latest events; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
-# Maximum number of gone jobs in the cache, because an author can create and delete any number of jobs. A job
+# Maximum number of gone jobs in the cache, because a user can create and delete any number of jobs. A job
 # takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
 # are queried again.
 _MOST_GONE: Final = 2_000
@@ -33,7 +33,7 @@ Listener: TypeAlias = Callable[[CachedJob], None]
 
 
 class Cache:
-    """The `Sink` of a cluster: contains the objects that the watch delivered, in one entry per job."""
+    """A `Sink` (see `shell.cluster`) that stores the objects that the watch delivers, one entry per job."""
 
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
@@ -86,7 +86,7 @@ class Cache:
     # ---- changes from the watch
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Set all objects of one kind; objects that are not listed are gone."""
+        """Replace all objects of one kind by a list; a job that it lacks is marked as unconfirmed."""
         listed = [*records]
         if kind is Job:
             self._mark_missing({(namespace, record.name) for namespace, record in listed})
@@ -179,7 +179,7 @@ class Cache:
         self._record_lag(before, pod)
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
-        """Remove a deleted object."""
+        """Remove a deleted object; a deleted job stays in the cache and is marked as gone."""
         if kind is Job:
             entry = self._entries.get((name.namespace, name.name))
             if entry is not None and _is_same(entry.job, name):
@@ -263,7 +263,7 @@ class Cache:
     # ---- changes from API requests
 
     def get_last_record(self, key: Key) -> Job | None:
-        """Return the job as it was last received."""
+        """Return the job as it was last received; None if it is not in the cache."""
         entry = self._entries.get(key)
         return None if entry is None else entry.job
 
@@ -279,7 +279,7 @@ class Cache:
             entry.unmeasured = 2
 
     def mark_deleted(self, entry: CachedJob) -> None:
-        """Mark a job as gone, because it certainly does not exist."""
+        """Mark a job as gone; call this only if it is certain that the job does not exist."""
         entry.gone, entry.unconfirmed, entry.undisturbed = entry.gone or self._now(), False, ()
         self._gone[entry.key] = None
         self._notify_listeners(entry)
@@ -327,7 +327,7 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the latest events, and before them our last two older ones, so that none is written twice."""
+    """Return the latest events, after two older ones of this backend, which must not be written again."""
     own = [each for each in events[: -_MOST_EVENTS + 1] if job_events.is_job_event(each)]
     return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
 

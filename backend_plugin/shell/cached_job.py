@@ -47,8 +47,8 @@ class CachedJob:
         self.looking = self.read = self.unconfirmed = self.accompanied = self.warned = False
         """`looking`: the outputs are being read. `read`: the outputs have been read. `unconfirmed`: a list
         does not contain the job, and the API server has not confirmed its deletion. `accompanied`: the
-        companion objects exist, although the watch may not have delivered them. `warned`: the events for the
-        warnings have been written."""
+        companion objects of the job (such as its pod group) exist, but may not be in the cache yet.
+        `warned`: the events for the warnings have been written."""
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
@@ -62,7 +62,7 @@ class CachedJob:
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""
         self.answer: CachedResponse | None = None
-        """The last encoded response."""
+        """The last encoded response to GetTask."""
         self.version = self.unmeasured = 0
         """`version`: incremented with every change. `unmeasured`: the number of durations that are still to
         be measured for a job that this server created (waiting time and start time)."""

@@ -36,7 +36,7 @@ MOST: Final = 1_000
 
 
 class CapabilitySource(Protocol):
-    """A source of gang capabilities."""
+    """A source of capabilities, which a Kubernetes cluster implements."""
 
     async def fetch_capabilities(
         self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
@@ -128,8 +128,11 @@ class CapabilitiesCache:
     async def refresh(self, namespace: str) -> Capabilities:
         """Return current capabilities, because a rejection must not rely on outdated ones.
 
+        If they cannot be discovered and the job does not depend on them, return only the last known
+        container defaults.
+
         Raises:
-            ClusterUnavailable: As `get_capabilities`.
+            ClusterUnavailable: If they cannot be discovered, and the job may depend on them.
         """
         cached = self._entries.get(namespace)
         if self._source is None:

@@ -90,10 +90,13 @@ class Sink(Protocol):
 
 
 class Cluster(Protocol):
-    """A cluster that runs training jobs; only jobs and pods with our label are read and changed.
+    """A cluster that runs training jobs; only jobs and pods with the label of this backend are used.
 
-    Requests raise `ClusterUnavailable` for transient errors, except `find_owner`. `create` and `patch` also
-    raise `RequestRejected`.
+    A prerequisite is an object that is created before its job. A companion object, such as a pod group, is
+    created after its job.
+
+    Requests raise `ClusterUnavailable` for transient errors, except `find_owner`. Requests that create or
+    change an object also raise `RequestRejected`.
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
@@ -146,7 +149,7 @@ class Cluster(Protocol):
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the kind and metadata of each prerequisite of our jobs, as the API server has it now.
 
-        A prerequisite is an object that is created before its job. One with an owner may be left out.
+        A prerequisite that has an owner may be left out.
         """
 
     async def delete_companion(self, manifest: Manifest) -> None:
@@ -184,10 +187,12 @@ class Inventory(Protocol):
     """
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
-        """Return the jobs without our label, as the API server has them now; only those with `name` if given.
+        """Return the jobs without the label of this backend, as the API server has them now.
+
+        If `name` is given, return only the jobs with this name.
 
         Their conditions are read without their pods, as `core.foreign_jobs.read_job` does.
         """
 
     async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the runtimes of all kinds that the cluster serves, as the API server has them now."""
+        """Return the training runtimes of all kinds in the cluster, as the API server has them now."""

@@ -28,7 +28,7 @@ class ConnectorMetadataService:
     )
 
     async def get_agent(self, request: admin.GetAgentRequest) -> admin.GetAgentResponse:
-        """Return this connector if it is requested by its name."""
+        """Return this connector; raise `CallFailed` (NOT_FOUND) if another name is requested."""
         if request.name != NAME:
             raise CallFailed(
                 grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"

@@ -58,7 +58,7 @@ def build_server_credentials(tls: Tls) -> grpc.ServerCredentials:
     """Return the credentials of a port; each new connection gets the current certificate.
 
     Raises:
-        UnusableCredentials: If a file is missing, or the key does not match the certificate.
+        UnusableCredentials: If a file is missing or invalid, or the key does not match the certificate.
     """
     followed = ReloadedValue(tls.files, lambda: _build_configuration(tls))
 
@@ -109,7 +109,7 @@ class Token:
 
     @classmethod
     def from_secret(cls, secret: str) -> "Token":
-        """Return a fixed token."""
+        """Return a fixed token; raise `UnusableCredentials` if it is empty."""
         if not secret:
             raise UnusableCredentials("the token is empty, so every client would have access")
         return cls(ReloadedValue((), secret.encode))

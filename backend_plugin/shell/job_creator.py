@@ -1,4 +1,4 @@
-"""Creates the job of an attempt with its prerequisites."""
+"""Creates the job of an attempt, and before it the prerequisites: objects that the job refers to."""
 
 import asyncio
 import logging
@@ -47,10 +47,11 @@ class JobCreator:
         """Create the job of a plan, or find the job of an earlier call for the same attempt.
 
         Returns:
-            The job, True if it is new, and the record that the cache had of it before.
+            The job, True if it is new, and its record in the cache before the call, if any.
 
         Raises:
-            RequestRejected: If the cluster rejects the job.
+            InvalidTask: If another job has the name of the job.
+            RequestRejected: If the cluster rejects the job or a prerequisite.
             ClusterUnavailable: If a request fails, or the job is being deleted.
         """
         manifest = signing.sign_job(planned.job, self._ring.keys)
@@ -108,7 +109,7 @@ class JobCreator:
         ]
 
     async def _create_prerequisites(self, planned: Plan) -> Sequence[Manifest]:
-        """Create the prerequisites, and return those that no earlier call for the attempt has created."""
+        """Create the prerequisites that do not exist yet, and return the created ones."""
         created = []
         for each in planned.prerequisites:
             try:

@@ -1,4 +1,4 @@
-"""Encoders for the messages of the job service: jobs, verdicts, replicas, events and nodes."""
+"""Encoders for the messages of the services for user commands: jobs, events, nodes, training runtimes."""
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -22,7 +22,7 @@ _MOST_EVENTS: Final = 30
 
 
 def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
-    """Return a job without its replicas and events."""
+    """Encode a job and its phase, without its replicas and events."""
     ready = verdict.info.get("ready")
     return wire.Job(
         namespace=job.namespace,
@@ -39,14 +39,14 @@ def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
 
 
 def encode_foreign_job(job: Job) -> wire.Job:
-    """Return a job that this backend did not create."""
+    """Encode a job that this backend did not create."""
     message = encode_summary(job, foreign_jobs.describe(job))
     message.foreign = True
     return message
 
 
 def encode_runtime(runtime: Runtime) -> wire.Runtime:
-    """Return a training runtime."""
+    """Encode a training runtime."""
     return wire.Runtime(
         namespace=runtime.namespace,
         name=runtime.name,
@@ -62,7 +62,7 @@ def encode_runtime(runtime: Runtime) -> wire.Runtime:
 
 
 def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.RuntimePackages:
-    """Return the Python packages in the image of a training runtime."""
+    """Encode the Python packages in the image of a training runtime."""
     return wire.RuntimePackages(
         runtime=encode_runtime(runtime),
         python=printable.escape(packages.python),
@@ -75,7 +75,7 @@ def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.Runtime
 
 
 def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
-    """Return a job with its replicas and latest events."""
+    """Encode a job and its phase, with its replicas and latest events."""
     message = encode_summary(job, verdict)
     pods = {pod.name: pod for pod in (*observed.initializers, *observed.pods)}.values()
     own = [pod for pod in pods if pod.role and is_replica(pod, job)]
@@ -164,7 +164,7 @@ def _encode_event(event: Event) -> wire.Event:
 
 
 def encode_node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
-    """Return a node from its core/v1 manifest, with its active pods; `pods` come with their namespaces."""
+    """Encode a node (a core/v1 manifest) and those of `pods`, pairs of namespace and pod, that run on it."""
     name = get_text(manifest, "metadata", "name")
     return wire.Node(
         name=name,

@@ -49,7 +49,7 @@ class JobService:
     # ---- queries
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
-        """Yield all jobs in batches, the newest first."""
+        """Yield the jobs that match the request in batches, the newest first."""
         selected: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
         if request.include_foreign:
             foreign = await self.inventory.list_foreign_jobs()
@@ -65,7 +65,7 @@ class JobService:
         return self._encode_job(await self._find_entry(request))
 
     async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
-        """Yield the current jobs, then every change; for a single job, until it has ended."""
+        """Yield the jobs that match the request, then every change; for a single job, until it has ended."""
         if request.HasField("name"):
             changes = job_watch.watch_one_job(await self._find_entry(request), self.cache, self._encode_job)
         else:

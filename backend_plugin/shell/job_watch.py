@@ -41,6 +41,7 @@ class JobWatch:
 
     cache: Cache
     belongs: Callable[[CachedJob], bool]
+    """True for the jobs that the client requested."""
     tell: Tell
     """Encodes one job."""
     active_only: bool

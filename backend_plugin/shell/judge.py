@@ -31,7 +31,7 @@ class Judge:
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return the decision that the job waits or runs again, and its event; None if it does not."""
+        """Return whether a job that has run waits again or runs again, and the event; None for other jobs."""
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:

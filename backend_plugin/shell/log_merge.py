@@ -66,10 +66,10 @@ class LogMerge:
         self._news.set()
 
     async def iter_batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
-        """Yield all available lines in batches.
+        """Yield the lines in batches, until `mark_complete` was called and all logs have ended.
 
         Raises:
-            BackendError: If a log raises it.
+            BackendError: If a log cannot be read.
         """
         try:
             while True:

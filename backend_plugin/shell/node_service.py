@@ -13,7 +13,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 
 class NodeOperations(Protocol):
-    """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
+    """A cluster with controllable nodes. Changes raise `RequestRejected` if the node does not exist."""
 
     def list_nodes(self) -> Sequence[Manifest]:
         """Return the core/v1 manifest of every node."""
@@ -42,7 +42,7 @@ class NodeService:
         return wire.ListNodesResponse(nodes=[self._encode_node(each) for each in self.nodes.list_nodes()])
 
     async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
-        """Fail, drain or restore a node."""
+        """Fail, drain or restore a node, and return it."""
         change = {
             wire.NODE_STATE_NOT_READY: self.nodes.fail_node,
             wire.NODE_STATE_DRAINED: self.nodes.drain_node,

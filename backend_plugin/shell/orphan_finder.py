@@ -18,7 +18,7 @@ LEAST_AGE: Final = timedelta(hours=1)
 
 
 class Executions(Protocol):
-    """The calls for workflow objects, in a cluster that contains Flyte's own objects."""
+    """The requests that find orphans, in a cluster that may contain Flyte's workflow objects."""
 
     async def list_jobs(self) -> Sequence[Job]:
         """List all our jobs from the API server, not from a cache; raises `ClusterUnavailable`."""

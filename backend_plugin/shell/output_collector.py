@@ -76,7 +76,7 @@ class OutputCollector:
         self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if the job is signed with a key of this server; also if only a verified reference is known."""
+        """True if the job is signed with our keys; also without a job, as the reference was verified."""
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 

@@ -1,8 +1,8 @@
 """The output prefixes that this server may read, from a list that the admin configures.
 
 A prefix comes from a caller, so it may only select a location in a listed bucket or directory. It must not
-contain a host, credentials or a chained fsspec URL (``zip::s3://``). Links that lead out of a directory are
-rejected in `output_stores`.
+contain a host, credentials or a chained fsspec URL (``zip::s3://``). Symbolic links below a listed
+directory are rejected in `output_stores`.
 """
 
 import os

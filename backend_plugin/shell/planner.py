@@ -25,7 +25,7 @@ class Planner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of `work` for a request of `size` bytes."""
+        """Return the result of `work` for a request of `size` bytes; use the thread for a large one."""
         if size <= SMALL_BYTES:
             return work()
         context = contextvars.copy_context()

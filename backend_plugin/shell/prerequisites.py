@@ -49,7 +49,10 @@ class Prerequisites:
             await asyncio.sleep(PERIOD)
 
     async def scan(self) -> None:
-        """Set missing owners, and delete the prerequisites without a job that are older than `LEAST_AGE`.
+        """Set missing owners, and delete prerequisites that are not needed.
+
+        Those are the ones without a job that are older than `LEAST_AGE`, and those whose job is being
+        deleted or is of a kind without such prerequisites.
 
         Raises:
             ClusterUnavailable: If the prerequisites cannot be listed.

@@ -1,4 +1,4 @@
-"""The queue position of each waiting pod group, among all groups of a cluster."""
+"""The position of each waiting pod group in its queue: the number of groups that come before it."""
 
 from bisect import bisect_left, insort
 from typing import Final, NamedTuple, TypeAlias
@@ -59,7 +59,10 @@ class QueuePositions:
                 del self._turns[queue]
 
     def with_position(self, group: PodGroup) -> PodGroup:
-        """Return the group with the number of groups ahead of it; unchanged if it has no position."""
+        """Return the group with the number of groups ahead; unchanged if it does not wait.
+
+        It is also unchanged if its queue has `_LONGEST` groups.
+        """
         position = self._where.get(group.uid)
         if position is None:
             return group

@@ -1,7 +1,7 @@
 """The controller of the server: watches the cluster and reconciles each job.
 
-`core.cleanup` decides what to do. After a restart all work is derived from the objects again, except for
-deletions that had not been sent.
+`core.cleanup` decides what to do. A companion object is created after its job, such as a pod group.
+After a restart all work is derived from the objects again, except for deletions that had not been sent.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class Reconciler:
     # ---- operations for calls
 
     def fetch_missing_job(self, ref: JobRef) -> None:
-        """Fetch a job that is not in the cache in the background, once the cache is ready, and add it."""
+        """Start to fetch a job that is not in the cache, and add it; no effect until the cache is ready."""
         if self._cache.ready.is_set():
             self._orders.submit(
                 ("fetch_job", ref.namespace, ref.name),

@@ -30,7 +30,10 @@ class ReloadedValue(Generic[T]):
         self._asked = time.monotonic()
 
     def reload_if_changed(self) -> bool:
-        """Read the files again if they have changed; return True if `value` has been replaced."""
+        """Read the files again if they have changed, and return True if this call has replaced `value`.
+
+        The files are checked once per second at most. If they cannot be read, the value stays.
+        """
         now = time.monotonic()
         if now - self._asked < _FRESH_SECONDS:
             return False

@@ -41,7 +41,10 @@ _TOKEN_BYTES: Final = 6
 
 
 async def require_runtime(inventory: Inventory, planned: Plan) -> None:
-    """Check the training runtime that the job of a plan refers to; skip this if no list is available.
+    """Check the training runtime that the job of a plan refers to.
+
+    Do nothing if such jobs have no runtime, if the runtime is created with the job, or if the runtimes cannot
+    be listed.
 
     Raises:
         InvalidTask: If the runtime does not exist, or has no container for the task.
@@ -72,7 +75,7 @@ class RuntimeService:
     """True for the namespaces whose runtimes are visible, and in which jobs may run."""
 
     async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
-        """Return the Kubeflow runtimes of the request: TrainingRuntimes, then ClusterTrainingRuntimes."""
+        """Return the requested Kubeflow runtimes: TrainingRuntimes, then ClusterTrainingRuntimes."""
         namespace = request.namespace if request.HasField("namespace") else None
         selected = [
             each

@@ -10,7 +10,7 @@ _STOP: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def list_stop_signals() -> Sequence[signal.Signals]:
-    """Return the signals on which a command stops; without SIGHUP if the caller ignores it, as nohup does."""
+    """Return the signals on which a command stops; without SIGHUP if the process ignores it (nohup)."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *([] if is_ignored else [signal.SIGHUP]))
 
@@ -19,8 +19,8 @@ def list_stop_signals() -> Sequence[signal.Signals]:
 def exit_on_signals() -> Iterator[None]:
     """Raise `SystemExit` on SIGTERM and SIGHUP, so that open contexts are left and clean up.
 
-    The first signal starts the cleanup, and later ones do not interrupt it. A signal that the
-    caller handles or ignores is not changed.
+    The first signal starts the cleanup, and later ones do not interrupt it. A signal that
+    already has a handler or is ignored is not changed.
     """
     ours = [each for each in _STOP if signal.getsignal(each) == signal.SIG_DFL]
 

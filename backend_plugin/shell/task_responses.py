@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job; used if its phase cannot be computed."""
+        """Return the last response for a job, or that of `build_not_synced`, without a new phase."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:
@@ -69,7 +69,7 @@ class TaskResponses:
         return _encode_response(rejection.build_verdict(message))
 
     def build_not_synced(self) -> bytes:
-        """Return the response for a job that is not in the cache; Flyte does not show this phase."""
+        """Return the response for a job that is not in the cache: `QUEUED`, while it is searched for."""
         return _encode_response(_NOT_SYNCED)
 
 

@@ -107,7 +107,7 @@ def describe(end: Endpoint, diagnosis: Diagnosis) -> str:
 def parse_endpoint(
     address: str, *, ca: str = "", cert: str = "", key: str = "", server_name: str = ""
 ) -> Endpoint | None:
-    """Return the parts of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if there is no port."""
+    """Return the parts of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if host or port is invalid."""
     host, _, port = address.removeprefix(TLS).rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and int(port) < 65_536):
         return None

@@ -9,7 +9,10 @@ _CANCEL_INTERVAL: Final = 1.0
 
 
 async def run_until_first_exit(*lives: Coroutine[Any, Any, object]) -> None:
-    """Run all coroutines; when one ends or this call is cancelled, cancel the others and wait for them."""
+    """Run all coroutines; when one ends or this call is cancelled, cancel the others and wait for them.
+
+    If a coroutine failed, raise its exception.
+    """
     tasks = [asyncio.create_task(each) for each in lives]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

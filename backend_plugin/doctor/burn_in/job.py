@@ -35,7 +35,10 @@ def build_attempt(run: Attempt, token: str) -> Attempt:
 
 
 def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
-    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and with its time limits."""
+    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and with its time limits.
+
+    In an elastic job, torch's agent runs this command.
+    """
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
     dialect = table.find_dialect(planned.job) or table.DEFAULT

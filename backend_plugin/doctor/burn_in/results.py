@@ -92,7 +92,7 @@ def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
 
 
 def build_timeout(waited: str, last: str) -> Finding:
-    """Return the finding for a timeout."""
+    """Return the finding for a burn-in that did not end within `waited`; `last` is its last state."""
     sentence = f"the burn-in did not end within {waited}; its last state was {last}"
     remedy = "correct the cause of the wait, or increase --burn-in-timeout"
     return _build_finding(Severity.ERROR, sentence, remedy)

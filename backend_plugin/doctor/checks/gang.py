@@ -75,7 +75,7 @@ def list_requested_schedulers(facts: Facts) -> set[str]:
 
 
 def get_served_schedulers(facts: Facts) -> dict[str, bool]:
-    """Return each scheduler name that the cluster serves, with True if its scheduler has a ready pod."""
+    """Return each scheduler name that the cluster serves, with True if it has a ready pod or bound a pod."""
     ready_by_name = {_DEFAULT: True}
     for each in facts.get_objects(Subject.DEPLOYMENTS):
         for name in _list_scheduler_names(each, facts):

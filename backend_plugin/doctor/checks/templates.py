@@ -57,7 +57,7 @@ _PREFIXES: Final = tuple(
 
 
 def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the templates that the settings name or that are intended for gangs."""
+    """Return the templates that the settings, Flyte or the task name, and those with a name in `NAMES`."""
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,

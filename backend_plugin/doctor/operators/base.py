@@ -28,7 +28,7 @@ class JobManifests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSupport:
-    """The checks and functions of the doctor for the operator of one dialect."""
+    """The checks and functions of the doctor for the operator of one dialect (kind of job)."""
 
     checks: Sequence[Check]
     """The checks of the operator's API, Deployment and webhooks."""

@@ -1,4 +1,4 @@
-"""The table of all operators, by the name of the dialect. Only this module imports them.
+"""The table of all operators, by the name of their dialect (kind of job). Only this module imports them.
 
 To add an operator, add a folder next to this module and a row here.
 """

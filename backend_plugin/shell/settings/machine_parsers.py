@@ -15,7 +15,7 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9*?-]{1,253}")
 
 
 def parse_path(value: Any) -> Path:
-    """Parse an absolute path of this machine; ``~`` is the home of the user that runs the server."""
+    """Parse a path of this machine and make it absolute; ``~`` is the home of the user of this process."""
     written = value_parsers.text(value)
     if not written or "\0" in written:
         raise InvalidSettingValue("is not a path", "write a path, or remove the setting")
@@ -41,7 +41,7 @@ def parse_prefixes(value: Any) -> Sequence[str]:
 
 
 def parse_namespace_template(value: Any) -> str:
-    """Parse a namespace name that may contain ``{{ project }}`` and ``{{ domain }}``."""
+    """Parse a namespace name or shell pattern with ``{{ org }}``, ``{{ project }}``, ``{{ domain }}``."""
     written = value_parsers.text(value).strip()
     if not _NAMESPACE.fullmatch(_PLACEHOLDER.sub("x", written)):
         raise InvalidSettingValue(
