@@ -1,1 +1,1 @@
-"""A Kubernetes cluster emulated in one process; pods run as process groups of this machine."""
+"""A Kubernetes cluster emulated in one process; containers run as ordinary processes of this machine."""

@@ -73,7 +73,7 @@ class EmbeddedCluster:
         killed with the earlier server has failed. No pod is started twice.
 
         Raises:
-            StateUnusable: If another server uses the directory, or if it cannot be read.
+            StateUnusable: If another server uses the directory, or if it cannot be used.
             UnreadableTemplates: If the pod templates cannot be read.
         """
         # Raise the limit on open files for the server only. By default, pods get the previous limit.
@@ -105,7 +105,7 @@ class EmbeddedCluster:
         self._scheduler.on_change(change)
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create a job or a companion object; see `Cluster.create`."""
+        """Create a job or one of its companion objects (PodGroup, TrainingRuntime); see `Cluster.create`."""
         return self._store.create(self._admission.admit(manifest))
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
@@ -113,7 +113,7 @@ class EmbeddedCluster:
         return self._find_job(name)
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod]:
-        """Return the replicas of a job; see `Cluster.list_pods`."""
+        """Return the pods of a job that have the label `IDENTITY`; see `Cluster.list_pods`."""
         label = table.get_dialect(job.dialect).labels.job_name
         return [
             read_pod(each)
@@ -154,17 +154,17 @@ class EmbeddedCluster:
         await asyncio.sleep(0)  # As in `delete_pod`.
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
-        """Patch a prerequisite of a job; see `Cluster.patch_object`."""
+        """Patch an object that a job requires, such as its TrainingRuntime; see `Cluster.patch_object`."""
         existing = self._store.get(get_key(manifest))
         if existing is not None:
             self._store.update(admission.merge_patch(existing, patch))
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
+        """Return the objects that jobs require (TrainingRuntimes); see `Cluster.list_prerequisites`."""
         return [each for kind in PREREQUISITES for each in self._store.list_objects(kind)]
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete a companion object; see `Cluster.delete_companion`."""
+        """Delete a companion object of a job (see `create`), if it exists; see `Cluster.delete_companion`."""
         existing = self._store.get(get_key(manifest))
         if existing is not None:
             self._store.remove(get_uid(existing))
@@ -191,7 +191,7 @@ class EmbeddedCluster:
         """Return None, because the embedded cluster has no Flyte objects; see `Cluster.find_owner`."""
 
     async def watch(self, sink: Sink) -> None:
-        """Deliver all objects to `sink`, then every change; see `Cluster.watch`."""
+        """Deliver the jobs and their objects to `sink`, then every change; see `Cluster.watch`."""
         watch_feed.deliver_all(self._store, sink)
         unwatch = self._store.watch(lambda change: watch_feed.deliver_change(change, sink))
         try:
@@ -207,7 +207,7 @@ class EmbeddedCluster:
                 yield line
 
     async def close(self) -> None:
-        """Stop the cluster and release its state directory. Pods end unless they are durable."""
+        """Stop the cluster and release its state directory. Pods end, unless the option `durable` is set."""
         self._expiry.cancel()
         self._jobs.close()
         self._scheduler.close()

@@ -56,7 +56,7 @@ class EventRecorder:
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
     def record(self, involved: Manifest, body: Manifest) -> None:
-        """Record a core/v1 event about an object. `body` needs no metadata, times and count."""
+        """Record a core/v1 event about an object. `body` needs no metadata, times or count."""
         now = format_time(self._clock())
         event = _build_event(involved, body, now)
         events = self._jobs.setdefault(_get_job_key(event), {})

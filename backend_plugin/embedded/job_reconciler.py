@@ -40,14 +40,14 @@ from backend_plugin.embedded.workqueue import FAILED, Retry, RetryBackoff, WorkQ
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
 _OWNED: Final = ("Service", "PodGroup", *PREREQUISITES)
-"""The kinds that are deleted with the job that owns them, except pods."""
+"""The kinds of objects, other than pods, that are deleted with the job that owns them."""
 AT_ONCE: Final = 50
 """The number of objects that are created or deleted in one batch. Requests are served between batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RemainingActions:
-    """The remaining actions of a reconcile pass."""
+    """A reconcile pass of which only the first `done` actions have been applied."""
 
     snapshot: JobSnapshot
     step: ReconcileResult

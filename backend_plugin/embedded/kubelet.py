@@ -49,7 +49,7 @@ class Kubelet:
     """The kubelet of all emulated nodes, for use in one event loop.
 
     Args:
-        root: The parent of all pod directories; no other object may use it.
+        root: The parent of all pod directories; nothing else may use it.
         options: The kubelet options.
         report: The listener for status changes. It is called by the event loop, never within a call to the
             kubelet.
@@ -67,7 +67,7 @@ class Kubelet:
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
     async def start_pod(self, pod: Manifest) -> None:
-        """Start a bound pod, unless this or an earlier server has started it already.
+        """Start a pod that is bound to a node, unless this or an earlier server has started it already.
 
         Raises:
             OSError: If the machine cannot start another pod now. The caller may retry.
@@ -124,7 +124,7 @@ class Kubelet:
         self._swept = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
-        """End a pod within `grace` seconds, then call `on_terminated` of the listener."""
+        """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
             _call_soon(self._report.on_terminated, uid)

@@ -37,7 +37,7 @@ class Requirement:
 
 
 def _build_number_test(compare: Callable[[int, int], bool]) -> _LabelTest:
-    """Return a function that compares a label and a value as integers; false if one is not an integer."""
+    """Return a function that compares a label and a value as integers, and is False if one is no integer."""
 
     def is_met(label: str | None, values: Sequence[str]) -> bool:
         if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):

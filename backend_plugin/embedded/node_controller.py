@@ -28,7 +28,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class NodeController:
-    """Manages the nodes of a cluster. Their state is durable."""
+    """Manages the nodes of a cluster. The store keeps their state across restarts of the server."""
 
     def __init__(
         self,
@@ -72,7 +72,10 @@ class NodeController:
         return self._store.list_objects("Node")
 
     def fail_node(self, name: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods `lost_after` seconds later."""
+        """Make a node unreachable: kill its processes, and fail its pods later.
+
+        The delay is `EmbeddedOptions.lost_after`.
+        """
         node = self._get_node(name)
         if node_transitions.is_unreachable(node):
             return

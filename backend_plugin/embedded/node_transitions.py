@@ -34,7 +34,7 @@ def build_node(
 
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
-    """Return the node `new` with the identity and the state of the node `old`."""
+    """Return the node `new` with the uid, the versions, the conditions and the spec of the node `old`."""
     keys = ("uid", "resourceVersion", "creationTimestamp", "generation")
     metadata = get_mapping(old, "metadata")
     conditions = get_mapping(old, "status").get("conditions", [])
@@ -43,7 +43,7 @@ def merge_state(old: Manifest, new: Manifest) -> Manifest:
 
 
 def cordon(node: Manifest) -> Manifest:
-    """Return the node as cordoned by a user."""
+    """Return the node as after `kubectl cordon`: unschedulable and with the taint for that."""
     taints = [*_list_taints(node, CORDON.key), _build_taint(CORDON.key, "NoSchedule")]
     return with_section(node, "spec", unschedulable=True, taints=taints)
 

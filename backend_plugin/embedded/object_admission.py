@@ -1,4 +1,7 @@
-"""The admission of new and changed objects in an embedded cluster, with a check of job prerequisites."""
+"""Completes and checks new and changed objects of an embedded cluster.
+
+A job is rejected if its prerequisite is missing, an object that it requires, such as its TrainingRuntime.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +14,7 @@ from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.store import Store
 
 _COMPANIONS: Final = ("PodGroup", *PREREQUISITES)
-"""The kinds of the objects that the server creates with a job."""
+"""The kinds of companion objects, which the server creates with a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def _admit_job(manifest: Manifest) -> Manifest:
 
 
 def _admit_companion(manifest: Manifest) -> Manifest:
-    """Return a new companion object with the defaults of its kind."""
+    """Return a new companion object with the defaults of its kind. A PodGroup is not changed."""
     for each in OPERATORS.values():
         kind = each.dialect.prerequisite
         if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):

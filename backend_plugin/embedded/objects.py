@@ -11,7 +11,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 _PREREQUISITES: Final = tuple(filter(None, (each.prerequisite for each in DIALECTS.values())))
 PREREQUISITES: Final = tuple(each.kind for each in _PREREQUISITES)
-"""The kinds of objects that a job requires, such as the TrainingRuntime of a TrainJob."""
+"""The kinds of prerequisites, the objects that a job requires, such as the TrainingRuntime of a TrainJob."""
 RESOURCES: Final[Mapping[str, str]] = {
     **{name: f"{each.resource.plural}.{each.resource.group}" for name, each in DIALECTS.items()},
     **{each.kind: f"{each.plural}.{each.group}" for each in _PREREQUISITES},

@@ -57,7 +57,7 @@ class PodAddresses:
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
     def rewrite_variable(self, name: str, value: str) -> str:
-        """Return the value of a variable. The value of a master port is the job's reserved port."""
+        """Return the job's reserved port if the variable `name` contains the master port, else `value`."""
         return self.port if name in _PORTS and self.pattern and self.port else value
 
     def rewrite_torchrun_options(self, words: Sequence[str]) -> Sequence[str]:
@@ -76,6 +76,7 @@ class PodAddresses:
 
         On this machine, all replicas have the same address, so each one would act as rendezvous host. The
         settings select one host. They use the loopback address, because the host name may not resolve.
+        `endpoint` is the value of `PET_RDZV_ENDPOINT` before `rewrite`.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:

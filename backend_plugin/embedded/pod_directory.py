@@ -70,7 +70,7 @@ class PodDirectory:
         return self.path.is_dir()
 
     def ensure_tmpdir(self) -> str:
-        """Return the TMPDIR of the pod. Create it in /tmp if a path in this directory is too long."""
+        """Return the TMPDIR of the pod. If its path in this directory is too long, create one in /tmp."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
@@ -123,7 +123,10 @@ class PodDirectory:
         return state is None or not state.final
 
     def read_state(self) -> PodState | None:
-        """Return the last state of the shim: None if there is none, empty if a program damaged it."""
+        """Return the last state that the shim wrote, or None if there is none.
+
+        If a program damaged or replaced the file, return a state without containers.
+        """
         try:
             return decode_state(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:

@@ -48,7 +48,7 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
 
     Raises:
-        ContainerConfigError: If the result is longer than a program can receive.
+        ContainerConfigError: If the result is longer than a program can receive. The message names it `what`.
     """
     pieces, size = [], 0
     for piece in _iter_pieces(value, variables):

@@ -192,7 +192,7 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
 
 
 def find_environment(image: str, options: KubeletOptions) -> str | None:
-    """Return the virtual environment for an image, or None if the image cannot be pulled."""
+    """Return the virtual environment for an image (``.``: the server's); None to report a failed pull."""
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

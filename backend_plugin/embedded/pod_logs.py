@@ -151,7 +151,7 @@ async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[
 
 
 class _ContainerLog:
-    """The log lines of a container, across its runs. It starts at the first requested run."""
+    """The log lines of a container, across its runs. It starts at the requested run."""
 
     def __init__(self, directory: Path, request: LogRequest) -> None:
         self._directory = directory
@@ -190,7 +190,7 @@ def _find_run(state: PodState | None, request: LogRequest) -> int | None:
 
 
 def _is_complete(state: PodState | None, request: LogRequest) -> bool:
-    """True if no further lines belong to the request."""
+    """True if the request needs no lines beyond those that exist now."""
     if state is None:  # The pod has not started. `wait_for_change` returns if it is removed.
         return not request.follow
     container = state.containers.get(request.container)

@@ -122,7 +122,12 @@ def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
 
 
 def compute_phase(state: PodState) -> str:
-    """Return the phase: Pending until every container has started once, then Running until the end."""
+    """Return the phase of a pod.
+
+    Pending until all init containers have succeeded and all app containers have started, then Running until
+    the state is final. Then Succeeded if all app containers have succeeded and the state has no reason, else
+    Failed.
+    """
     apps = state.select_containers(APP)
     if state.final and apps and not state.reason and all(each.has_succeeded for each in apps):
         return "Succeeded"
@@ -133,7 +138,7 @@ def compute_phase(state: PodState) -> str:
 
 
 def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
-    """Build the `PodStatus`. A condition that is the same in `before` keeps its transition time."""
+    """Build the `PodStatus`. A condition with the same status in `before` keeps its time."""
     spec = get_mapping(pod, "spec")
     texts = {"reason": state.reason, "message": state.message}
     inits = _build_container_statuses(get_mappings(spec, "initContainers"), state)

@@ -32,7 +32,7 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod annotated with the reserved port of its job, and without GPU indices of its author.
+    """Return a new pod with an annotation for the reserved port of its job, and without one for GPUs.
 
     A `nodeName` in the manifest becomes a node selector, so that the scheduler still places the pod.
     """

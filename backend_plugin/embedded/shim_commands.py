@@ -19,7 +19,7 @@ class ShimCommands:
 
     Args:
         directory: The directory of the pod.
-        patience: Seconds after the grace period in which a pod must end.
+        patience: Seconds that the pod may take to end after its grace period.
         kill: Kills the shim.
     """
 

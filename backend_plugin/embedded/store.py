@@ -150,7 +150,7 @@ class Store:
         return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def list_owners(self) -> Iterable[str]:
-        """Return the uids of all controlling owners, including deleted ones."""
+        """Return the uids of all objects that control stored objects, also if they were deleted."""
         return tuple(self._owned)
 
     def create(self, manifest: Manifest) -> Manifest:

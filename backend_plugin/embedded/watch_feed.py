@@ -1,4 +1,4 @@
-"""Delivers the embedded cluster's objects, and then every change of them, to a `Sink`."""
+"""Delivers the jobs, pods, events and PodGroups of the embedded cluster, and their changes, to a `Sink`."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ _RECORD_KINDS: Final = {
 
 
 def deliver_all(store: Store, sink: Sink) -> None:
-    """Deliver all objects with the label `IDENTITY` to `sink`."""
+    """Deliver all jobs, pods, events and PodGroups with the label `IDENTITY` to `sink`."""
     found: dict[type[Record], list[tuple[str, Record]]] = {}
     for kind, record_kind in _RECORD_KINDS.items():
         ours = (each for each in store.list_objects(kind) if _is_ours(each))

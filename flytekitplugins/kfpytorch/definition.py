@@ -1,7 +1,7 @@
 """Check a config together with the other arguments of a task.
 
-Resources and pods belong to the task, and ``with_overrides`` changes them for a node of a workflow. They are
-therefore checked at definition and at each override.
+Resources and pods are arguments of the task, so they are checked when it is defined. ``with_overrides``
+changes the resources for a node of a workflow; the new resources are checked as well.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

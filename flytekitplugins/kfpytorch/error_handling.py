@@ -1,4 +1,4 @@
-"""The names of upstream's module `error_handling`; `worker.recovery` defines them."""
+"""The names of the module `error_handling` of flytekit's own plugin; `worker.recovery` defines them."""
 
 from flytekitplugins.kfpytorch.worker.recovery import (
     RECOVERABLE_ERROR_FILE_NAME,

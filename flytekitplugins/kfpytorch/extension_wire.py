@@ -1,7 +1,8 @@
 """Encode and decode the key `kfpytorch` in the `custom` field of a task template.
 
 ``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it. The key
-is absent if a config sets no option of this format. The protobuf messages are imported only if it is needed.
+is absent if a config sets no option of this format. The protobuf messages are imported only when the key is
+written or read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ _PARTS: Final = (("gang", Gang), ("train_job", TrainJob))
 
 
 def encode(config: PyTorch | Elastic) -> dict[str, Any]:
-    """Encode the fields of `config` that upstream does not have.
+    """Encode the fields of `config` that flytekit's own plugin does not have.
 
     Returns:
         ``{"kfpytorch": ...}``, or an empty dict if none of these fields is set.

@@ -1,4 +1,4 @@
-"""Readers for the options of a role that change its pods: node selector, tolerations, template, priority."""
+"""Readers (see `validators`) for the options of `Master` and `Worker` that change their pods."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Readers for the quantities in flytekit's ``Resources``: cpu, memory, devices."""
+"""Readers for the quantities in flytekit's ``Resources``: cpu, memory, GPUs, ephemeral storage."""
 
 import re
 from collections.abc import Iterator

@@ -102,10 +102,10 @@ class _DistributedTask(PythonFunctionTask[C]):
 
 
 class PyTorchFunctionTask(_DistributedTask[PyTorch]):
-    """A function that runs on a master and workers: a PyTorchJob in a cluster."""
+    """A function that runs on a master and workers: a PyTorchJob or TrainJob in a cluster."""
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function on this replica, or all replicas in a local run; see ``worker.launch``.
+        """Run the function on the replica of this pod, or locally; see ``worker.launch``.
 
         Args:
             **kwargs: The inputs of the task.
@@ -146,7 +146,7 @@ def _resolve_image(image: str | ImageSpec, settings: SerializationSettings) -> s
 
 
 class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
-    """A function that runs under torch's elastic launcher, in one pod or as a PyTorchJob."""
+    """A function that runs in one pod, or on the nodes of a PyTorchJob or TrainJob."""
 
     _STANDALONE_TASK_TYPE: ClassVar[str] = "python-task"
 
@@ -154,7 +154,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
 
     @property
     def task_type(self) -> str:
-        """``python-task`` for an ordinary pod of one node, ``pytorch`` for several nodes."""
+        """``python-task`` for an ordinary pod (``nnodes=1``), ``pytorch`` for any other ``nnodes``."""
         return self._STANDALONE_TASK_TYPE if self.task_config.is_standalone() else self._TASK_TYPE
 
     @property
@@ -168,7 +168,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return self._checked_config.min_max_nodes()[1]
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function under torch's elastic launcher; see ``worker.launch``.
+        """Run the function on the node of this pod, or on all nodes in a local run; see ``worker.launch``.
 
         Args:
             **kwargs: The inputs of the task.

@@ -63,7 +63,10 @@ def build_object_name_reader(kind: str) -> Reader:
 
 
 def build_list_reader(read_item: Reader, remedy: str) -> Reader:
-    """Return a reader that accepts a list of values that `read_item` accepts, and returns it unchanged."""
+    """Return a reader that accepts a list of values that `read_item` accepts, and returns it unchanged.
+
+    `remedy` is the message for a value that is no list.
+    """
 
     def read(value: object) -> object:
         if not is_list(value):

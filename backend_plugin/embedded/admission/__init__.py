@@ -1,4 +1,4 @@
-"""Validation and defaults of the emulated API server. Each operator uses them to validate its jobs."""
+"""Validation and defaults of the emulated API server, for pods, services and custom resources."""
 
 from backend_plugin.embedded.admission.patch import merge_patch
 from backend_plugin.embedded.admission.pod import admit_pod

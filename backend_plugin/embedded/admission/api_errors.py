@@ -1,4 +1,4 @@
-"""The errors of the API server about an object, with its codes and reasons."""
+"""Builds the errors with which the API server rejects an object: HTTP code, reason and message."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Validates the metadata of objects of every kind. Each kind has its own rule for names."""
+"""Validates the metadata of objects of every kind. The caller passes the naming rule of the kind."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypedDict
@@ -107,7 +107,7 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield the errors in metadata. `rule` returns the errors in a name, which depend on the kind."""
+    """Yield the errors in metadata. `rule` returns the errors in a name of this kind of object."""
     name = metadata.get("name", "")
     if name:
         yield from check_text("metadata.name", name, rule)

@@ -62,7 +62,7 @@ def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
-    """Return the default pull policy: an image without a fixed version is always pulled."""
+    """Return `IfNotPresent` for an image with a digest or with a tag other than `latest`, else `Always`."""
     name = str(container.get("image", "")).rpartition("/")[2]
     tag = name.partition(":")[2]
     return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"

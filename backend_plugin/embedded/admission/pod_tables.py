@@ -66,7 +66,7 @@ POD_REQUIRED: Final[Mapping[str, str]] = {
     "HostAlias": "ip",
     "PodResourceClaim": "name",
 }
-"""The required fields of each type."""
+"""The required fields of each type, separated by spaces."""
 
 _OF_CONTAINERS: Final = {
     "volumeDevices": "devicePath",
@@ -90,7 +90,7 @@ POD_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "volumes": "name",
     },
 }
-"""For each type and each of its list fields: the fields by which two entries of the list must differ."""
+"""By type and list field: the fields, separated by spaces, that together are unique in the list."""
 
 POD_DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "ContainerPort": {"protocol": "TCP"},

@@ -49,9 +49,9 @@ class ResourceSchema:
     parts: str
     """The types of the custom resource, in addition to those of `core.pod_schema`."""
     required: Mapping[str, str]
-    """The required fields of each type."""
+    """The required fields of each type, separated by spaces."""
     keys: Mapping[str, Mapping[str, str]]
-    """For each type and each of its list fields: the fields by which two entries of the list must differ."""
+    """By type and list field: the fields, separated by spaces, that together are unique in the list."""
     defaults: Mapping[str, Mapping[str, str | bool]]
     """The default values of optional fields."""
     newer: Mapping[str, frozenset[str]]
@@ -69,7 +69,10 @@ class ResourceSchema:
         }
 
     def prune(self, value: Any, kind: str) -> Any:
-        """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
+        """Return a value of the type `kind` with defaults, and without unknown fields and nulls.
+
+        Nulls in lists remain. A float without a fraction becomes an int.
+        """
         if isinstance(value, Mapping):
             return self._prune_mapping(value, kind)
         if isinstance(value, list):
@@ -97,7 +100,7 @@ class ResourceSchema:
             yield from ((index, item, item_kind) for index, item in enumerate(value))
 
     def check_types(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
-        """Yield an error for each value of a wrong type and each missing field."""
+        """Yield an error for each value of a wrong type and each missing required field."""
         found, expected = _get_json_type(value), _get_expected_type(kind)
         if kind in _INT_OR_STRING:
             yield from _check_int_or_string(value, kind, path)
@@ -113,7 +116,10 @@ class ResourceSchema:
                 )
 
     def check_list_keys(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
-        """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
+        """Yield an error for list entries with equal key fields; see `keys`.
+
+        In the path of an error, the key of a map is in brackets.
+        """
         list_keys = self.keys.get(kind, {})
         for key, item, item_kind in self._iter_items(value, kind):
             below = f"{path}.{key}" if kind in self._fields else f"{path}[{key}]"
@@ -122,7 +128,7 @@ class ResourceSchema:
             yield from self.check_list_keys(item, item_kind, below)
 
     def check_decodable(self, value: Any, kind: str, path: str) -> Iterator[str]:
-        """Yield an error for each value that passes the schema but that Go cannot decode."""
+        """Yield a message for each value that passes the schema but that Go cannot decode."""
         if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
             yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
         elif kind == "quantity":
@@ -152,7 +158,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error for the second of several entries with equal keys, as the API server does."""
+    """Yield an error at the second of several entries with equal `keys`, or at an entry that is no object."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

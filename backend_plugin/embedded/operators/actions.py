@@ -17,7 +17,7 @@ class JobSnapshot:
     services: Sequence[Manifest]
     now: datetime
     prerequisite: Manifest | None = None
-    """The object that the job requires, such as its TrainingRuntime; None if it does not exist."""
+    """The object that the job requires, such as its TrainingRuntime; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePod:
-    """Allow the removal of a pod that has the finalizer `objects.TRACKING`."""
+    """Remove the finalizer `objects.TRACKING` of a pod, so that the pod can be removed."""
 
     name: str
 

@@ -34,7 +34,7 @@ class OperatorEmulation:
     """An emulated operator. Its functions are pure."""
 
     dialect: Dialect
-    """The dialect of its jobs."""
+    """The kind of its jobs, as `core.dialects` describes it."""
     admit: Callable[[Manifest], Manifest]
     """Return a new job as it is stored, without the metadata that the store adds.
 
@@ -62,6 +62,9 @@ class OperatorEmulation:
     These hosts are in a subdomain that has the name of the job. If empty, the host names are the pod names.
     """
     gate: str = ""
-    """The init container in which a pod waits for its leader; it is not executed. Empty if no pod waits."""
+    """The name of the init container with which a pod waits for its leader. Empty if no pod waits.
+
+    The container is not executed: the shim of the pod waits until the leader is ready or has succeeded.
+    """
     leader: str = ""
     """The role of the leader, in lower case; empty if no pod waits for a leader."""

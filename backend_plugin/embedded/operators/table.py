@@ -1,4 +1,4 @@
-"""The table of all emulated operators. Only this module imports them.
+"""The table of all emulated operators. No other module imports the operators.
 
 To add an operator, add a folder next to this module and a row here.
 """
@@ -15,7 +15,7 @@ from backend_plugin.embedded.operators.base import OperatorEmulation
 _ROWS: Final = (pytorchjob.OPERATOR, trainjob.OPERATOR)
 
 OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for each in _ROWS}
-"""The operators by the name of the dialect of their jobs."""
+"""The operators by the kind of their jobs."""
 
 
 def find_pod_operator(pod: Manifest) -> OperatorEmulation:

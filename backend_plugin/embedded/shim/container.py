@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Spec = dict[str, Any]
 
 _CHUNK = 1 << 16
-# An unprivileged user can create pipes of up to 1 MiB.
+# One chunk more than the largest pipe that an unprivileged user can create (1 MiB).
 _PIPE_CHUNKS = 17
 # The limit of the kubelet for the file at terminationMessagePath.
 _MESSAGE_BYTES = 4096

@@ -58,7 +58,7 @@ def read_regular(path: str, longest: int) -> bytes:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a new file and remove any file or directory that has its name."""
+    """Remove any file or directory at `path`, then write a new file there."""
     remove_tree(path)
     fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

@@ -22,7 +22,7 @@ MESSAGE_BYTES = 2048
 
 
 def remove_old_logs(directory: str, before: int) -> None:
-    """Remove the logs of runs before this one.
+    """Remove the logs of the runs of a container with a number below `before`.
 
     Like a kubelet, a shim keeps the current and the previous run.
     """

@@ -49,7 +49,7 @@ class PortableTree(ProcessTree):
 
 
 def kill_pod_processes(uids: Collection[str]) -> bool:
-    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found."""
+    """Kill the remaining processes of pods whose shims were killed. Return True if one was signalled."""
     found = [each.pid for each in _find_pod_processes(uids)]
     return bool(send_signal(found, signal.SIGKILL))
 

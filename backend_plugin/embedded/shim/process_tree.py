@@ -20,8 +20,8 @@ class ProcessTree:
     """The descendants of this process and their containers.
 
     The kernel reparents orphans to this process. If only one container runs, an orphan belongs to it. Else an
-    orphan keeps its container from the last scan. If there is none, the inherited `oom_score_adj` determines
-    the container. A new session or environment does not change that value.
+    orphan keeps its container from the last scan. If that scan did not find it, the inherited `oom_score_adj`
+    determines the container. A new session or environment does not change that value.
     """
 
     def __init__(self, containers: list[str]) -> None:
@@ -92,7 +92,7 @@ def send_signal(pids: list[int], number: int) -> list[int]:
 
 
 def kill_pod_processes(uids: Collection[str]) -> bool:
-    """Kill the remaining processes of pods whose shims were killed. Return True if a process was found.
+    """Kill the remaining processes of pods whose shims were killed. Return True if one was signalled.
 
     Descendants of such a process are killed with it, also those that were started with an empty environment.
     """

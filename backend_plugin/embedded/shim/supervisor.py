@@ -62,7 +62,7 @@ class Supervisor:
 
     @property
     def wake_at(self) -> float | None:
-        """Return the time of the next `advance` without an event."""
+        """The time of the next call of `advance` if no event occurs before; None if no call is needed."""
         deadline = self.launch["deadline"]
         wakes = [self._kill_at, self._sweep_at, self._pod.wake_at, self._again_at, *self._gates.values()]
         if self._list_limited_runs():
@@ -112,7 +112,7 @@ class Supervisor:
         self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
 
     def reap_children(self) -> None:
-        """Record each process that has ended."""
+        """Reap all children that have ended, and record the exit status of the first process of each run."""
         owners = {run.pid: run for run in self.runs.values()}
         while True:
             try:
@@ -201,7 +201,7 @@ class Supervisor:
                 run.terminate()
 
     def _check_end(self, now: float) -> None:
-        """Kill the remaining processes after the end of all containers. Without them, the pod is over."""
+        """Kill the remaining processes after the end of all containers. If none remains, the pod is over."""
         if not self.runs and not self._gates:
             left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None

@@ -1,4 +1,4 @@
-"""Code that runs in a replica, in a pod or in a local run."""
+"""Code that runs a task: in its pods, or in the processes of a local run."""
 
 from typing import Final
 

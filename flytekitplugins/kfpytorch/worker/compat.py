@@ -1,4 +1,4 @@
-"""Names of upstream that other packages import, implemented with this package."""
+"""Names of flytekit's own plugin that other packages import, implemented with this package."""
 
 from collections.abc import Mapping
 from typing import Any

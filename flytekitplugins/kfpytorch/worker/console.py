@@ -36,7 +36,8 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
         """Create a slot, and return it with descriptors for standard input, output and error.
 
-        Only an interactive slot, that of rank 0, is connected to the terminal.
+        An interactive slot, that of rank 0, is connected to a terminal if standard output is one and only the
+        output of rank 0 is shown.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -57,7 +58,7 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Read the user's terminal until a line arrives for the process in the slot."""
+        """Include the user's terminal in `list_readable` until a line for the process in the slot arrives."""
         self._asking = self.slots[number]
 
     def list_streams(self) -> list[int]:

@@ -1,5 +1,7 @@
 """The agent of one node of an elastic job: torch's agent, with workers from the fork server.
 
+The fork server is a helper process that imports torch once, and forks the agents and the workers.
+
 torch handles the rendezvous, the ranks and the restarts. This module starts, watches and stops workers
 through the extension point that `SimpleElasticAgent` documents.
 """
@@ -187,7 +189,7 @@ class _Workers:
         return self.running[child]
 
     def wait_for_exit(self, timeout: float) -> None:
-        """Wait until a worker ends, at most `timeout` seconds."""
+        """Wait until a worker has ended, at most `timeout` seconds."""
         has_exit = any(each.code is not None for each in self.running.values())
         self._record_exits(0 if has_exit else timeout)
 
@@ -231,7 +233,7 @@ class _Workers:
             self._record_exits(left)
 
     def stop_all(self, signum: int, launch: launch_settings.ElasticLaunchConfig) -> None:
-        """Stop all workers with `signum`, after `shutdown_timeout` with SIGKILL, and release them."""
+        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL, and release them."""
         self._request_stacks()
         for number in (signum, signal.SIGKILL):
             for each in self.list_running():

@@ -109,7 +109,7 @@ def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Fail
 
 
 def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
-    """Read the file of the process with this directory; None if it is missing or incomplete."""
+    """Read the file `name` of the process with this directory; None if it is missing or incomplete."""
     try:
         fields = json.loads((directory / name).read_bytes())
     except (OSError, ValueError):  # The process was killed before or while it wrote.

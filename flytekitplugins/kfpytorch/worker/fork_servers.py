@@ -1,4 +1,4 @@
-"""The fork server of this process, which is started once and shared by its runs."""
+"""The fork server of this process: a helper process that imports torch once and forks processes of runs."""
 
 import contextlib
 import os
@@ -13,7 +13,11 @@ _server: launch.ForkServer | None = None
 
 @contextlib.contextmanager
 def use_server(inherited: Payload | None) -> Iterator[launch.ForkServer]:
-    """Yield the shared server, or a fork of this process if the workers inherit their payload."""
+    """Yield the fork server for a run.
+
+    If `inherited` is None, it is the server that all runs of this process share. Otherwise it is a new fork
+    of this process, from which workers inherit the payload `inherited`.
+    """
     if inherited is None:
         yield _get_shared_server()
         return

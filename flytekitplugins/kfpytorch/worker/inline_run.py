@@ -23,7 +23,10 @@ _reported: set[str] = set()
 
 
 def report_world_of_one(task: "PyTorchFunctionTask") -> None:
-    """Print once that a task with several replicas runs as a single rank, unless this was requested."""
+    """Print once that a task with several replicas runs as a single rank.
+
+    Print nothing if ``FLYTE_KFPYTORCH_LOCAL`` or ``RANK`` is set.
+    """
     ranks = 1 + (task.task_config.workers() or 0)
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
     if ranks == 1 or is_set or task.name in _reported:

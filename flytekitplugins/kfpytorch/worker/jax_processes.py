@@ -15,7 +15,7 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process; `env` contains the address of the first process."""
+    """Return the variables of a process; `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job."""
     master = operator_env.RendezvousEndpoint(address=env["MASTER_ADDR"], port=int(env["MASTER_PORT"]))
     numbers = {"RANK": str(process), "WORLD_SIZE": str(processes)}
     return {**numbers, **operator_env.build_jax_env(process, processes, master), **build_bind_address(env)}

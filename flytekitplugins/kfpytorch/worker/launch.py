@@ -32,8 +32,8 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task.
 
     In a pod the function runs in this process, and only rank 0 returns. Under `pyflyte run` each replica
-    is a local process. A direct call runs inline with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL`` overrides
-    the choice for a local run. The ranks of an MPI task are started by mpirun.
+    is a local process. A direct call runs in this process with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL``
+    overrides the choice for a local run. The ranks of an MPI task are started by mpirun.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.

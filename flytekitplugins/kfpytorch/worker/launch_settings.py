@@ -19,7 +19,7 @@ class ElasticLaunchConfig:
     rdzv_configs: dict[str, Any]
     max_restarts: int
     monitor_interval: float
-    """Upper bound in seconds; the end of a worker is noticed immediately."""
+    """Maximum seconds between two checks of the workers; the end of a worker is noticed immediately."""
     start_method: str
     shutdown_timeout: float
     """Seconds between SIGTERM and SIGKILL for a worker."""

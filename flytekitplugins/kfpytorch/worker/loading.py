@@ -154,7 +154,7 @@ def _track_import() -> Iterator[None]:
 
 
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
-    """Import the module and return the function of the task; None if it differs from the caller's."""
+    """Import the module and return the function of the task; None to use the pickled function instead."""
     try:
         with _track_import():
             module = importlib.import_module(reference.module)

@@ -22,13 +22,15 @@ class LocalMode:
     """The mode of a local run."""
 
     inline: bool
-    """Call the function in this process, with a world size of 1."""
+    """True to call the function in this process, with a world size of 1."""
     ranks: int | None = None
     """The maximum number of ranks; None derives it from the machine."""
 
 
 def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
     """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
+
+    If it is not set, `replicas_by_default` selects ``replicas`` or ``inline``.
 
     Raises:
         InvalidLocalMode: The value is none of these.

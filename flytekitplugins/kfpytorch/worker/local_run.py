@@ -200,7 +200,13 @@ def supervise(
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the agent of this pod; the environment from the operator contains the rendezvous endpoint."""
+    """Run the elastic agent of this pod.
+
+    In a job, the environment contains the rendezvous endpoint. An ordinary pod uses a rendezvous in a file.
+
+    Raises:
+        NotInCluster: The task needs several pods, and the environment has no endpoint.
+    """
     config = task.task_config
     endpoint = os.environ.get("PET_RDZV_ENDPOINT")
     if endpoint is None and task.min_nodes > 1:
@@ -362,7 +368,7 @@ def _format_count(count: int, noun: str) -> str:
 
 
 def format_devices(task: Any, fitted: "Topology") -> str:
-    """Return the devices of a local run, for its first line."""
+    """Return a description of the devices of a local run, for the first line of its output."""
     on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
     return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
 

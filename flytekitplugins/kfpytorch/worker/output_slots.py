@@ -98,7 +98,10 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a terminal for the slot, as wide as the user's without the prefix; return as `open_pipes`."""
+    """Create a pseudo-terminal for the slot, and return the same values as `open_pipes`.
+
+    It is narrower than the user's terminal by the length of the prefix ``[r0]``.
+    """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)
     settings[1] &= ~termios.OPOST  # Output is passed on unchanged.

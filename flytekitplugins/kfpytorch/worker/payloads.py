@@ -126,7 +126,7 @@ def _describe_lost_calls(task: Any) -> str | None:
 
 
 def find_reference(task: Any) -> loading.ImportReference | None:
-    """Return a reference to the task in a module that workers can import; None for a notebook."""
+    """Return a reference to the task in a module that workers can import; None without one (a notebook)."""
     function = task.task_function
     codes = loading.list_codes(function)
     names = [getattr(function, "__module__", None), task.instantiated_in]

@@ -20,7 +20,7 @@ def count_processes(asked: int | str, env: Mapping[str, str]) -> int:
 
     Args:
         asked: The number, or ``"gpu"``, ``"cpu"`` or ``"auto"``.
-        env: The environment of the pod. In a PyTorchJob it contains the number from the registration. In an
+        env: The environment of the pod. In a job it contains the number from the registration. In an
             ordinary pod, GPUs or processors are counted.
 
     Raises:

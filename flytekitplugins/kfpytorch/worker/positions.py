@@ -1,4 +1,4 @@
-"""Report the lines of code at which the ranks of a run are, through a socket."""
+"""Reports the positions of the ranks of a run, the lines of code at which they are, through a socket."""
 
 import contextlib
 import socket

@@ -43,7 +43,7 @@ class ProcessSupervisor:
     timed_out: bool = False
     """True if the processes were stopped because of `deadline`."""
     directory: Path | None = None
-    """The directory of the run, for the socket that reports the positions of its ranks."""
+    """The directory of the run, for the socket that reports the lines of code at which ranks are."""
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)

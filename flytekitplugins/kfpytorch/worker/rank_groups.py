@@ -16,7 +16,7 @@ _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irec
 
 
 def format_position(failure: Failure, otherwise: str = "") -> str:
-    """Return ``at train.py:9 in train``, or else another text."""
+    """Return ``at train.py:9 in train``, or `otherwise` if the failure has no stack frames."""
     return f"at {format_frame(failure.frames[-1])}" if failure.frames else otherwise
 
 
@@ -63,7 +63,7 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 
 
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
-    """Return ``ranks 0, 1 waited in all_reduce`` for each description."""
+    """Return a text such as ``ranks 0, 1 waited in all_reduce`` for each description of failures."""
     return [
         ALSO.format(format_ranks(ranks)) if text == ALSO else f"{format_ranks(ranks)} {text}"
         for text, ranks in group_ranks(failures, describe).items()

@@ -107,7 +107,7 @@ def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> re
 
 
 def call_function(payload: loading.Payload) -> result.ElasticWorkerResult:
-    """Run the function in a separate Flyte context, with the caller's outputs and checkpoints."""
+    """Run the function in a separate Flyte context, with the output prefix and checkpoints of the caller."""
     assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
     try:
         with flyte_context.enter_execution(payload, None):

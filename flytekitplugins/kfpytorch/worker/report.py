@@ -28,7 +28,7 @@ class FailureReport:
     last_words: Sequence[str] = ()
     """The last lines of output of the failed rank."""
     logs: str = ""
-    """The directory with the logs of all ranks; empty without logs."""
+    """The path of the logs: the log of the failed rank, or the directory; empty without logs."""
     verbose: bool = False
     at_terminal: bool = True
     """True if the user can run the task again from a terminal; False in a pod."""

@@ -14,7 +14,7 @@ class SigtermReceived(SystemExit):
 
 
 def raise_on_sigterm() -> contextlib.AbstractContextManager[None]:
-    """Raise `SigtermReceived` on SIGTERM."""
+    """Return a context manager in which SIGTERM raises `SigtermReceived`."""
     return handle_signal(signal.SIGTERM, _raise_sigterm)
 
 
@@ -23,7 +23,7 @@ def _raise_sigterm(*_: object) -> None:
 
 
 def report_before_interrupt(report: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-    """Call `report` on SIGINT before the previous handler ends the run."""
+    """Return a context manager in which SIGINT calls `report` and then the previous handler."""
     ends = signal.getsignal(signal.SIGINT)
     if not callable(ends):
         return contextlib.nullcontext()

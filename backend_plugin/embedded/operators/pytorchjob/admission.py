@@ -49,6 +49,8 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
 def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a changed PyTorchJob as it is stored. Its status stays that of `old`.
 
+    For `upstream`, see `admit_job`.
+
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.
     """

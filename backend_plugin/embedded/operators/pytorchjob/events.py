@@ -45,7 +45,11 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 
 
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
-    """Yield events for errors of an active pod: its containers, else init containers, else last condition."""
+    """Yield events for the failed and the waiting containers of an active pod.
+
+    If the pod has no statuses of containers, use those of init containers. If it has neither, yield an event
+    for its latest condition unless the status of that condition is ``True``.
+    """
     if not is_active(pod):
         return
     status, name = get_mapping(pod, "status"), get_name(pod)

@@ -42,7 +42,7 @@ class OperatorReplicaSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRunPolicy:
-    """The fields of `spec.runPolicy`. None for a field that is not set."""
+    """The fields of `spec.runPolicy`. A field that is not set has the operator's default, or is None."""
 
     clean_pod_policy: str
     suspend: bool
@@ -124,7 +124,7 @@ def _read_role(name: str, spec: Manifest) -> OperatorReplicaSpec:
 
 
 def _with_port(template: Manifest) -> Manifest:
-    """Return the template with the rendezvous port in its training container."""
+    """Return the template with the rendezvous port, which is added to the training container if missing."""
     spec = get_mapping(template, "spec")
     containers = get_mappings(spec, "containers")
     index = next((at for at, each in enumerate(containers) if each.get("name") == CONTAINER), 0)
@@ -158,7 +158,7 @@ def _read_nproc_per_node(spec: Manifest) -> str | None:
 
 
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
-    """Return `elasticPolicy` with both bounds.
+    """Return `elasticPolicy` with `minReplicas` and `maxReplicas`; None if the job has no such policy.
 
     A missing bound is set to the other bound; if both are missing, both are set to the number of workers.
     """

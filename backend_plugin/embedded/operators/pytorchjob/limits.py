@@ -1,4 +1,4 @@
-"""The limits of a job: deadline, backoff limit and time to live. This module only computes them."""
+"""Computes whether a job has reached its limits: deadline, backoff limit and time to live."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
 
 
 def find_reached_limit(attempt: ReconcilePass) -> str:
-    """Return the failure message for the limit that the job has reached. Empty if it has reached none."""
+    """Return the failure message if the job has reached its backoff limit or its deadline, else empty."""
     name = attempt.job.name
     if _has_reached_backoff_limit(attempt):
         return f"Job {name} has failed because it has reached the specified backoff limit"
@@ -24,7 +24,10 @@ def find_reached_limit(attempt: ReconcilePass) -> str:
 
 
 def compute_expiry(attempt: ReconcilePass) -> datetime | None:
-    """Return when a finished job is deleted; None if it is suspended or its time to live is not set."""
+    """Return when a finished job is deleted.
+
+    None if the job is suspended, or if it has no time to live or no completion time.
+    """
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return None
@@ -61,7 +64,11 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 
 
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
-    """Return the container restarts of running pods; with `recreations_count`, recreated pods count too."""
+    """Return the number of restarts of a role that count towards `backoffLimit`.
+
+    These are the container restarts of running pods. With `UpstreamFixes.recreations_count`, recreated pods
+    and the restarts of their containers count, too.
+    """
     if role.restart_policy not in RESTARTING:
         return 0
     pods = attempt.list_pods(role)
@@ -75,7 +82,10 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
-    """True if a pod has failed since the last status update. The operator uses this rule for limit 0."""
+    """True if more pods have failed than the status counts, and not all replicas are active.
+
+    The operator uses this rule for limit 0.
+    """
     failed = sum(get_phase(pod) == "Failed" for pod in attempt.pods)
     known = sum(status.failed for status in attempt.status.replicas.values())
     active = sum(is_active(pod) for pod in attempt.pods)

@@ -26,11 +26,12 @@ _RETRYABLE: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePass:
-    """The state of a pass. Only its lists and its status change."""
+    """The state of a pass. The stages change `status`, and add to `actions`, `recreated` and `events`."""
 
     snapshot: JobSnapshot
     job: JobSpec
     deviations: UpstreamFixes
+    """The switches for the differences from training-operator 1.9.3."""
     status: StatusBuilder
     pods: Sequence[Manifest]
     """The pods that the job owns."""
@@ -48,11 +49,11 @@ class ReconcilePass:
         self.events.append(events.build_event(kind, reason, message))
 
     def delete_pod(self, pod: Manifest) -> bool:
-        """Delete a pod. Return False if it is already being deleted."""
+        """Add the deletion of a pod to the actions. Return False if it is already being deleted."""
         return not is_terminating(pod) and self._add_deletion(DeletePod(get_name(pod)))
 
     def delete_service(self, name: str) -> None:
-        """Delete the service with this name, if it exists."""
+        """Add the deletion of the service with this name to the actions, if the service exists."""
         if name in self.service_names:
             self._add_deletion(DeleteService(name))
 

@@ -61,7 +61,10 @@ def reconcile(
 
 
 def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
-    """Return the job after an interrupted pass; its status counts the pods deleted to be recreated."""
+    """Return the job after an interrupted pass, of which only the actions `done` were executed.
+
+    Its status counts the pods that these actions delete to be recreated.
+    """
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
     if not recreated:
@@ -116,7 +119,10 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
-    """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live."""
+    """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live.
+
+    Return False if the status is not to be stored.
+    """
     phases = _CLEANED_PHASES.get(attempt.job.run_policy.clean_pod_policy)
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
@@ -129,7 +135,7 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
-    """Delete an expired job. Return False if it is deleted or if its time of expiry is unknown."""
+    """Delete an expired job. Return False if it is deleted, or if its completion time is unknown."""
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return True

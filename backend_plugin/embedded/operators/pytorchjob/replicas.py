@@ -27,7 +27,7 @@ def reconcile_roles(attempt: ReconcilePass) -> None:
 
 
 def _reconcile_pods(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Create missing pods, delete superfluous and failed ones, and count the rest."""
+    """Create missing pods, delete superfluous pods and failed pods to recreate, and count pods by phase."""
     _reset_count(attempt, role)
     for at, pods in _group_by_index(attempt.list_pods(role), attempt, role).items():
         if not pods:
@@ -56,8 +56,8 @@ def _group_by_index(
 ) -> Mapping[int, Sequence[Manifest]]:
     """Return the pods or services of a role by replica index.
 
-    The result has each index below the number of replicas, and each other index with an object. If the
-    deviation `only_wanted_pods` is off, it has every index up to the highest of these, as in the operator.
+    The result has each index below the number of replicas, and each other index with an object. If
+    `UpstreamFixes.only_wanted_pods` is False, it has every index up to the highest of these.
     """
     taken: dict[int, list[Manifest]] = {}
     for each in manifests:

@@ -23,7 +23,7 @@ _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
 
 
 def format_reason(word: str) -> str:
-    """Return the reason of a condition or event."""
+    """Return the reason of a condition or event: ``PyTorchJob`` followed by `word`."""
     return DIALECT.name + word
 
 
@@ -47,7 +47,7 @@ class ReplicaStatus:
 
 @dataclass(slots=True, kw_only=True)
 class StatusBuilder:
-    """A mutable job status. `now` is the time that changes of the status record."""
+    """A mutable job status. Changes are recorded with the time `now`."""
 
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
@@ -85,7 +85,7 @@ class StatusBuilder:
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
         """Set a condition, unless the job has failed or the condition has this status and reason already.
 
-        The reason is ``PyTorchJob`` with `word`, or with `kind` if it is empty; `holds` is the status.
+        The reason is ``PyTorchJob`` with `word`, or with `kind` if `word` is empty. `holds` is the status.
         """
         old, reason = find_condition(self.conditions, kind), format_reason(word or kind)
         is_current = (old.get("status"), old.get("reason")) == (holds, reason)
@@ -127,7 +127,10 @@ def _read_replica_status(stored: Manifest) -> ReplicaStatus:
 
 
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
-    """Return the conditions to keep when one of type `kind` is added; an end sets `Running` to False."""
+    """Return the conditions to keep when a condition of type `kind` is added.
+
+    If `kind` is `Succeeded` or `Failed`, the status of the condition `Running` becomes ``False``.
+    """
     remaining = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
         return remaining

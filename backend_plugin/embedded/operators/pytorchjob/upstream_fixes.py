@@ -11,9 +11,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamFixes:
-    """The enabled differences.
+    """The switches. Each one enables a difference.
 
-    With all of them disabled, the emulation behaves as training-operator 1.9.3.
+    With all switches off, the emulation behaves as training-operator 1.9.3, except for the differences
+    without a switch.
     """
 
     created_is_written: bool = True

@@ -171,7 +171,7 @@ def _require_valid(made: Manifest, wrong: list[FieldError]) -> None:
 
 
 def _check_job(job: Manifest) -> Iterator[FieldError]:
-    """Yield an error for each value that the validation rules of the CRD reject; it does not check types."""
+    """Yield an error for each value that the validation rules of the CRD reject, except for types."""
     name, spec = get_text(get_mapping(job, "metadata"), "name"), get_mapping(job, "spec")
     if _NAME.fullmatch(name) is None:
         yield build_invalid_error("metadata.name", name, "metadata.name must match RFC 1035 DNS label format")
@@ -212,7 +212,7 @@ def _require_supported(made: Manifest, manifest: Manifest) -> None:
 
 
 def _find_dropped(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Yield the fields of an object that `ResourceSchema.prune` has dropped, without empty ones."""
+    """Yield the paths of the fields in `given` that `ResourceSchema.prune` has dropped, except nulls."""
     if isinstance(given, Mapping) and isinstance(kept, Mapping):
         for key, value in given.items():
             if key in kept:

@@ -51,7 +51,10 @@ def build_event(
 
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
-    """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
+    """Return the event for an executed action, or for a rejected one if `refusal` has its message.
+
+    None if no event is reported for the action.
+    """
     match action:
         case CreatePod(manifest) if refusal is None:
             return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")

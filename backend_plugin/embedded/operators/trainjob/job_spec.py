@@ -1,4 +1,4 @@
-"""Reads a TrainJob with its TrainingRuntime, as the JobSet and the Job that Trainer creates."""
+"""Reads the spec of the JobSet and the Job that Trainer creates from a TrainJob and its TrainingRuntime."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -57,7 +57,7 @@ class TrainJobSpec:
     def find_rule(self, reason: str, message: str) -> tuple[str, str]:
         """Return the action and name of the JobSet failure rule that matches a failed Job.
 
-        The default action is `RestartJobSet`.
+        If no rule matches, the action is `RestartJobSet` and the name is empty.
         """
         for rule in get_mappings(self.failure_policy, "rules"):
             # A rule without reasons or without patterns matches all of them.
@@ -68,7 +68,7 @@ class TrainJobSpec:
         return RESTART, ""
 
     def find_pod_action(self, pod: Manifest) -> tuple[str, str]:
-        """Return the action of the pod failure policy for a failed pod, and the message if the Job fails.
+        """Return the action of the pod failure policy for a failed pod, and a message about the match.
 
         Both are empty if no rule matches.
         """

@@ -206,7 +206,7 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has succeeded, or failed with an exit that the pod failure policy ignores."""
+        """True if the pod has succeeded, or has failed and the pod failure policy ignores the failure."""
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
         return get_phase(pod) == "Succeeded" or is_ignored
 
