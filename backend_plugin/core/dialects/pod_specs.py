@@ -1,4 +1,4 @@
-"""Rules that several dialects have for the objects that they write."""
+"""Rules for manifests that several dialects share: the size limit and unique pull secrets."""
 
 import msgspec
 

@@ -21,7 +21,7 @@ _DEFAULT: Final = "default-pod-template-name"
 # The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
-# By the key in the pod's spec: the pattern of all containers, and that of the primary container.
+# By the key in the pod's spec: the pattern for all containers, and the one for the primary container.
 _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
 # In these maps an empty string or 0 is a value; in other fields it means absent.
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})

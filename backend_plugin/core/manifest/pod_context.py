@@ -38,7 +38,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     request: PodRequest
     draft: PodDraft
     base: Mapping[str, Any]
-    """The ``template`` of the PodTemplate; empty without one."""
+    """The ``template`` of the cluster's PodTemplate; empty without one."""
     of_run: Mapping[str, Mapping[str, str]]
     """The labels and annotations that the execution sets on its pods."""
     env: Sequence[Mapping[str, Any]]

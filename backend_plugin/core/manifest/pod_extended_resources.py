@@ -1,4 +1,4 @@
-"""The ``extendedResources`` of a task template, and the tolerations for devices."""
+"""Adds the ``extendedResources`` of a task template, and tolerations for extended resources, to a pod."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final

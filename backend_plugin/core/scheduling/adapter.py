@@ -112,6 +112,7 @@ class SchedulerAdapter:
     """
 
     marks: Callable[[GangSpec], SchedulingFields]
+    """Return the fields, labels and annotations of a job for its gang."""
     title: str
     """The name of the scheduler for messages."""
     companion: Companion | None = None
@@ -149,6 +150,7 @@ class SchedulerAdapter:
     of_singles: "SchedulerAdapter | None" = None
     """The adapter that replaces this one for a job with one replica; None if there is none."""
     needs_queue: bool = False
+    """True if a job needs a queue, from its author or from the settings."""
     by_operator: bool = False
     """True if the operator creates the pod groups."""
     matches_flag: Callable[[str], bool] | None = None
@@ -157,7 +159,7 @@ class SchedulerAdapter:
     The flag is ``--gang-scheduler-name``. None if the adapter does not need it.
     """
     counts_all: bool = False
-    """True if all replicas must be placed, including those above the minimum of an elastic job."""
+    """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
     """The status parser for its messages and objects."""
     admits: bool = False

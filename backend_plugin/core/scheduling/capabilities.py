@@ -28,7 +28,7 @@ class Capabilities(
     unavailable_operators: Sequence[str] = ()
     """The kinds of jobs whose operator has no available pod; the state of other operators may be unknown."""
     schedulers: Sequence[str] | None = None
-    """The schedulers that bound a pod recently, by the `schedulerName` of the pods."""
+    """The `schedulerName` of each scheduler that bound a pod recently."""
     queues: Mapping[str, Sequence[str]] = {}
     """The queues by the name of the scheduler in the settings; unknown for schedulers that are not keys."""
     admission_scheduler: str | None = None

@@ -111,8 +111,8 @@ class GangSettings:
 def read(section: Mapping[str, Any]) -> GangSettings:
     """Return the settings from the fields of the section.
 
-    The settings of a namespace or project that name a scheduler inherit nothing. Others inherit the fields
-    that they do not set from the general settings.
+    The settings of a namespace or project inherit the fields that they do not set from the general settings,
+    unless they name a scheduler. The settings of a scheduler inherit nothing.
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 

@@ -13,7 +13,7 @@ OPERATOR: Final = "operator"
 
 
 def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:
-    """Return a function that detects the API `group` if the operator creates no pod groups."""
+    """Return a function that detects the API `group` if the operator is known to create no pod groups."""
 
     def detect(capabilities: Capabilities, _: str) -> Detection | None:
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.
@@ -25,7 +25,7 @@ def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detecti
 
 
 def deny_without_api(group: str) -> Callable[[Capabilities], str]:
-    """Return a function that returns a reason if the cluster does not serve the API `group`; else empty."""
+    """Return a function that returns a reason if the cluster does not serve the API `group`, else ``""``."""
 
     def find_reason(capabilities: Capabilities) -> str:
         return f"the cluster has no {group}" if capabilities.has_api(group) is False else ""

@@ -61,7 +61,7 @@ def parse_job_name(name: str) -> str:
 
 
 def is_controller_managed(group: PodGroup) -> bool:
-    """True if a controller writes the pod group, and not the scheduler that places the pods."""
+    """True if a controller, not the scheduler that places the pods, writes the status of the pod group."""
     return any(group.api == words.api and words.controlled for words in WORDS)
 
 
@@ -71,5 +71,5 @@ def get_deactivation(group: PodGroup) -> Manifest | None:
 
 
 def has_queue_position(group: PodGroup) -> bool:
-    """True if the pod group stands in a queue and has a position in it."""
+    """True if the pod group waits in a queue that has an order, so that it has a position in it."""
     return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)

@@ -12,7 +12,7 @@ from backend_plugin.core.values import Manifest
 
 
 def list_events(observed: Observed, kind: str, reason: str) -> list[Event]:
-    """Return the events with a reason about objects of a kind."""
+    """Return the events with the given reason about objects of the given kind."""
     return [each for each in observed.events if each.reason == reason and each.kind == kind]
 
 
@@ -33,11 +33,11 @@ class StatusParser:
     places: re.Pattern[str] | None = None
     """A pattern for the names of its placeholder pods."""
     queued: Callable[[PodGroup], bool] = lambda _: False
-    """True if the pod group stands in a queue and has a position in it."""
+    """True if the pod group waits in a queue that has an order, so that it has a position in it."""
     deactivation: Manifest | None = None
     """The patch of a pod group after which its queue does not resume the job; None without such a queue."""
     controlled: bool = False
-    """True if a controller writes the pod groups, so that they do not show that the scheduler runs."""
+    """True if a controller writes the status of the pod groups: they do not show that the scheduler runs."""
     groups: re.Pattern[str] | None = None
     """A pattern for the names of its pod groups, with the job name as group ``job``; None if they are equal.
     """

@@ -1,4 +1,4 @@
-"""The engine that reads settings of the platform and of a server; it collects all problems."""
+"""Reads the settings of the platform and of a server, and collects all problems in them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

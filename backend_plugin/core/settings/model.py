@@ -51,7 +51,7 @@ class PluginSettings:
     """The kinds of the jobs of a project (``flytesnacks``), or of a project and domain
     (``flytesnacks/production``); they take precedence over all others."""
     max_disruptions: int = 10
-    """The number of times that a TrainJob is restarted after disruptions, in addition to its restarts."""
+    """The maximum number of restarts of a TrainJob after disruptions; those after failures do not count."""
     dataset_initializer_image: str = "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0"
     """The image that loads the data set of a TrainJob."""
     model_initializer_image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2.3.0"

@@ -62,7 +62,7 @@ def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> In
 
 
 def build_checked_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that checks the value against a msgspec type and returns it unchanged."""
+    """Return a parser that validates a value with a msgspec type, and adds no defaults of the type."""
     check = build_parser(kind, remedy)
 
     def read(value: Any) -> Any:
@@ -191,7 +191,7 @@ pull_policy: Final = build_parser(
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Return one of ``off``, ``warn`` and ``enforce``."""
+    """Return the mode with the name ``off``, ``warn`` or ``enforce``."""
     # YAML 1.1 decodes the word off as false.
     mode_name = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}

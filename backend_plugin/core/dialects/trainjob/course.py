@@ -1,4 +1,4 @@
-"""Derives the start, restarts and some ends of a TrainJob from its pods: Trainer does not report them.
+"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer does not report them.
 
 Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
 nodes were restarted more often than the limits for failures and disruptions allow.

@@ -1,4 +1,4 @@
-"""The environment variables of the nodes, with the names and meanings that they have in a PyTorchJob."""
+"""The environment variables of the nodes; those of torch mean the same as in a PyTorchJob."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

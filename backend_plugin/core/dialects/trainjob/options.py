@@ -22,7 +22,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     named_runtime: bool = False
     """True if the author names the runtime, so that the restart limits of the job are unknown."""
     succeeded_indexes: str | None = None
-    """The nodes whose success ends the job; None for all nodes."""
+    """The indexes of the nodes that must succeed for the job to succeed; None for all nodes."""
     launcher: bool = False
     """True if the first node, which runs mpirun, has a Job of its own."""
     ttl_seconds: int | None = None

@@ -78,9 +78,9 @@ def build_host_name(job: str, role: str, index: int) -> str:
 
 
 def build_pod_name(job: Job, role: str, index: int) -> str:
-    """Return the first part of the name of a replica's pod, which is its host name.
+    """Return the first part of the name of a replica's pod, which is also its host name.
 
-    JobSet adds ``-`` and five random characters.
+    Kubernetes adds ``-`` and five random characters.
     """
     if not job.launcher:
         return build_host_name(job.name, role, index)
