@@ -72,6 +72,7 @@ def get_job(name: str, *, namespace: str | None = None, server: Address = None) 
 
     Raises:
         NotFound: If the job does not exist.
+        RequestFailed: If the name matches several jobs.
     """
     return send(calls.get_job(name, namespace), server)
 
@@ -85,6 +86,8 @@ def watch_jobs(
     server: Address = None,
 ) -> Generator[wire.JobChange, None, None]:
     """Yield each current job, the oldest first, then each change; stop when the job `name` has ended.
+
+    `name` is as for `get_job`, and the other arguments are as for `list_jobs`.
 
     To stop early, close the generator. This applies to all generators of this module, because gRPC cannot end
     a call during the shutdown of the interpreter.
@@ -150,6 +153,8 @@ def cancel_job(
     name: str, *, reason: str = "", namespace: str | None = None, server: Address = None
 ) -> wire.CancelJobResponse:
     """End a job: Flyte receives a permanent failure with the reason and starts no other attempt.
+
+    If the job has ended already, nothing changes, and `already_finished` of the result is true.
 
     Args:
         name: The job, as for `get_job`.

@@ -41,6 +41,7 @@ class LogOptions:
     tail: int | None = None
     """The number of last lines of each replica to return; None for all."""
     rank: int | None = None
+    """A global rank: return only lines of the replicas that may have it."""
     replica: str | None = None
     """The name of a replica, such as ``worker-1``."""
     node: int | None = None

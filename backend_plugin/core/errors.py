@@ -1,4 +1,4 @@
-"""Permanent errors, which a retry cannot fix, and the problems of a task with their remedies."""
+"""The errors for invalid input and rejected requests, and the problems of a task with their remedies."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -95,7 +95,9 @@ def collect_problems() -> Iterator[list[Problem]]:
 
 
 class RequestRejected(BackendError):
-    """The API server rejects the request permanently, with HTTP status 400, 403, 404, 413 or 422.
+    """The API server rejects a request.
+
+    A retry cannot succeed, unless a quota is exceeded (`rejection.is_transient`).
 
     Args:
         code: The HTTP status code.

@@ -31,7 +31,7 @@ def list_event_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod whose end is known only from events.
 
-    The pod is gone, or its last observed state does not contain the termination. For `launcher` see `Job`.
+    The pod is gone, or its last observed state lacks the termination. `launcher` is `Job.launcher`.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

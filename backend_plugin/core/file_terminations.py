@@ -19,7 +19,7 @@ def list_file_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the terminations that the error files of workers report; for `launcher` see `Job`."""
+    """Return the terminations that the error files of workers report; `launcher` is `Job.launcher`."""
     if not files:
         return []
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
@@ -144,7 +144,7 @@ POD_TIME_RESOLUTION: Final = timedelta(seconds=1)
 
 
 def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
-    """Return ``well`` if the writer succeeded later, ``alive`` if it was restarted and runs, else None."""
+    """Return ``well`` if the writer succeeded later, ``alive`` if its restart has not ended, else None."""
     if not _has_restarted_since(file, pod):
         return None
     if pod.deleted is not None:

@@ -47,7 +47,7 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if a job that has not run has a queue but no gang scheduler, and too few nodes."""
+    """Return a warning if a job that has not run has a queue, no gang scheduler, and not all of its nodes."""
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)

@@ -37,6 +37,7 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
 
+# The times after which a verdict is computed again to see if it is still the same, the longest first.
 _HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))
 
 

@@ -1,6 +1,7 @@
 """Type checks and normalization of pod parts that an author or an admin wrote.
 
-A type is a type of `pod_schema`, a scalar, ``[type]`` or ``{type}``. The API server validates the values.
+A type (`kind`) is the name of a type of `pod_schema` or of a scalar, ``[type]`` for a list, or ``{type}`` for
+a mapping. The API server validates the values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -36,7 +36,7 @@ class SigningKeys:
 
 
 def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
-    """Return the job with the annotation `ANNOTATION`."""
+    """Return the job with its signature in the annotation `ANNOTATION`."""
     metadata = get_mapping(manifest, "metadata")
     annotations = get_text_map(metadata, "annotations")
     parts = _list_signed_parts(get_text(metadata, "namespace"), get_text(metadata, "name"), annotations)

@@ -28,7 +28,10 @@ from kfpytorch_common.causes import Cause
 
 
 def compute_status(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
-    """Return the status of a job, which depends only on the arguments and not on the time."""
+    """Return the status of a job; it does not depend on the time.
+
+    `exit_codes` contains the causes that the settings assign to exit codes.
+    """
     job = observed.job
     if job is None:
         end = find_final_condition(observed)

@@ -103,7 +103,10 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
 
 
 def list_pod_terminations(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[ReplicaTermination]:
-    """Return the terminations of all pods that failed, are disrupted or are being deleted."""
+    """Return the terminations of all pods that failed, are disrupted or are being deleted.
+
+    `exit_codes` contains the causes that the settings assign to exit codes.
+    """
     return [death for pod in pods if (death := find_pod_termination(pod, exit_codes)) is not None]
 
 

@@ -72,7 +72,7 @@ def run(
     """Set up this process for `job`, run its target, and end with its exit code.
 
     Args:
-        job: The request.
+        job: The request, with the fields of `client.ChildSpec`.
         fds: Standard input, output and error, then extras.
         server: A separate connection to the server for this process.
         inherited: The value that `launch.start_forked_server` received for the children.
