@@ -170,7 +170,7 @@ def _with_platform_fields(
 def _with_role_fields(
     context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a rendered spec with the pod template, the tolerations and the node requirements of the role."""
+    """Return a spec that FlytePropeller rendered, with the template and node requirements of a role."""
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

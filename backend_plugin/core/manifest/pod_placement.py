@@ -69,7 +69,10 @@ def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def with_tolerations(
     spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], base: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a rendered spec with more tolerations, placed after those of the PodTemplate or else first."""
+    """Return a spec that FlytePropeller rendered, with the tolerations `added`.
+
+    They follow those of the PodTemplate if the spec begins with these; otherwise they are the first ones.
+    """
     if not added:
         return spec
     tolerations, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))

@@ -62,7 +62,7 @@ def read_container_resources(container: Mapping[str, Any], settings: Settings) -
 def read_role_resources(
     group: ReplicaGroup, settings: Settings, problems: list[Problem]
 ) -> ResourceRequirements:
-    """Return the requirements of a role, which replace those of the task.
+    """Return the requirements of a role, which replace those of the task; none if absent or invalid.
 
     A request without a limit is also the limit, and a limit without a request is also the request.
     """
