@@ -53,6 +53,8 @@ namespace_option: Final = click.option(
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     """Return the server at `address`, with the credentials in the options of a command.
 
+    None is the default server: that of ``KFPYTORCH_SERVER``, or of this user on this machine.
+
     Raises:
         UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
     """

@@ -140,7 +140,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
 
 
 def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
-    """Return the connector to test, or None.
+    """Return the connector to test; None without ``--connector``.
 
     Without ``--ca``, the certificate in the settings is trusted if the file exists here, as in the pod of
     helm test.

@@ -42,9 +42,10 @@ def read_request(request: Mapping[str, Any]) -> Observed:
 
 
 def _read_error_file(value: Any) -> Mapping[str, Any] | None:
-    """Read an error file: base64 text, or a mapping with ``path`` and one of three other keys.
+    """Read an error file of a request; None if the value is neither text nor a mapping.
 
-    The keys are ``error: {…}``, ``document: {error: {…}}`` and ``base64: …``.
+    Text is base64. A mapping has ``path`` and one of ``error: {…}``, ``document: {error: {…}}`` and
+    ``base64: …``.
     """
     if isinstance(value, str):
         value = {"base64": value}

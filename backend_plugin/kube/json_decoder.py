@@ -153,7 +153,7 @@ def _create_job_decoder(dialect: str) -> "msgspec.json.Decoder[Any]":
 
 
 def decode_job(dialect: str, body: bytes) -> Manifest:
-    """Decode the fields of a job that are read. Raises as `decode_object` does."""
+    """Decode the fields of a job that are read; raise `MalformedResponse` if the body is not an object."""
     try:
         job: Manifest = _create_job_decoder(dialect).decode(body)
     except (msgspec.MsgspecError, RecursionError):

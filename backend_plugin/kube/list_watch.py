@@ -59,6 +59,7 @@ class ListWatch:
     chance: Callable[[], float]
     """Returns a random number from 0 to 1."""
     page: int
+    """The usual number of objects in a page; a list that expired is repeated with larger pages."""
     _limit: int = field(init=False)
     _rest: str = field(default="", init=False)
     _version: str = field(default="", init=False)

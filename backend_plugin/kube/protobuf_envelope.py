@@ -56,7 +56,7 @@ def unwrap_object(body: bytes, kind: bytes) -> bytes:
 
 
 def decode_envelope(wrapping: type[W], body: bytes, kind: bytes) -> W:
-    """Return the decoded envelope. Raises as `unwrap_object` does."""
+    """Return the decoded envelope; raise `MalformedResponse` if it contains no object of this kind."""
     if not is_wrapped(body):
         raise MalformedResponse(f"not an object in protobuf: {body[:80]!r}")
     envelope = decode_message(wrapping, body[len(_MAGIC) :])
@@ -66,7 +66,7 @@ def decode_envelope(wrapping: type[W], body: bytes, kind: bytes) -> W:
 
 
 def decode_watch_event(part: bytes) -> tuple[bytes, bytes]:
-    """Return the type of a watch event and its wrapped object. Raises as `unwrap_object` does."""
+    """Return the type of a watch event and its wrapped object; raise `MalformedResponse` if malformed."""
     if match := _CHANGE.match(part):
         how, wrapped = match["type"], part[match.end() :]
         outer = len(part) - match.start("message")
@@ -92,7 +92,7 @@ def _decode_kind(type_meta: bytes) -> bytes:
 
 
 def decode_message(kind: type[M], data: bytes) -> M:
-    """Decode a message of this type. Raises as `unwrap_object` does."""
+    """Decode a message of this type; raise `MalformedResponse` if the data is malformed."""
     try:
         return kind.FromString(data)
     except DecodeError as error:

@@ -57,6 +57,7 @@ class WatchTarget:
     namespace: str
     """Empty for all namespaces."""
     part: KindPart
+    """Receives the records."""
     watch_status: WatchStatus
     after: Sequence[asyncio.Event] = ()
     """The reflector starts when all these events are set."""

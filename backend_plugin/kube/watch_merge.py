@@ -53,6 +53,8 @@ class KindPart:
     def __init__(self, gathering: MergedKind) -> None:
         self._gathering = gathering
         self.settled = self.listed = False
+        """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed one, or
+        the cluster does not serve the kind."""
         self.kept: dict[tuple[str, str], WatchedObject] = {}
         """The records for the next snapshot. With several parts they stay here after it is delivered."""
         self._newest = 0

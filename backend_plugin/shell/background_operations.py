@@ -16,6 +16,7 @@ from backend_plugin.shell.timeouts import timeout
 log = logging.getLogger(__name__)
 
 Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""The work of an operation; called again for each retry."""
 
 Key: TypeAlias = tuple[object, ...]
 """The kind of the operation, then the values that identify its target."""
@@ -39,7 +40,7 @@ class BackgroundOperations:
         self._settling = asyncio.Event()
 
     def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
-        """Return the error of the last failed try of a running operation; None if there is none."""
+        """Return the last error of a running operation, given its task; None if no try has failed."""
         return self._errors.get(order)
 
     def __len__(self) -> int:

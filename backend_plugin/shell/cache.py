@@ -50,7 +50,7 @@ class Cache:
         self._by_node = AttemptIndex()
         self._queues = QueuePositions()
         self._places: dict[Key, str] = {}
-        """The job of each placeholder pod, by the namespace and name of the pod."""
+        """The job name of each pod with which a scheduler reserves capacity, by namespace and name."""
         self._gone: dict[Key, None] = {}
         """The jobs found to be gone, in the order of discovery. A job of the same key may exist again."""
         self._complete: set[type[Record]] = set()

@@ -100,7 +100,7 @@ class Cluster(Protocol):
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create an object durably, and return it as stored, reduced to the fields that the server reads.
+        """Create an object durably, and return it as stored; fields that are not read may be missing.
 
         Raises:
             AlreadyExists: If an object of that name exists.

@@ -1,7 +1,8 @@
 """The connector service that FlytePropeller calls, on serialized messages.
 
 An error that no retry can fix is returned as a failed task. A gRPC error would use up the task's retries and
-hide the message. Background work is in `reconciler`.
+hide the message. CreateTask returns a reference to the job (`resource_meta`), which Flyte sends with later
+calls. Background work is in `reconciler`.
 """
 
 import asyncio
@@ -218,7 +219,10 @@ class ConnectorService:
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 
     def _require_served(self, data: bytes) -> JobRef:
-        """Return the reference; raise an error if its namespace or output prefix is not allowed."""
+        """Return the reference; raise `CallFailed` if its namespace or output prefix is not allowed.
+
+        The reference of a rejected task is always accepted, because it has no job.
+        """
         ref = self._decode_reference(data)
         why = self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
         if ref.refusal is None and why is not None:
@@ -226,7 +230,7 @@ class ConnectorService:
         return ref
 
     def _decode_reference(self, data: bytes) -> JobRef:
-        """Return the reference; raise an error if it was not signed with our keys."""
+        """Return the reference; raise `CallFailed` if it is too large, malformed or not authentic."""
         if len(data) > _REFERENCE_BYTES:
             larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
             raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")

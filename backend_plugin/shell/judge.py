@@ -35,7 +35,7 @@ class Judge:
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:
-        """Return the patch that records the start of the run on the job; None if none is needed."""
+        """Return the patch that records on the job when it started to run; None if none is needed."""
         context = self._build_context(entry.origin)
         if not pipeline.needs_start(entry.job, context):
             return None
