@@ -347,7 +347,7 @@ class Kubelet:
 
 
 def _call_soon(tell: Callable[..., None], *what: object) -> None:
-    """Call a method of the listener from the event loop."""
+    """Make the event loop call the method `tell` of the listener with the arguments `what`."""
     asyncio.get_running_loop().call_soon(tell, *what)
 
 

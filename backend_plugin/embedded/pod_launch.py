@@ -91,7 +91,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The input that the launch descriptions of all containers of a pod share."""
+    """The data of a pod from which the entries of its containers in the launch file are built."""
 
     pod: Manifest
     place: PodPaths

@@ -31,7 +31,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class PodController:
-    """Updates pods and controls the kubelet, which reports to it."""
+    """Updates the pod objects and controls the kubelet, which reports status changes to it."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class PodController:
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
-        """Allow the removal of a pod that its operator has counted, and remove it if that was requested."""
+        """Remove the finalizer `TRACKING` of a pod, and the pod itself if it has ended and was deleted."""
         released = self._store.update(pod_transitions.without_tracking(pod))
         if is_terminating(released) and is_ended(released):
             self.remove(released)
@@ -144,7 +144,7 @@ class PodController:
         return self._kubelet.read_log(get_uid(pod), request)
 
     async def close(self) -> None:
-        """Close the kubelet. The next server stores the later changes of the pods."""
+        """Close the kubelet. With the option `durable`, pods run on; the next server stores their changes."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()

@@ -175,7 +175,7 @@ class _NodeRejection:
 
 
 class _NodeState:
-    """A node with the resources that are used on it, during scheduling."""
+    """A node during one scheduling cycle, with the resources that pods use on it."""
 
     def __init__(self, node: NodeInfo) -> None:
         self.node = node

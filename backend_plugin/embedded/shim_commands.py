@@ -15,7 +15,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class ShimCommands:
-    """The orders to the shim of one pod.
+    """Sends orders to the shim of one pod.
 
     Args:
         directory: The directory of the pod.

@@ -1,4 +1,4 @@
-"""The configs `Gang` and `TrainJob`, which upstream lacks; only the kfpytorch backend reads them."""
+"""The configs `Gang` and `TrainJob`, which only the kfpytorch backend reads, and checks of their values."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass

@@ -101,8 +101,8 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
 def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     """Mount memory on ``/dev/shm`` of the primary container of `pod_template`, in place.
 
-    This function exists for code that imports it from upstream. ``@task(shared_memory=...)`` does the same
-    without a template.
+    This function has the name of one in flytekit's own plugin, for code that imports it.
+    ``@task(shared_memory=...)`` does the same without a template.
 
     Args:
         pod_template: The template; its pod spec is a kubernetes model or `None`.

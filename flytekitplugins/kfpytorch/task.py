@@ -21,7 +21,7 @@ from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import find_loaded
 
-# The names of upstream's module `task`.
+# The names of the module `task` of flytekit's own plugin.
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE", "CleanPodPolicy", "Elastic", "Master", "PyTorch", "PyTorchFunctionTask",
     "PytorchElasticFunctionTask", "RestartPolicy", "RunPolicy", "Worker",
@@ -206,7 +206,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return custom.encode_elastic(self.task_config, definition.count_processes(self))
 
 
-# Names of upstream's module that `worker` defines; imported on first access.
+# Names of flytekit's own module that the package `worker` defines; imported on first access.
 _ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.compat"}
 
 

@@ -26,7 +26,10 @@ def format_exit(failure: Failure) -> str:
 
 
 def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
-    """Return lines with the exception and its message, or with the exit of a process without an exception."""
+    """Return lines with the exception and its message, or with the exit of a process without an exception.
+
+    A message is cut earlier if `at_terminal` is False, for Flyte's console.
+    """
     cause = analysis.cause
     if not cause.exception:
         words = "" if cause.signal else ", without a word"

@@ -199,11 +199,11 @@ class _Workers:
                 self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
 
     def list_failures(self) -> list[Failure]:
-        """Return the terminations with an exit code other than 0."""
+        """Return the terminations of workers that ended with an exit code other than 0."""
         return [self._read_termination(each) for each in self.running.values() if each.code]
 
     def list_successes(self) -> list[Failure]:
-        """Return the terminations with exit code 0."""
+        """Return the terminations of workers that ended with exit code 0."""
         return [self._read_termination(each) for each in self.running.values() if each.code == 0]
 
     def _read_termination(self, ended: _RunningWorker) -> Failure:

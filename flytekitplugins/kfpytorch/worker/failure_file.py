@@ -141,7 +141,7 @@ def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iter
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
-    """Return the terminations from `write_terminations`; two empty lists if the agent wrote none."""
+    """Return the two lists that `write_terminations` wrote; two empty lists if the agent wrote none."""
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):

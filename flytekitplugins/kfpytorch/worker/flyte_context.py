@@ -34,7 +34,7 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
 
 @contextlib.contextmanager
 def set_working_directory(workspace: str) -> Iterator[None]:
-    """Give a fork of the caller a separate working directory in the Flyte context that it inherited."""
+    """Set a separate working directory in the Flyte context, which this fork of the caller has inherited."""
     from flytekit.core.context_manager import FlyteContextManager
 
     context = FlyteContextManager.current_context()

@@ -60,10 +60,15 @@ class LocalRun:
     task: Any
     console: Console
     scratch: Path
+    """The temporary directory of the run, which is removed at its end."""
     workspace: str
+    """The directory for files that flytekit creates in workers."""
     payload: str
+    """The path of the file with the pickled function and inputs."""
     on_this_machine: bool
+    """True for a local run, False in a pod."""
     ends: dict[int, list[int]] = field(default_factory=dict)
+    """By slot: descriptors for standard input, output and error of the process."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -103,7 +108,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally with one process per node; environment variables contain their common address."""
+    """Run a task locally with one process per node. All processes get the rendezvous address as variables."""
     with open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
             f"{task.name}: {_format_count(fitted.ranks, 'replica')}{format_devices(task, fitted)}"
@@ -189,7 +194,10 @@ def supervise(
     processes: Sequence[ProcessSpec],
     read: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
 ) -> outcome.RunOutcome:
-    """Run the processes of a local run until they end, or until the timeout of the task."""
+    """Run the processes of a local run until they end, or until the timeout of the task.
+
+    `read` returns the outcome of the processes that have ended.
+    """
     limit = run.task.metadata.timeout
     deadline = run.began + limit.total_seconds() if limit else math.inf
     group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)

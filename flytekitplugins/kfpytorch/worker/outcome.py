@@ -102,7 +102,7 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 
 
 def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
-    """Leave out agents that ended only because they were stopped, if other failures remain."""
+    """Return the failures without agents that ended only because they were stopped, if others remain."""
     telling = [each for each in failures if not (each.stopped and each.rank is None)]
     return telling or failures
 

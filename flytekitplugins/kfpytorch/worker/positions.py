@@ -38,7 +38,7 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Record that a rank runs in a slot; after a restart it has another directory."""
+        """Record that a rank runs in a slot of the console. A restarted rank has another directory."""
         self._ranks[slot] = _Rank(rank, directory)
 
     def fileno(self) -> int | None:

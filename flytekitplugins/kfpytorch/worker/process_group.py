@@ -27,7 +27,7 @@ class ProcessGroup:
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
-        """Start a process with the descriptors of its slots and with one for its events."""
+        """Start a process with the descriptors of its slots (`ends`) and with `events` for its events."""
         streams = [fd for slot in process.slots for fd in ends[slot]]
         # The streams of the process, the events, then for an agent three streams for each of its workers.
         fds = [*streams[:3], events, *streams[3:]]

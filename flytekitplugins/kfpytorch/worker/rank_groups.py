@@ -54,7 +54,7 @@ def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
-    """Return the known ranks by their description, in the order of `failures`."""
+    """Return the known ranks by the text that `describe` returns, in the order of `failures`."""
     groups: dict[str, list[int]] = {}
     for failure in failures:
         if failure.rank is not None:
@@ -63,7 +63,7 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 
 
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
-    """Return a text such as ``ranks 0, 1 waited in all_reduce`` for each description of failures."""
+    """Return a text such as ``ranks 0, 1 waited in all_reduce`` for each text that `describe` returns."""
     return [
         ALSO.format(format_ranks(ranks)) if text == ALSO else f"{format_ranks(ranks)} {text}"
         for text, ranks in group_ranks(failures, describe).items()

@@ -23,7 +23,7 @@ _LARGE = 1 << 20
 
 
 class ElasticWorkerResult(NamedTuple):
-    """The result of one worker, with the class name and the fields of upstream."""
+    """The result of one worker, with the class name and the fields of flytekit's own plugin."""
 
     return_value: Any
     """The return value of the task function."""

@@ -75,7 +75,7 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 
 @contextlib.contextmanager
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
-    """Give the workers a new store if `restart` is true, while the context is active.
+    """Make the rendezvous in the context create a new store, if `restart` is true.
 
     torch 2.15 keeps the store of the first generation and no longer adds a prefix for each generation. The
     workers would find the addresses of stopped workers, and `init_process_group` would fail.

@@ -15,7 +15,7 @@ _COMMON = f"{os.sep}kfpytorch_common{os.sep}"
 
 
 def read_user_frames(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
-    """Return the frames in the user's files; if there are none, all except those of the plugin."""
+    """Return the frames in the user's files; if there are none, all frames except those of the plugin."""
     return select_user_frames(
         Frame(file=frame.filename, line=frame.lineno or 0, function=frame.name, code=frame.line or "")
         for frame in stack
@@ -23,7 +23,7 @@ def read_user_frames(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ..
 
 
 def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
-    """Return the `frames` in the user's files; if there are none, all except those of the plugin."""
+    """Return the `frames` in the user's files; if there are none, all `frames` except those of the plugin."""
     known = [frame for frame in frames if not _is_own_file(frame.file)]
     return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
 

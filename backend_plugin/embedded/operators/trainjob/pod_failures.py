@@ -19,7 +19,7 @@ def find_failure(
 ) -> tuple[Manifest | None, datetime | None]:
     """Return the reason and message if the Job fails now, and the time at which the next failed pod counts.
 
-    Each is None if there is none.
+    The first is None if the Job does not fail now, the second if no failed pod waits to be counted.
     """
     failed = [(pod, *job.find_pod_action(pod)) for pod in pods if _is_failed(pod)]
     ends = [

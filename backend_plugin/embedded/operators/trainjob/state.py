@@ -1,4 +1,4 @@
-"""The state of the JobSet of a job and of its Job, which is stored in the status of the TrainJob.
+"""The state of the JobSet and the Job of a TrainJob. It is stored in the status of the TrainJob.
 
 A TrainJob in Kubernetes has no field `jobSet`: the JobSet and the Job are objects of their own there.
 """

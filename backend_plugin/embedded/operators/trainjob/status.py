@@ -19,7 +19,10 @@ def find_end(job: Manifest) -> Manifest | None:
 def build_conditions(
     snapshot: JobSnapshot, end: Manifest | None, *, is_suspended: bool
 ) -> Sequence[Manifest]:
-    """Return the conditions of the job with its suspension and its end."""
+    """Return the conditions of the job, with its suspension.
+
+    `end` is the condition Complete or Failed to include; None if the job has not ended.
+    """
     there = get_mappings(snapshot.job, "status", "conditions")
     kept = [each for each in there if each.get("type") != "Failed"]
     new = []
