@@ -17,7 +17,7 @@ from backend_plugin.shell.reloaded_value import UnusableCredentials
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 OK = grpc.StatusCode.OK
-NO_CAPABILITIES = 65534
+NOBODY = 65534
 
 
 def tls(folder: Path, *, mutual: bool = False) -> Tls:
@@ -127,7 +127,7 @@ def as_somebody_else() -> Iterator[int]:
     """Run without root privileges, because root can read every file."""
     before = os.geteuid()
     if before == 0:
-        os.seteuid(NO_CAPABILITIES)
+        os.seteuid(NOBODY)
     try:
         yield os.geteuid()
     finally:

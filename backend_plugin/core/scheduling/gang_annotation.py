@@ -61,7 +61,7 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return add_quantities(amounts) if amounts else None
 
 
-NO_CAPABILITIES: Final = GangSummary()
+NO_GANG: Final = GangSummary()
 
 
 def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
@@ -90,11 +90,11 @@ def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
     """
     text = annotations.get(ANNOTATION)
     if text is None:
-        return NO_CAPABILITIES
+        return NO_GANG
     try:
         return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return NO_CAPABILITIES
+        return NO_GANG
 
 
 _DECODER: Final = msgspec.json.Decoder(GangSummary)

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.scheduling.gang_annotation import NO_CAPABILITIES
+from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.shortage_message import format_sentence
 from kfpytorch_common.causes import Cause
 
@@ -35,11 +35,11 @@ def wait(*lacks, **fields):
     ],
 )  # fmt: skip
 def test_shortage_sentence_contains_amount_place_and_reason(waiting, sentence):
-    assert format_sentence(waiting, NO_CAPABILITIES, {}) == sentence
+    assert format_sentence(waiting, NO_GANG, {}) == sentence
 
 
 def test_shortage_of_the_nodes_is_not_one_of_the_queue_that_admitted_the_job():
-    gang = structs.replace(NO_CAPABILITIES, queue="team")
+    gang = structs.replace(NO_GANG, queue="team")
     of_nodes = structs.replace(GPUS, counts_own=True)
     sentence = "waiting for 4 nvidia.com/gpu in %s: 8 requested, 4 free"
     assert format_sentence(wait(of_nodes), gang, {}) == sentence % "the cluster"

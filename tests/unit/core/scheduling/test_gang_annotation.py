@@ -32,10 +32,7 @@ def test_elastic_gang_counts_the_members_that_its_scheduler_counts(scheduler, me
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
 def test_unreadable_annotation_is_an_empty_gang_summary(text):
-    assert (
-        gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: text})
-        == gang_annotation.NO_CAPABILITIES
-    )
+    assert gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: text}) == gang_annotation.NO_GANG
 
 
 @pytest.mark.parametrize(("count", "amount"), [("1", "x"), ("1", "1e99"), ("9" * 4_000, "1"), ("-1", "1")])
