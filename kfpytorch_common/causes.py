@@ -55,7 +55,7 @@ class RaisedException:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The termination of one replica, with the details that the replica recorded."""
+    """The failure of a replica, or of one of its processes, with the details that it recorded."""
 
     rank: int | None
     """Global rank; None if the replica failed before it had one."""

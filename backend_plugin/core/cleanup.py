@@ -30,7 +30,7 @@ STOP_PATIENCE: Final = timedelta(minutes=2)
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
-The operator marks an elastic job as succeeded when its first worker ends, and others may still write outputs.
+training-operator marks an elastic job as succeeded when its first worker ends; others may still write.
 """
 
 

@@ -1,4 +1,4 @@
-"""The command that installs packages once per pod before the task, and its failures.
+"""The command that installs packages in a pod before the task starts, and its failures.
 
 The packages go to a directory of the pod, because the site-packages of an image may not be writable. A
 program extends PYTHONPATH, because a variable in the manifest would replace the value of the image. The

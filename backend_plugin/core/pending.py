@@ -10,7 +10,7 @@ from kfpytorch_common.causes import Cause
 
 
 class PendingStage(enum.IntEnum):
-    """The progress of a pod that does not run yet; the reasons of the lowest stage are reported first."""
+    """The progress of a pod that does not run; the reasons of the lowest stage are reported first."""
 
     HELD = 0
     """A queue or a quota does not admit the pods."""

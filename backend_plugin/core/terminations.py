@@ -25,7 +25,7 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str = ""
     """The message of the container or the traceback; may have several lines."""
     recoverable: bool = False
-    """True if the author's code marked the error as recoverable."""
+    """True if the error file marks the error as recoverable."""
     pod: str = ""
     at: datetime | None = None
     ordered: bool = False

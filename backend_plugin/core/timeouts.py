@@ -72,7 +72,7 @@ _GRACE: Final[Mapping[str, str]] = {
     "RunContainerError": "create_container_error_grace_period",
     "CreateContainerConfigError": "create_container_config_error_grace_period",
 }
-"""The setting with the grace period for a container's waiting reason; the default is `pending_timeout`."""
+"""The setting with the grace period for a container's waiting reason; others have `pending_timeout`."""
 
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:

@@ -49,6 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True for a retryable failure."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+    """The value of `custom_info` in Flyte's response; see `messages.build_custom_info`."""
 
     def __post_init__(self) -> None:
         if not (self.reason.isprintable() and self.message.isprintable()):

@@ -21,6 +21,7 @@ _READ_AT_IMPORT = (
     "ATEN_", "DYLD_", "FLYTE_KFPYTORCH_FORK", "FLYTE_SDK_LOGGING", "GOMP_", "KMP_", "LD_", "MALLOC_",
     "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
 )  # fmt: skip
+# Exceptions to these prefixes: these variables still have an effect in a fork.
 _APPLIED_LATER = (
     "KMP_INIT_AT_FORK",  # torch sets it at import.
     "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_ELASTIC_",
