@@ -149,7 +149,7 @@ class PodDirectory:
         files.replace_file(str(self.path / layout.STATE), state)
 
     def send_command(self, *words: str) -> bool:
-        """Send an order to the shim. Return False if no shim reads the pipe."""
+        """Send a command, its name and arguments, to the shim. Return False if no shim reads the pipe."""
         try:
             fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as wrong:

@@ -83,7 +83,7 @@ def mark_removed(pod: Manifest, now: datetime) -> Manifest:
 
 
 def without_tracking(pod: Manifest) -> Manifest:
-    """Return the pod without the finalizer `TRACKING`."""
+    """Return the pod without the finalizer `TRACKING` (see `objects`)."""
     if not is_tracked(pod):
         return pod
     finalizers = get_mapping(pod, "metadata")["finalizers"]

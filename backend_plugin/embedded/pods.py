@@ -97,7 +97,7 @@ class PodController:
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
-        """Remove the finalizer `TRACKING` of a pod, and the pod itself if it has ended and was deleted."""
+        """Remove the finalizer `objects.TRACKING` of a pod, and the pod if it has ended and was deleted."""
         released = self._store.update(pod_transitions.without_tracking(pod))
         if is_terminating(released) and is_ended(released):
             self.remove(released)

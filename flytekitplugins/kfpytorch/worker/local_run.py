@@ -50,7 +50,7 @@ PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task of several nodes runs in a pod without the variables of a job, such as `PET_NODE_RANK`."""
+    """A task runs in a pod without the variables of its job, such as ``PET_NODE_RANK``."""
 
 
 @dataclass
