@@ -1,7 +1,10 @@
-"""Benchmarks for the figures that the documentation promises; `python -m benchmarks` writes the results.
+"""Benchmarks for the figures that the documentation promises; `python -m benchmarks` writes RESULTS.md.
 
-`measure`     times several sides in turn, each run in a new process
+A side is one of the programs that a benchmark compares. Our side is this plugin or its server. Upstream's
+plugin, also called the published plugin, is Flyte's flytekitplugins-kfpytorch.
+
+`measure`     times several sides in turn, with a new process for each run
 `comparison`  the rows of the table of results
 `upstream`    the published plugin, in a separate environment
-`scripts/`    the measured programs: the same file under torchrun, this plugin and upstream's plugin
+`scripts/`    the measured programs
 """

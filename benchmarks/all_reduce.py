@@ -23,10 +23,17 @@ def compare(
     upstream_every: int = 1,
     upstream_places: Collection[str] = PLACES,
 ) -> list[Row]:
-    """Compare this plugin with torchrun and upstream's plugin, by the position of ``import torch``.
+    """Return rows that compare this plugin with torchrun and upstream's plugin, for each key of `PLACES`.
 
     Under torchrun the script does not import flytekit, and the position of its torch import makes no
     difference.
+
+    Args:
+        ranks: The number of processes.
+        repeat: The number of rounds.
+        target: The target for the ratio of our time to that of torchrun.
+        upstream_every: Upstream's plugin takes part in every nth round.
+        upstream_places: The keys of `PLACES` for which upstream's plugin is measured.
     """
     result = sum(range(ranks))
     sides = [Side(name="torchrun", measured=partial(_build_torchrun(ranks).time_run, result))]

@@ -12,7 +12,7 @@ from benchmarks.measure import SCRIPTS, Command
 
 JOBS: Final = 10_000
 TURNS: Final = 8
-"""Turns of each side in creating jobs, for each requested round."""
+"""The number of turns in which each client creates jobs, for each round of ``--repeat``."""
 RIG: Final = Path(__file__).parents[1] / "tests" / "cluster"
 CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))
 VISIBLE: Final = Target(text="≤ 100 ms", high=100)
@@ -25,7 +25,7 @@ _HOW: Final = {"apart": "the API server on other processors", "shared": "all on 
 
 
 def measure(repeat: int) -> list[Row]:
-    """Measure the creation of jobs, then the cost of ten thousand jobs."""
+    """Measure the creation of jobs, then the cost of ten thousand jobs; without Go, measure nothing."""
     if shutil.which("go") is None:
         return [Row.build_single("with a real API server", "not measured: its programs are built with Go")]
     print(f"  jobs created in a real API server, {TURNS * repeat} turns", flush=True)
@@ -37,7 +37,7 @@ def measure(repeat: int) -> list[Row]:
 
 
 def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
-    """Measure the cost of ten thousand jobs of one kind."""
+    """Yield the rows for ten thousand jobs of one kind; `memory` is the target for their memory."""
     many = f"{JOBS:,} {kind}s of 4 pods"
     print(f"  a real API server with {many}", flush=True)
     measured = _run_script("cluster_scale.py", JOBS, kind)
@@ -82,7 +82,7 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
 
 
 def _run_script(script: str, number: int, *kind: str) -> Any:
-    """Return the output of a script that receives this number, and the kind of jobs."""
+    """Run a file of `scripts/` with a number and perhaps a kind of jobs; return the JSON that it prints."""
     command = Command(program="python", arguments=(str(SCRIPTS / script), str(number), *kind))
     path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
     return command.add_variables(path).run().printed
@@ -101,7 +101,8 @@ def _build_create_rows(how: str, rates: dict[str, list[float]]) -> Iterator[Row]
             against=f"the same POSTs by {client}",
             theirs=Spread.from_values(theirs).format(**each),
             compared=ratios.format(pattern="{:.2f}"),
-            # With separate processors the API server limits all clients. The bare client does no task work.
+            # No target: with separate processors the API server limits all clients, and the bare client does
+            # not build jobs from tasks.
             target=CREATED.text if is_target else "",
             is_reached=CREATED.is_reached(ratios.median) if is_target else None,
         )

@@ -10,17 +10,17 @@ from benchmarks.measure import SCRIPTS, Command
 JOBS: Final = 10_000
 RATE: Final = 500
 SECONDS: Final = 5
-# By then every job has been queried once, as in a server that has been running for a minute.
+# By then the server has checked every job once, as after a minute of normal operation.
 WARM: Final = 45
 TURNS: Final = 4
-"""Turns of each side, for each requested round."""
+"""The number of turns of each side, for each round of ``--repeat``."""
 
 P99: Final = Target(text="≤ 5 ms", high=5)
 MEMORY: Final = {
     "PyTorchJob": Target(text="≤ 100 MiB more", high=100),
     "TrainJob": Target(text="≤ 120 MiB more", high=120),
 }
-"""The target for the memory of many jobs, by their kind."""
+"""The target for the memory of `JOBS` jobs, by their kind."""
 AGAINST: Final = {
     "bare": ("a bare grpc.aio servicer, constant answer", Target(text="≤ 1.15", high=1.15)),
     "flytekit": ("flytekit's service, constant connector", Target(text="< 1", high=1)),

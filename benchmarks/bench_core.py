@@ -1,4 +1,7 @@
-"""Measure the rate of planned tasks and judged jobs on one core, and the memory after many calls."""
+"""Measure calls per second of `plan` and `judge` on one core, and the memory after many calls.
+
+`plan` creates the Kubernetes objects of a task, and `judge` computes the Flyte phase of a job.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,7 +24,7 @@ FLAT: Final = Target(text="flat: ≤ 2 MiB more", high=2)
 
 
 def measure(repeat: int) -> list[Row]:
-    """Measure this project alone, because no other one has these functions apart from a cluster."""
+    """Measure this project alone; elsewhere these functions cannot be called without a cluster."""
     return [
         row
         for name, calls in CALLS.items()

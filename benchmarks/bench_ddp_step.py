@@ -9,8 +9,8 @@ from benchmarks.comparison import Pair, Row, Target
 from benchmarks.measure import SCRIPTS, Command, Samples
 
 TARGET = Target(text="1.00 ± 0.02", low=0.98, high=1.02)
-# Turns of each side for each round of the other figures. The speed of a machine drifts by more than 2 % in a
-# minute, so the sides alternate every half second.
+# The number of turns of each side, for each round of ``--repeat``. The speed of a machine drifts by
+# more than 2 % in a minute, so the sides alternate every half second.
 TURNS = 12
 RANKS = "2"
 SCRIPT = str(SCRIPTS / "ddp_steps.py")

@@ -1,4 +1,4 @@
-"""Measure the transfer of a 200 MB tensor from rank 0 to the caller, which maps it without pickle."""
+"""Measure the transfer of a 200 MB tensor from rank 0 to the caller of the task."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -8,7 +8,7 @@ from benchmarks.comparison import Pair, Row, Target
 from benchmarks.measure import HERE, Command, Side, measure_in_turn
 
 TARGET = Target(text="≤ +0.05 s", high=0.05)
-# The difference is a fiftieth of the measured time, and single runs vary by a tenth of that time.
+# Single runs vary by a tenth of their time, which is more than the target, so the median needs many runs.
 AT_LEAST = 45
 
 HEAVY = ("kubernetes", "torch")

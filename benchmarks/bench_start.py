@@ -9,7 +9,7 @@ from benchmarks.measure import Command, Samples, Side, measure_in_turn
 
 IMPORT: Final = Target(text="≤ +0.25 s", high=0.25)
 RENDER: Final = Target(text="≤ +0.50 s", high=0.50)
-# Single runs of processes that take a second or two vary by a tenth.
+# Single runs vary by a tenth of their time, so the median needs many runs.
 AT_LEAST: Final = 15
 
 MESSAGES: Final = (

@@ -24,7 +24,7 @@ class Spread:
         return cls(low=min(known), median=statistics.median(known), high=max(known))
 
     def format(self, *, pattern: str = "{:.2f}", unit: str = "") -> str:
-        """Return ``2.51 s (2.40 to 2.80)``."""
+        """Return the median and the range as text, such as ``2.51 s (2.40 to 2.80)``."""
         low, median, high = (pattern.format(value) for value in (self.low, self.median, self.high))
         return f"{median}{unit} ({low} to {high})"
 
@@ -57,7 +57,10 @@ class Row:
 
     @classmethod
     def build_single(cls, what: str, ours: str, target: Target | None = None, reached: float = 0) -> "Row":
-        """Return a row for a figure that is compared only with a target, or not at all."""
+        """Return a row for a figure that is compared only with a target, or not at all.
+
+        `ours` is the text of the figure, and `reached` the number that is compared with the target.
+        """
         return cls(
             what=what,
             ours=ours,

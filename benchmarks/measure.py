@@ -1,6 +1,6 @@
 """Time several sides in turn (A B A B ...), so that other load on the machine affects all of them.
 
-Every run is a new process without leftovers of an earlier run.
+Every run is a new process in an empty directory. A run that leaves a process behind is an error.
 """
 
 import json
@@ -22,9 +22,9 @@ HERE: Final = Path(sys.prefix)
 """The environment with this plugin and with torchrun."""
 
 Samples = Mapping[int, float]
-"""The measured value of each round."""
+"""The measured value of each round, by the number of the round."""
 
-# These variables change the results, so the caller's values are removed.
+# The prefixes of environment variables that change the results, so they are not passed to the programs.
 _NOT_OURS: Final = ("FLYTE", "KFPYTORCH", "OMP_", "PET_", "PYTHON", "TORCH")
 _MARK: Final = "BENCHMARK_RUN"
 _PATIENCE: Final = 10.0
@@ -67,12 +67,12 @@ class Run:
     """The result of one run of a command."""
 
     seconds: float
-    printed: Any  # The last line, which is JSON.
+    printed: Any  # The last line of the output, parsed as JSON.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program of an environment, with its arguments and variables."""
+    """A program in ``bin`` of a virtual environment, with arguments and environment variables."""
 
     environment: Path = HERE
     program: str
@@ -87,7 +87,7 @@ class Command:
         """Run the command in an empty directory, and check that it leaves no process.
 
         Raises:
-            Invalid: It failed, printed no result or left a process.
+            Invalid: If the command failed, printed no JSON in its last line or left a process.
         """
         mark = uuid.uuid4().hex
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -115,7 +115,7 @@ class Command:
         """Run the command, and return the time in seconds.
 
         Raises:
-            Invalid: It printed something other than `result`.
+            Invalid: If the command printed something other than `result`, or `run` raised the error.
         """
         run = self.run()
         if run.printed != result:

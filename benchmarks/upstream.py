@@ -1,7 +1,7 @@
 """Install upstream's published plugin in a separate environment.
 
-tests/conformance uses the same environment, in the user's cache directory. The first user creates it, which
-requires the network.
+The environment is in the user's cache directory, and tests/conformance uses it, too. It is created when it is
+first used, which requires the network.
 """
 
 import functools
@@ -23,7 +23,7 @@ PINNED: Final = _ROOT / "tests" / "conformance" / "upstream.txt"
 
 @functools.cache
 def find_environment() -> Path:
-    """Return the directory of the environment, with all its modules compiled as in ours."""
+    """Return the directory of the environment; create it and compile its modules if necessary."""
     key = hashlib.sha256(_LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
     home = caches / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,7 +1,7 @@
 """Handwritten digits on four ranks: two nodes with two processes each, in a local run on one machine.
 
-It uses `Elastic`, which is torch's own launcher, as with `torchrun --nnodes 2 --nproc-per-node 2`. The
-training with `DistributedDataParallel` and a progress bar is in `digits.py`. Run it:
+`Elastic` starts the ranks with torch's elastic launcher, as `torchrun --nnodes 2 --nproc-per-node 2` does.
+The training with `DistributedDataParallel` and a progress bar is in `digits.py`. Run it:
 
     pyflyte run examples/01_digits_elastic.py train --epochs 20
 """

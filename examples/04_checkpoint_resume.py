@@ -1,8 +1,8 @@
 """A training that fails once and resumes from its checkpoint.
 
-It uses `max_restarts`: when a rank fails, all ranks of the node start again, and rank 0 reads the file that
-it wrote. `retries=` is for a cluster. After a `FlyteRecoverableException` and the last restart, Flyte starts
-a new attempt in new pods, which reads Flyte's checkpoint. Run it:
+`max_restarts=1`: when a rank fails, all ranks of the node start again, and rank 0 reads the local file that
+it wrote. `retries=2` has an effect in a cluster only: if a rank raises `FlyteRecoverableException` after the
+last restart, Flyte starts a new attempt in new pods, which reads Flyte's checkpoint. Run it:
 
     pyflyte run examples/04_checkpoint_resume.py train --epochs 6 --breaks_after 3
 """
@@ -64,12 +64,12 @@ def is_first_start() -> bool:
 
 
 def save(model: nn.Module, done: int, file: Path) -> None:
-    """Save the state in a local file, for a restart, and with Flyte, for another attempt."""
+    """Save the state in a local file for a restart, and as Flyte's checkpoint for a new attempt."""
     state = BytesIO()
     torch.save({"done": done, "model": model.state_dict()}, state)
     part = file.with_suffix(".part")
     part.write_bytes(state.getvalue())
-    part.replace(file)  # A reader finds a complete file.
+    part.replace(file)  # A reader never finds an incomplete file.
     current_context().checkpoint.write(state.getvalue())
 
 

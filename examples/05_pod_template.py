@@ -1,8 +1,8 @@
 """A training with a custom pod template: GPU nodes, and a volume for data.
 
-It uses `PodTemplate` with the pod as a plain dict and as models of the `kubernetes` package. Both are
-equivalent. The plugin adds shared memory for data loaders to a copy of the template. A local run calls
-only the functions; the pods are for a cluster. Run it:
+The pod spec of a `PodTemplate` can be a plain dict or a model of the `kubernetes` package; this file shows
+both. The plugin adds shared memory for data loaders to a copy of the template. A local run does not use the
+templates, which describe the pods in a cluster. Run it:
 
     pyflyte run examples/05_pod_template.py both
 """

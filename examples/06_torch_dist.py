@@ -1,7 +1,7 @@
 """The distributed environment of every rank: three nodes with two processes each.
 
-It is the first program of Kubeflow Trainer's PyTorch guide, as a task. A local run shows the lines of rank 0,
-and the log directory that it names contains the lines of each rank. In a cluster,
+It is the first program of Kubeflow Trainer's PyTorch guide, as a task. A local run prints the lines of rank 0
+and the path of a directory with a log file for each rank. In a cluster,
 `kfpytorch logs JOB --node 1` prints the lines of the second node. Run it:
 
     pyflyte run examples/06_torch_dist.py get_torch_dist
@@ -27,7 +27,7 @@ def get_torch_dist() -> int:
     print(f"RANK: {dist.get_rank()}")
     print(f"LOCAL_RANK: {os.environ['LOCAL_RANK']}")
 
-    # A rank that leaves while another one still connects would break its connection.
+    # If a rank left while another rank still connects to it, the other rank would fail.
     dist.barrier()
     dist.destroy_process_group()
     return world_size

@@ -1,8 +1,8 @@
 """One model, trained with DDP, FSDP, FSDP2 and tensor parallelism, with equal losses.
 
-DDP copies the model to every rank. FSDP and FSDP2 shard it, and each rank reads other samples. With tensor
-parallelism each rank has a part of every matrix, and all ranks read the same samples. `train` uses one of
-them. Run all:
+DDP copies the model to every rank; FSDP and FSDP2 shard it. With these three, each rank reads different
+samples. With tensor parallelism, each rank has a part of every matrix of the transformer blocks, and all
+ranks read the same samples. `train` uses the strategy of its argument. Run all strategies:
 
     pyflyte run examples/08_parallelism.py train_with_all
 """
@@ -34,13 +34,13 @@ def shard_flat(model: LanguageModel, mesh: DeviceMesh) -> nn.Module:
 
 def shard_by_parameter(model: LanguageModel, mesh: DeviceMesh) -> nn.Module:
     for block in model.blocks:
-        fully_shard(block, mesh=mesh)  # Each block is gathered only while it computes.
+        fully_shard(block, mesh=mesh)  # The parameters of a block are gathered only while it computes.
     fully_shard(model, mesh=mesh)
     return model
 
 
 def split_matrices(model: LanguageModel, mesh: DeviceMesh) -> nn.Module:
-    # The output of a column-wise linear layer is split by columns, as the row-wise layer after it needs it.
+    # A column-wise layer splits its output by columns. The row-wise layer after it expects this split.
     columns = dict.fromkeys(("query", "key", "value", "up"), ColwiseParallel())
     rows = dict.fromkeys(("out", "down"), RowwiseParallel())
     for block in model.blocks:

@@ -1,7 +1,7 @@
 """A stream of samples that does not fit into memory, of which every rank reads a part.
 
 An `IterableDataset` has no sampler, so it selects the samples of its rank itself. `DataLoader` copies it into
-each of its processes, so each process selects a part of the part. Run it:
+each of its worker processes, so each process selects its part of the samples of the rank. Run it:
 
     pyflyte run examples/09_streaming.py train --steps 20
 """
@@ -22,7 +22,7 @@ from examples.ranks import join_ranks, mean_of_ranks
 
 BATCH = 32
 READERS = 2
-"""The processes of each rank that read the stream."""
+"""The number of `DataLoader` processes of each rank, which read the stream."""
 
 Sample = tuple[int, Tensor, Tensor]
 
@@ -35,7 +35,7 @@ def read_stream() -> Iterator[Sample]:
 
 
 class Shard(IterableDataset[Sample]):
-    """The samples of one rank: in all processes of all ranks, each sample appears once."""
+    """The samples of one rank. Exactly one process of one rank yields each sample."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -63,7 +63,7 @@ def train(steps: int = 20) -> Outcome:
 
     mean, own = 0.0, []
     loader = DataLoader(Shard(rank, world_size), BATCH // world_size, num_workers=READERS)
-    # All ranks do the same number of steps. Otherwise one would wait for the gradients of the others.
+    # All ranks do the same number of steps: in a further step, a rank would wait for the others' gradients.
     for numbers, inputs, targets in islice(loader, steps):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))

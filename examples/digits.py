@@ -1,6 +1,6 @@
 """A small model that learns handwritten digits with any number of ranks.
 
-It is plain PyTorch, which `torchrun` can run as well. The first two examples start it in different ways.
+It uses PyTorch without this plugin. The first two examples call `learn` in ranks that the plugin starts.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def digits() -> TensorDataset:
 
 
 def reported(epochs: range) -> Iterator[int]:
-    """Yield the epochs. Rank 0 shows a progress bar on a terminal, or prints every fifth epoch."""
+    """Yield the epochs. On rank 0, show a progress bar on a terminal, else print every fifth epoch."""
     console = Console(quiet=dist.get_rank() != 0)
     if console.is_terminal:
         yield from track(epochs, "training", console=console)

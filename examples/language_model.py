@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A transformer with 30,000 parameters."""
+    """A transformer with 36,000 parameters by default."""
 
     def __init__(self, width: int = 32, heads: int = 4, depth: int = 2) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LanguageModel(nn.Module):
         self.head = nn.Linear(width, CHARACTERS)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Return a score of each character, for each position."""
+        """Return the score of each possible next character, for each position."""
         positions = torch.arange(characters.shape[1], device=characters.device)
         states = self.embed(characters) + self.position(positions)
         for block in self.blocks:
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
 
 
 def read_samples(*names: str) -> TensorDataset:
-    """Return the text of help pages in parts of `LENGTH` characters, each with the character that follows."""
+    """Return parts of `LENGTH` characters of these help pages, each with the part one character later."""
     text = "".join(topics[name] for name in names).encode("ascii", "replace")
     characters = torch.tensor(list(text))
     count = (len(characters) - 1) // LENGTH * LENGTH
@@ -74,13 +74,18 @@ def read_samples(*names: str) -> TensorDataset:
 def fit(model: nn.Module, dataset: TensorDataset, *, rate: float, shards: int) -> float:
     """Train for one epoch, and return the loss of the last step.
 
-    Each of `shards` groups of ranks reads a different part of each batch. With data parallelism that is each
-    rank. With tensor parallelism all ranks read the same samples.
+    Args:
+        model: The model, already wrapped for the kind of parallelism.
+        dataset: The result of `read_samples`.
+        rate: The learning rate.
+        shards: The number of parts into which each batch is divided: with data parallelism the number of
+            ranks, each of which reads its own part; with tensor parallelism 1, so that all ranks read the
+            whole batch.
     """
     device = next(model.parameters()).device
     sampler = DistributedSampler[tuple[Tensor, ...]](dataset, shards, dist.get_rank() % shards)
-    # With tensor parallelism, only some parameters are distributed tensors. torch cannot update these at once
-    # with the others, as `foreach` does, which is the default on GPUs.
+    # `foreach`, the default on GPUs, updates many parameters at once. With tensor parallelism, only some of
+    # them are distributed tensors, and torch cannot update both kinds at once.
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, foreach=False)
     mean = 0.0
     loader = DataLoader(dataset, BATCH // shards, sampler=sampler, drop_last=True)

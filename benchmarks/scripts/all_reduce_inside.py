@@ -1,4 +1,4 @@
-"""An all-reduce that imports torch inside the function, for torchrun or as a task of either plugin."""
+"""An all-reduce that imports torch inside the function, for torchrun, this plugin or the published one."""
 
 import os
 
@@ -19,7 +19,7 @@ if __name__ == "__main__":
     if os.environ["RANK"] == "0":
         print(total)
 else:
-    # torchrun does not run this branch, so that it need not import flytekit.
+    # torchrun runs the file as `__main__`, so it does not import flytekit.
     from flytekit import task
 
     from flytekitplugins.kfpytorch import Elastic

@@ -1,4 +1,4 @@
-"""An all-reduce that imports torch at the top of the module, as a task of either plugin."""
+"""An all-reduce that imports torch at the top of the module, for this plugin or the published one."""
 
 import os
 

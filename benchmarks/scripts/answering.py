@@ -1,7 +1,9 @@
 """A server for GetTask: the connector with many jobs in its cache, or one with a constant response.
 
-``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS KIND`` prints its port. For each line on
-stdin it prints its processor time in seconds and its memory in MiB. It ends when stdin closes.
+``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS KIND`` prints its port. ``ours`` is the
+connector, with JOBS jobs of KIND (a name in `job_kinds`). ``bare`` (a plain gRPC server) and ``flytekit``
+(flytekit's connector service) have the constant response. For each line on stdin the program prints its
+processor time in seconds and its memory in MiB. It ends when stdin closes.
 """
 
 import asyncio
@@ -196,7 +198,7 @@ def copy_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 async def change_statuses(cache: Any, jobs: int, kind: JobKind) -> None:
-    """Change the status of twenty jobs per second."""
+    """Change the statuses of jobs in the cache forever, twenty per second."""
     from backend_plugin.core.dialects.table import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):

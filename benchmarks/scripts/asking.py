@@ -1,7 +1,8 @@
 """Send GetTask requests to servers in turn at a steady rate, and measure cost and latency.
 
-``python benchmarks/scripts/asking.py KIND JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON. WARM
-is the number of seconds that the servers run before the first request.
+``python benchmarks/scripts/asking.py KIND JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON.
+KIND, JOBS and SIDE are arguments of answering.py. In each of the TURNS turns, each server receives RATE
+requests per second for SECONDS. The servers run for WARM seconds before the first request.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ SERVER = Path(__file__).with_name("answering.py")
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The rate and the duration of the requests."""
+    """The arguments RATE, SECONDS, TURNS and WARM of the command line."""
 
     rate: int
     seconds: float
@@ -33,7 +34,7 @@ class Load:
 
 
 class Side:
-    """A server of one kind, and a client for it."""
+    """A server process of answering.py, and the measurements of its turns."""
 
     def __init__(self, name: str, jobs: int, kind: JobKind) -> None:
         self.name = name
@@ -50,7 +51,7 @@ class Side:
         self.resident = 0.0
 
     def read_processor_seconds(self) -> float:
-        """Return the processor seconds of the server since its start."""
+        """Return the processor seconds of the server since its start, and store its memory in `resident`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("?\n")

@@ -1,7 +1,8 @@
-"""Measure the connector with a real API server and ten thousand jobs of four pods each.
+"""Measure the connector with a real API server and many jobs of four pods each.
 
 ``python benchmarks/scripts/cluster_scale.py JOBS [KIND]``, with ``tests/cluster`` on PYTHONPATH; the last
-line is JSON. The API server and etcd run on half of the processors, and everything else on the others.
+line is JSON. KIND is ``PyTorchJob``, the default, or ``TrainJob``.
+The API server and etcd run on half of the processors, and everything else on the others.
 """
 
 import asyncio
@@ -40,14 +41,14 @@ POLLS: Final = 4_000
 SETTLED: Final = 5.0
 ROUND: Final = 30.0
 """The interval in which a server checks every job once, without a request."""
-# As long as the names of the copies, which contain numbers.
+# The execution names of the two pattern jobs. A copy has a name of the same length: the letter and a number.
 RUNNING, CREATED = "f0000000", "g0000000"
 _READS: Final = re.compile(r'apiserver_request_total\{.*verb="(?:GET|LIST)".*\} (\S+)')
 _OURS: Final = re.compile(r'resource="(?:pods|pytorchjobs|trainjobs|trainingruntimes|events|podtemplates)"')
 
 
 class Scale:
-    """The stages in order; each adds its figures to `said`."""
+    """The stages of the measurement; each adds its figures to `results`."""
 
     def __init__(self, plane: ControlPlane, work: Work, folder: Path, total: int) -> None:
         self.plane, self.folder, self.total = plane, folder, total
@@ -82,11 +83,11 @@ class Scale:
         await writer.close()
 
     def server(self, name: str) -> AbstractContextManager[tuple[psutil.Process, Caller]]:
-        """Start our server with a folder of this name."""
+        """Return a context that runs our server; `name` is the name of its folder."""
         return run_server(self.plane, self.folder / name, self.work)
 
     async def fill(self, caller: Caller) -> None:
-        """Create two pattern jobs with their pods through the API server, and copies of them in etcd."""
+        """Create a running and a starting job with pods in the API server, and copies of both in etcd."""
         for pattern, running, total in ((RUNNING, True, self.total), (CREATED, False, VISIBLE)):
             await caller.create(self.work.build_request(pattern))
             training_cluster.play(self.plane, self.work, pattern, running=running)
@@ -117,7 +118,7 @@ class Scale:
 
     async def measure_changes(self, process: psutil.Process, writer: Bare) -> None:
         """Measure the processor milliseconds for a change of a pod, and the number of changes per second."""
-        await asyncio.sleep(ROUND)  # Wait until earlier changes have been judged.
+        await asyncio.sleep(ROUND)  # Wait until the server has processed the earlier changes.
         before = read_processor_seconds(process)
         await asyncio.sleep(ROUND)
         idle = (read_processor_seconds(process) - before) / ROUND
@@ -136,23 +137,23 @@ class Scale:
             }
 
     def list_changes(self, writer: Bare, execution: str) -> list[Callable[[], Awaitable[None]]]:
-        """Return the changes after which a job runs; the last one makes the difference."""
+        """Return functions that write changes to a job and its pods; after the last one, the job runs."""
         kind = self.work.kind
         pods = [partial(self.change, writer, execution, replica) for replica in kind.replicas]
         status = {"status": training_cluster.build_job_status(kind, running=True)}
-        # Trainer does not report that a job runs.
+        # A TrainJob runs when its pods run; Trainer does not report this. A PyTorchJob has a condition.
         job = [partial(writer.patch, f"{self.work.build_path(execution)}/status", status)]
         return [*pods, *job] if kind.has_conditions else [*job, *pods]
 
     async def change(self, writer: Bare, execution: str, replica: tuple[str, int] | None = None) -> None:
-        """Set a pod to running with the current time."""
+        """Set the pod of a replica, by default the first one, to running since now."""
         kind = self.work.kind
         name = kind.build_pod_name(self.work.build_job_name(execution), *(replica or kind.replicas[0]))
         path = f"/api/v1/namespaces/{self.work.namespace}/pods/{name}/status"
         await writer.patch(path, {"status": training_cluster.build_pod_status(kind, running=True)})
 
     async def measure_polls(self, caller: Caller) -> None:
-        """Count the read requests of the API server, without watches, while GetTask requests are sent."""
+        """Count the API server's read requests, without watches, during GetTask requests to our server."""
         references = [
             self.work.build_reference(f"f{number:07}") for number in range(1, min(POLLS, self.total))
         ]
@@ -161,7 +162,7 @@ class Scale:
         self.results |= {"polls": len(references), "reads": self.count_reads() - before}
 
     def count_reads(self) -> int:
-        """Return the number of GET and LIST requests at the API server for the kinds that we read."""
+        """Return how many GET and LIST requests the API server has received for the kinds that we read."""
         text = self.plane.admin.request("GET", "/metrics").text
         of_ours = [line for line in text.splitlines() if _OURS.search(line)]
         return sum(int(float(match[1])) for line in of_ours if (match := _READS.match(line)))

@@ -35,7 +35,10 @@ SETTLED: Final = 5.0
 async def measure_rates(
     plane: ControlPlane, folder: Path, work: Work, turns: int
 ) -> Mapping[str, list[float]]:
-    """Return the rates of our server and of plain clients, in turn and as the same user."""
+    """Return jobs per second of our server, `Bare` and `Official`, in turn and as the same user.
+
+    The item `processor` has the processor milliseconds of our server for one job.
+    """
     plane.namespace(work.namespace)
     path = jobs(work.namespace)
     bare, official = Bare(plane, BACKEND), Official(plane, BACKEND, work.namespace)
@@ -68,7 +71,7 @@ async def measure_rates(
 
 
 def build_bare_body(made: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """Return the manifest of a job with another name."""
+    """Return the manifest of the created job `made`, with another name, for a new POST."""
     assert made is not None
     meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
     return {

@@ -1,7 +1,7 @@
 """A training loop with DistributedDataParallel, which prints rank 0's median step of each turn in seconds.
 
-Two of these run in parallel and take turns. Each waits for a byte in the pipe MINE before it trains, and then
-writes one to THEIRS.
+Two of these run in parallel and take turns. The variables MINE and THEIRS are the paths of named pipes. Each
+program waits for a byte in MINE before it trains, and then writes one to THEIRS.
 """
 
 import json

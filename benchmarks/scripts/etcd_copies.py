@@ -16,13 +16,13 @@ _UID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Etcd:
-    """An etcd without certificates, through its HTTP gateway."""
+    """A client of an etcd without TLS, which uses the HTTP gateway of etcd."""
 
     def __init__(self, port: int) -> None:
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
     def list_patterns(self, part: str, name: str) -> dict[bytes, bytes]:
-        """Return the objects with keys that start with ``/registry/`` and `part`, and contain the name."""
+        """Return the keys below ``/registry/`` and `part` that contain `name`, and their values."""
         first = f"/registry/{part}/".encode()
         found = self._request(
             "kv/range", {"key": _decode_text(first), "range_end": _decode_text(first + b"\xff")}
@@ -33,7 +33,7 @@ class Etcd:
     def copy(
         self, patterns: Mapping[bytes, bytes], words: Callable[[int], Mapping[str, str]], numbers: range
     ) -> None:
-        """Write a copy of every pattern for each number; `words` returns the replacements of words.
+        """Write a copy of every pattern for each number; `words(number)` maps old words to new ones.
 
         Each copy is a separate write, as with an API server. A watch continues after a revision, and would
         miss the second of two objects with the same revision.

@@ -1,6 +1,7 @@
 """Measure the time from a return in rank 0 until the caller has read the tensor: ``python hand_over.py``.
 
-It prints seconds, and whether the caller's tensor is in mapped memory. It works with either plugin.
+It prints the seconds, and whether the caller's tensor is in mapped memory. It works with this plugin and with
+the published one.
 """
 
 import json
@@ -24,8 +25,8 @@ def build_ones(count: int) -> tuple[float, torch.Tensor]:
 
 
 def measure_hand_over(count: int) -> tuple[float, torch.Tensor]:
-    """Return the seconds until the caller has read the whole tensor, which loads it if it is mapped."""
-    # `execute`, because a call would also write the outputs to disk with either plugin.
+    """Return the seconds until the caller has read the whole tensor of `count` numbers, and the tensor."""
+    # `execute`, because with both plugins a call would also write the outputs to disk.
     returned_at, value = build_ones.execute(count=count)
     return _read(value) - returned_at, value
 

@@ -20,24 +20,24 @@ class JobKind:
     spec: Mapping[str, Any]
     """The part of the spec that the connector reads."""
     replicas: Sequence[tuple[str, int]]
-    """The role and the index of each replica; the name of its pod starts with both."""
+    """The role and the index of each replica; the name of its pod contains both."""
     role_format: str
-    """The part of a pod's name for the role."""
+    """A format string: the part of a pod's name that contains the role."""
     suffix: str
     """The end of a pod's name."""
     labels: tuple[str, str, str]
-    """The labels of a pod with the name of the job, the role and the index."""
+    """The keys of a pod's labels whose values are the name of the job, the role and the index."""
     prerequisites: str = ""
-    """The resource of the objects that a job requires, as in a key of etcd."""
+    """Group and plural of the objects that are created before a job, as in etcd's keys; empty if none are."""
 
     @property
     def key(self) -> str:
-        """The resource as in a key of etcd."""
+        """Group and plural of the kind, as in the keys of etcd."""
         return f"{self.group}/{self.plural}"
 
     @property
     def has_conditions(self) -> bool:
-        """True if the operator reports that a job runs."""
+        """True if the operator reports in a condition that a job runs."""
         return self.name == "PyTorchJob"
 
     def build_path(self, namespace: str, name: str = "") -> str:
@@ -50,11 +50,11 @@ class JobKind:
         return f"{job}-{self.role_format.format(role)}-{index}{self.suffix}"
 
     def build_labels(self, job: str, role: str, index: int) -> dict[str, str]:
-        """Return the labels of a pod that the operator sets."""
+        """Return the labels that the operator sets on a pod."""
         return dict(zip(self.labels, (job, role, str(index)), strict=True))
 
     def build_status(self, *states: str, began: str, changed: str = "") -> dict[str, Any]:
-        """Return the status of a job of which these states are reported."""
+        """Return the status of a job that began at `began` and reached `states` at `changed`."""
         if not self.has_conditions:
             ends = {"Succeeded": "Complete", "Failed": "Failed"}
             conditions = [

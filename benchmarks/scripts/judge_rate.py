@@ -1,6 +1,7 @@
-"""Measure the number of jobs per second that one core judges: different jobs of four pods in various states.
+"""Measure for how many jobs per second one core computes the Flyte phase, with `judge`.
 
-``python benchmarks/scripts/judge_rate.py JOBS [KIND]``
+``python benchmarks/scripts/judge_rate.py JOBS [KIND]``: the jobs have four pods and are in various states.
+KIND is ``PyTorchJob``, the default, or ``TrainJob``.
 """
 
 import sys

@@ -1,6 +1,7 @@
-"""Measure the number of tasks per second that one core plans: different tasks as containers and as pods.
+"""Measure for how many tasks per second one core creates the Kubernetes objects, with `plan`.
 
-``python benchmarks/scripts/plan_rate.py TASKS [KIND]``
+``python benchmarks/scripts/plan_rate.py TASKS [KIND]``: the tasks differ; half of them have a pod template.
+KIND is ``PyTorchJob``, the default, or ``TrainJob``.
 """
 
 import sys
@@ -49,7 +50,7 @@ SETTINGS = settings.read({"kfpytorch": {"dialect": KIND.setting}})
 def build_task(target: dict[str, Any]) -> TaskTemplate:
     amounts = [{"name": "CPU", "value": "1"}, {"name": "MEMORY", "value": "1Mi"}]
     custom = {
-        # All nodes of a TrainJob are equal.
+        # Master and workers have equal resources, because all nodes of a TrainJob are equal.
         "masterReplicas": {"replicas": 1, "resources": {"requests": amounts, "limits": amounts}},
         "workerReplicas": {
             "replicas": 1,

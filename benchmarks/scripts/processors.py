@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The processors of the API server, and those of its clients."""
+    """The processors of the API server (`asked`), and those of its clients (`asking`)."""
 
     asked: set[int]
     asking: set[int]
@@ -25,7 +25,7 @@ def share_processors() -> Split:
 
 
 def split_processors() -> Split:
-    """Return half of the processors for each side by number; a single one is shared."""
+    """Return half of the processors for each side, by number; both share a single one."""
     known = sorted(os.sched_getaffinity(0))
     middle = len(known) // 2
     return Split(set(known[:middle] or known), set(known[middle:]))

@@ -15,9 +15,13 @@ BATCH = 5_000
 
 
 def measure_rate(batches: Callable[[int], Iterable[Sequence[T]]], call: Callable[[T], object]) -> None:
-    """Call a function for the number of inputs on the command line, and print the figures as JSON.
+    """Call a function for as many inputs as the command line names, and print the figures as JSON.
 
-    Only the processor time of the calls counts. Memory is the resident memory after each tenth.
+    Only the processor time of the calls counts. Memory is the resident memory after each tenth of the calls.
+
+    Args:
+        batches: Returns batches of inputs, with this number of inputs in all.
+        call: The measured function.
     """
     total = int(sys.argv[1])
     spent, resident = 0.0, list[float]()

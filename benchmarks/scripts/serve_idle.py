@@ -1,6 +1,7 @@
 """Measure the startup time and the memory of an idle server.
 
-``python benchmarks/scripts/serve_idle.py embedded|kubernetes``: the last line is JSON, seconds and MiB.
+``python benchmarks/scripts/serve_idle.py embedded|kubernetes``: the last line is JSON with
+the seconds until the server is ready and its memory in MiB.
 """
 
 import json

@@ -51,7 +51,7 @@ def train(epochs: int) -> float:
 
 
 class Work:
-    """One task, in any number of executions, as jobs of one kind."""
+    """A task whose executions run as jobs of one kind; `name` is the name of an execution."""
 
     def __init__(self, folder: Path, kind: JobKind = DEFAULT) -> None:
         self.kind = kind
@@ -68,7 +68,7 @@ class Work:
         return node.build_request(0)
 
     def run(self, name: str) -> Attempt:
-        """Return the first attempt of the Flyte node in the execution."""
+        """Return the first attempt of the task in the execution."""
         asked = self.build_request(name)
         return task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix)
 
@@ -81,7 +81,7 @@ class Work:
         return self.kind.build_path(self.namespace, self.build_job_name(name))
 
     def build_reference(self, name: str, uid: str | None = None) -> bytes:
-        """Return the reference in the response of CreateTask."""
+        """Return the reference to the job that CreateTask returns."""
         run = self.run(name)
         return job_ref.encode(
             JobRef(
@@ -132,7 +132,7 @@ class Caller:
         )
 
     async def create(self, request: admin.CreateTaskRequest) -> None:
-        """Create a job; a rejection is an error."""
+        """Create a job; fail if the server rejects it."""
         answer = await self._create(request)
         assert job_ref.decode(answer.resource_meta).refusal is None, answer
 
@@ -150,7 +150,7 @@ class Caller:
 
 
 class Bare:
-    """A minimal client of the API server, with the user of our server."""
+    """A minimal client of the API server, which acts as `user`."""
 
     def __init__(self, plane: ControlPlane, user: str) -> None:
         self._server = plane.server
@@ -180,7 +180,7 @@ class Bare:
 
 
 class Official:
-    """A client with the official package, with the user of our server."""
+    """A client of the API server with the official package `kubernetes`, which acts as `user`."""
 
     def __init__(self, plane: ControlPlane, user: str, namespace: str) -> None:
         configuration = client.Configuration(host=plane.server, ssl_ca_cert=str(plane.authority.certificate))
@@ -227,7 +227,10 @@ def read_processor_seconds(process: psutil.Process) -> float:
 
 
 def play(plane: ControlPlane, work: Work, execution: str, *, running: bool) -> None:
-    """Write the objects of the operator and the kubelets for a job: four pods and the statuses."""
+    """Write what the operator and the kubelets write for a job: four pods and the statuses.
+
+    If `running` is false, the containers are still being created.
+    """
     path = work.build_path(execution)
     job = plane.admin.get(path)
     assert job is not None
@@ -240,7 +243,7 @@ def play(plane: ControlPlane, work: Work, execution: str, *, running: bool) -> N
 
 
 def _find_template(plane: ControlPlane, work: Work, job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the pod template of the job, or of its runtime, once the job owns the runtime."""
+    """Return the pod template of a PyTorchJob; for a TrainJob, that of its runtime when the job owns it."""
     if not work.kind.prerequisites:
         found: Mapping[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
         return found
@@ -258,7 +261,7 @@ def _find_template(plane: ControlPlane, work: Work, job: Mapping[str, Any]) -> M
 
 
 class Copies:
-    """Copies of the job and pods of one execution; their names are a letter and a number, as in `pattern`."""
+    """Copies of the job and pods of the execution `pattern`, whose name is a letter and a number."""
 
     def __init__(self, etcd: Etcd, work: Work, pattern: str) -> None:
         self._etcd, self._work, self._pattern = etcd, work, pattern
@@ -273,11 +276,11 @@ class Copies:
         return f"{self._pattern[0]}{number:07}"
 
     def make(self, numbers: range) -> None:
-        """Create all objects of each copy."""
+        """Write all objects of the copies with these numbers into etcd."""
         self._etcd.copy(self._made, self._build_replacements, numbers)
 
     def move_masters(self, numbers: range) -> None:
-        """Move the first pod of each copy to another node."""
+        """Write the first pod of these copies again, on another node."""
         first = self._work.kind.build_pod_name("", *self._work.kind.replicas[0]).encode()
         masters = {key: value for key, value in self._made.items() if first in key}
         self._etcd.copy(

@@ -107,7 +107,7 @@ def encode_page(record: type[Record], items: list[Any]) -> bytes:
 
 
 def measure_changes(total: int) -> float:
-    """Return the milliseconds for each change of a pod."""
+    """Return the processor milliseconds per change of a pod."""
     part, parser = MergedKind(Nowhere(), Pod).add_part(), create_parser(Pod)
     parts = parser.create_splitter(1 << 24)
     part.replace_records(())
@@ -129,7 +129,7 @@ def measure_changes(total: int) -> float:
 
 
 def measure_lists() -> tuple[float, int]:
-    """Return the seconds for all jobs and pods, and the bytes that were read."""
+    """Return the processor seconds for lists of all jobs and pods, and the bytes of the lists."""
     spent, size, sink = 0.0, 0, Nowhere()
     for record, make, total in (
         (Job, build_job, JOBS),
