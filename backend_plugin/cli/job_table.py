@@ -22,7 +22,7 @@ def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request for several jobs; for JSON output it includes replicas and events."""
+    """Return the arguments of a request for several jobs; JSON output also needs replicas and events."""
     return {**get_request_options(options), "details": options["output"] == "json"}
 
 

@@ -31,7 +31,8 @@ def build_plan(
 ) -> Plan:
     """Return the plan of a task, with each manifest as the cluster would store it.
 
-    If `from_files` has no PodTemplates or no capabilities, those of the cluster are used.
+    `values` are the options of the command. `from_files` are the PodTemplates and the capabilities that the
+    user gave in files. If one of them is empty, that of the cluster is used.
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.

@@ -20,7 +20,7 @@ from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags,
 
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
-    """Print the report; return 0 if a server would start with these settings."""
+    """Print the report; return the exit code, which is 0 if a server would start with these settings."""
     effective: EffectiveSettings | None = None
     settings: Mapping[str, tuple[Any, str]] = {}
     try:
@@ -105,7 +105,7 @@ def _find_directory_problem(directory: Path) -> str | None:
 
 
 def _find_state_problem(settings: ServerSettings) -> str | None:
-    """Return why an embedded cluster would not use the state directory."""
+    """Return why an embedded cluster would not use the state directory; None if there is no reason."""
     return find_foreign_files(settings.state_dir) if settings.cluster is ClusterKind.EMBEDDED else None
 
 

@@ -31,7 +31,7 @@ class RequestedExecution(NamedTuple):
 
 
 def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", RequestedExecution]:
-    """Return the task of a command and its execution; `folder` determines the execution's name."""
+    """Return the task of a command and its execution, which is named after the temporary `folder`."""
     task = load_task(Path(options["file"]), options["task"], options["image"])
     name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
     return task, RequestedExecution(name, sample_attempt.parse_inputs(options["inputs"], task.template))
@@ -119,7 +119,7 @@ def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
     """Return the task of a Python file.
 
     Raises:
-        Misused: If the file is not a Python file.
+        InvalidInput: If the file is not a Python file, cannot be imported, or has no such task.
     """
     if path.suffix != ".py" or not path.is_file():
         raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")

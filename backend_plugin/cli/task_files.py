@@ -38,7 +38,7 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
     `image` is the image of tasks in a Python file that set none.
 
     Raises:
-        InvalidInput: If there is no such task; the message contains the nearest names.
+        InvalidInput: If the file cannot be read or has no such task; the message suggests similar names.
     """
     if file == "-":
         return select_task(_read_tasks(_read_content(file), Path("stdin")), task, "stdin")()
@@ -62,7 +62,7 @@ def _read_content(file: str) -> bytes:
 def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
     """Return the function that loads a task; `task` is its name, the last parts of it, or None.
 
-    Without a name, the file must have only one task.
+    Without a name, the file must have only one task. Raise `InvalidInput` if no task or several match.
     """
     if not tasks:
         raise InvalidInput(f"{file}: contains no task")

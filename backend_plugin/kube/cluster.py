@@ -380,7 +380,10 @@ def _get_job_resource(job: ObjectName) -> ApiResource:
 
 
 def get_resource(manifest: Manifest) -> ApiResource:
-    """Return the resource of an object. All kinds that the backend creates have a regular plural."""
+    """Return the resource of an object; raise `RequestRejected` if its kind or API version is malformed.
+
+    All kinds that the backend creates have a regular plural.
+    """
     group, _, version = get_text(manifest, "apiVersion").rpartition("/")
     plural = get_text(manifest, "kind").lower() + "s"
     if not is_path_safe(*filter(None, [group]), version, plural):  # They become parts of a URL path.

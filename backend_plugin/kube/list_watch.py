@@ -44,7 +44,7 @@ class WatchStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseStep:
-    """Wait."""
+    """Wait for `seconds` before the next step."""
 
     seconds: float
 

@@ -60,7 +60,7 @@ class KindPart:
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        """Replace the records of this part after a list."""
+        """Replace the records of this part after a list; after the first snapshot, events are only added."""
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: one that the API server has removed after an hour is still valid.
             self._add_events(watched_objects)

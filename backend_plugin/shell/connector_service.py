@@ -191,7 +191,7 @@ class ConnectorService:
     # ---- delete
 
     async def delete_task(self, request: admin.DeleteTaskRequest) -> admin.DeleteTaskResponse:
-        """Accept the deletion, which may finish after the response; fails if it cannot be stored durably."""
+        """Start to delete a job; raise `CallFailed` if the cluster cannot store the deletion durably."""
         ref = self._decode_reference(request.resource_meta)
         entry = self.cache.get((ref.namespace, ref.name))
         if entry is not None and _is_other_attempt(entry, ref):

@@ -146,7 +146,7 @@ def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview
 
 
 def _decode_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return a varint and the position after it."""
+    """Return the varint at `at` and the position after it; raise `DecodeError` if it is malformed."""
     value = 0
     for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * index)

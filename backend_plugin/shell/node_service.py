@@ -19,7 +19,7 @@ class NodeOperations(Protocol):
         """Return the core/v1 manifest of every node."""
 
     def fail_node(self, node: str) -> None:
-        """Kill all pods of a node, as a power failure does."""
+        """Kill all processes of a node and make it unreachable, as a power failure does."""
 
     def drain_node(self, node: str) -> None:
         """Evict the pods of a node, and accept no new ones."""

@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job, or that of `build_not_synced`, without a new phase."""
+        """Return the last response for a job without a new judgement; if none, that of `build_not_synced`."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:

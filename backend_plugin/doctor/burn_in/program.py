@@ -51,7 +51,7 @@ def require_correct_sum(device: torch.device) -> None:
 
 
 def measure_seconds(tensor: torch.Tensor, times: int) -> float:
-    """Return the seconds of one all-reduce, as the mean of all ranks."""
+    """Return the seconds of one all-reduce, as the mean of all ranks and of `times` repetitions."""
     dist.barrier()
     begin = time.perf_counter()
     for _ in range(times):

@@ -1,4 +1,7 @@
-"""Parsers of server settings that depend on this machine or on the output stores."""
+"""Parsers of server settings that depend on this machine or on the output stores.
+
+They raise `InvalidSettingValue` for an invalid value.
+"""
 
 import os
 import re

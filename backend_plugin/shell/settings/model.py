@@ -24,7 +24,8 @@ class EmbeddedSettings:
 
     nodes: int = 2
     cpus: Quantity | None = None
-    """CPUs of each node; None here and below: as many as this machine has."""
+    """CPUs of each node. If this or `memory` is None, each node has all of this machine. If `gpus` is None,
+    the GPUs of this machine are divided among the nodes."""
     memory: Quantity | None = None
     gpus: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
