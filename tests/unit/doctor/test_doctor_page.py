@@ -11,7 +11,7 @@ from backend_plugin.doctor.run_checks import EXIT_CODES
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reference" / "doctor.md"
 HOW_TO = DOCS / "how-to" / "verify-and-troubleshoot.md"
-HEAD = "| check | level | where it finds nothing |\n|---|---|---|\n"
+HEAD = "| check | level | the check passes if |\n|---|---|---|\n"
 
 
 def table() -> str:
