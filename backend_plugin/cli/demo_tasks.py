@@ -1,6 +1,6 @@
 """The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import.
 
-It is text, because the backend must not import flytekit or torch.
+It is text, so that the import of this module does not import flytekit or torch.
 """
 
 from typing import Final

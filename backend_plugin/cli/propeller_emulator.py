@@ -102,7 +102,7 @@ _Attempt = Generator[ReportedPhase, None, End]
 
 
 class PropellerEmulator:
-    """A client that runs Flyte nodes through a connector.
+    """A client that runs Flyte nodes through a connector, one attempt after the other.
 
     Args:
         channel: The channel to the connector.

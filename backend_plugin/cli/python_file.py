@@ -1,6 +1,6 @@
 """Loads a task template from a Python file, as ``pyflyte`` would register it.
 
-Only this module of the backend imports flytekit.
+Only this module of the command line imports flytekit.
 """
 
 import importlib
