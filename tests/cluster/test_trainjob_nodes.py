@@ -198,7 +198,9 @@ def test_elastic_job_grows_and_survives_a_lost_node(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_repeated_drains_cost_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
+def test_repeated_drains_cost_no_attempt(
+    cluster: RealCluster, propeller: RealPropeller, shared: Path
+) -> None:
     stop_file = shared / "drained"
     size = WorldSize(cluster, Path(f"{stop_file}.size"))
     execution = propeller.start(workflows.writes_its_size_until, stop_file=str(stop_file))
