@@ -34,7 +34,7 @@ class Violation:
 
 
 Judge: TypeAlias = Callable[[Facts], Iterable[Violation]]
-"""Yields the violations that the facts show."""
+"""A function that yields the violations that the facts show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
