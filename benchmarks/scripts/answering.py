@@ -157,7 +157,7 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=get_now)
     metrics, cache, prefixes = Metrics(), Cache(get_now), OutputPrefixes()
     orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
-    nobody, ring = Nobody(), KeyRing.from_keys(KEY)
+    nobody, ring = EmptyCluster(), KeyRing.from_keys(KEY)
     keeper = Reconciler(
         nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
     )
@@ -207,7 +207,7 @@ async def change_statuses(cache: Any, jobs: int, kind: JobKind) -> None:
         await asyncio.sleep(0.05)
 
 
-class Nobody:
+class EmptyCluster:
     """A cluster that is empty, sends no events and rejects all other calls."""
 
     async def watch(self, _: Any) -> None:
@@ -219,7 +219,7 @@ class Nobody:
         return ()
 
     def __getattr__(self, method: str) -> Any:
-        raise AssertionError(f"the cluster was asked: {method}")
+        raise AssertionError(f"unexpected call of the cluster: {method}")
 
 
 def build_constant_response() -> bytes:

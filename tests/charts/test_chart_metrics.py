@@ -11,6 +11,8 @@ from prometheus_client import Histogram
 from promql_parser import AggregateExpr, Expr, VectorSelector
 from server_metrics import get_exported_name, list_metrics
 
+from backend_plugin.core.dialects.table import DIALECTS
+
 ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for rule in group["rules"]]
 PANELS = chart_files.read("files/dashboard.json")["panels"]
 # Prometheus adds these labels to each time series of a pod.
@@ -102,6 +104,14 @@ def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
     grouped = [each.modifier.labels for each in parts if isinstance(each, AggregateExpr) and each.modifier]
     used = {*re.findall(r"\$labels\.(\w+)", annotations["description"])}
     assert used <= set().union(*grouped)
+
+
+def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs() -> None:
+    rule = next(each for each in ALERTS if each["alert"] == "KfpytorchWatchStale")
+    [kinds] = re.findall(r'kind=~"([^"]+)"', rule["expr"])
+    jobs = [f"{each.resource.plural}.{each.resource.group}" for each in DIALECTS.values()]
+    assert all(re.fullmatch(kinds, kind) for kind in ["pods", *jobs])
+    assert not re.fullmatch(kinds, "events")
 
 
 def test_page_lists_the_alerts_with_their_severity() -> None:
