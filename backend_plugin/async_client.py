@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+from google.protobuf.message import Message
+
 from backend_plugin import client_calls as calls
-from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
+from backend_plugin.client_calls import Answer, LogOptions, NotEnded
 from backend_plugin.connection import open_async_channel
 from backend_plugin.request_errors import (
     DeadlineExceeded,
@@ -34,14 +37,16 @@ async def list_jobs(
     server: Address = None,
 ) -> list[wire.Job]:
     """Return the jobs of the server, the newest first; see `client.list_jobs`."""
-    call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
-    async with aclosing(_stream(call, server)) as parts:
+    request = wire.ListJobsRequest(
+        namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
+    )
+    async with aclosing(_stream(request, wire.ListJobsResponse, server)) as parts:
         return [job async for part in parts for job in part.jobs]
 
 
 async def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
     """Return one job with all details; see `client.get_job`."""
-    return await _send(calls.get_job(name, namespace), server)
+    return await _send(wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
 async def watch_jobs(
@@ -53,8 +58,8 @@ async def watch_jobs(
     server: Address = None,
 ) -> AsyncGenerator[wire.JobChange, None]:
     """Yield each current job and then each change; see `client.watch_jobs`."""
-    call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
-    async with aclosing(_stream(call, server)) as changes:
+    request = wire.WatchJobsRequest(name=name, namespace=namespace, active_only=active_only, details=details)
+    async with aclosing(_stream(request, wire.JobChange, server)) as changes:
         async for change in changes:
             yield change
 
@@ -63,23 +68,22 @@ async def wait_for_job(
     name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
 ) -> wire.Job:
     """Return a job with all details as soon as it has ended; see `client.wait_for_job`."""
-    wait = JobWait(name, timeout)
-    call = calls.watch_jobs(name, namespace=namespace, details=True, timeout=timeout)
+    wait = calls.JobWait(name, namespace, timeout)
     try:
-        async with aclosing(_stream(call, server)) as changes:
+        async with aclosing(_stream(wait.request, wire.JobChange, server, wait.seconds)) as changes:
             async for change in changes:
                 wait.add(change)
     except DeadlineExceeded as error:
         raise wait.build_timeout_error() from error
-    return wait.get_result()
+    return wait.job
 
 
 async def get_job_logs(
     name: str, options: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
 ) -> AsyncGenerator[wire.LogLine, None]:
     """Yield the log lines of a job's replicas in the order of their times; see `client.get_job_logs`."""
-    call = calls.read_logs(name, options or LogOptions(), namespace)
-    async with aclosing(_stream(call, server)) as parts:
+    request = wire.ReadLogsRequest(name=name, namespace=namespace, **asdict(options or LogOptions()))
+    async with aclosing(_stream(request, wire.LogLines, server)) as parts:
         async for part in parts:
             for line in part.lines:
                 yield line
@@ -89,42 +93,49 @@ async def cancel_job(
     name: str, *, reason: str = "", namespace: str | None = None, server: Address = None
 ) -> wire.CancelJobResponse:
     """End a job permanently; see `client.cancel_job`."""
-    return await _send(calls.cancel_job(name, reason, namespace), server)
+    request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
+    return await _send(request, wire.CancelJobResponse, server)
 
 
 async def list_runtimes(
     *, namespace: str | None = None, job_runtimes: bool = False, server: Address = None
 ) -> list[wire.Runtime]:
     """Return the training runtimes of Kubeflow Trainer; see `client.list_runtimes`."""
-    return list((await _send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server)).runtimes)
+    request = wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=job_runtimes)
+    return list((await _send(request, wire.ListRuntimesResponse, server)).runtimes)
 
 
 async def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
     """Return one training runtime of Kubeflow Trainer; see `client.get_runtime`."""
-    found = await _send(calls.list_runtimes(namespace, job_runtimes=True), server)
-    return calls.find_runtime(name, namespace, found)
+    request = wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=True)
+    return calls.find_runtime(name, namespace, await _send(request, wire.ListRuntimesResponse, server))
 
 
 async def get_runtime_packages(
     name: str, *, namespace: str | None = None, timeout: timedelta | None = None, server: Address = None
 ) -> wire.RuntimePackages:
     """Return the packages that a training runtime provides; see `client.get_runtime_packages`."""
-    return await _send(calls.get_runtime_packages(name, namespace, timeout), server)
+    request, seconds = calls.build_packages_request(name, namespace, timeout)
+    return await _send(request, wire.RuntimePackages, server, seconds)
 
 
-async def _send(call: Call[Answer], server: Address) -> Answer:
+async def _send(
+    request: Message, answer: type[Answer], server: Address, seconds: float = calls.UNARY_SECONDS
+) -> Answer:
     async with open_async_channel(server) as (channel, metadata):
-        send: Any = channel.unary_unary(call.path, **call.serializers)
-        answer: Answer = await send(call.request, metadata=metadata, timeout=call.seconds)
-        return answer
+        method: Any = channel.unary_unary(**calls.build_method(request, answer))
+        response: Answer = await method(request, metadata=metadata, timeout=seconds)
+        return response
 
 
-async def _stream(call: Call[Answer], server: Address) -> AsyncGenerator[Answer, None]:
+async def _stream(
+    request: Message, answer: type[Answer], server: Address, seconds: float | None = None
+) -> AsyncGenerator[Answer, None]:
     async with open_async_channel(server) as (channel, metadata):
-        send: Any = channel.unary_stream(call.path, **call.serializers)
-        answers = send(call.request, metadata=metadata, timeout=call.seconds)
+        method: Any = channel.unary_stream(**calls.build_method(request, answer))
+        responses = method(request, metadata=metadata, timeout=seconds)
         try:
-            async for answer in answers:
-                yield answer
+            async for response in responses:
+                yield response
         finally:
-            answers.cancel()
+            responses.cancel()

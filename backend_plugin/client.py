@@ -2,23 +2,32 @@
 
 `async_client` has its functions for jobs and runtimes as coroutines and asynchronous generators.
 
-Each function takes `server`: ``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, the state directory of a local
-server, or a `Server` with the credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``,
-or the one that runs with this user's state directory.
+All functions take these arguments:
+
+- `server`: ``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, the state directory of a local server, or a `Server`
+  with the credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``, or the one that runs
+  with this user's state directory.
+- `name`: a job: its name, a prefix of it, or the name of a Flyte execution; or the name of a runtime or node.
+- `namespace`: only jobs and runtimes of this namespace. The name of a job may also contain it, as
+  ``NAMESPACE/NAME``.
+
+They raise `RequestFailed` if the request fails, and `NotFound` if nothing has the name.
 """
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Final
 
+from google.protobuf.message import Message
+
 from backend_plugin import client_calls as calls
-from backend_plugin.channel_calls import send, stream
-from backend_plugin.client_calls import JobWait, LogOptions, NotEnded
-from backend_plugin.connection import open_channel
-from backend_plugin.node_client import drain_node, fail_node, list_nodes, restore_node
+from backend_plugin.client_calls import Answer, LogOptions, NotEnded
+from backend_plugin.connection import open_channel, send, stream
 from backend_plugin.request_errors import (
     DeadlineExceeded,
+    MethodNotFound,
     NotFound,
     RequestFailed,
     ServerNotFound,
@@ -51,30 +60,18 @@ def list_jobs(
 ) -> list[wire.Job]:
     """Return the jobs of the server, the newest first.
 
-    Args:
-        namespace: Return only the jobs of this namespace.
-        active_only: Omit jobs that have ended.
-        details: Return each job with its replicas and events.
-        foreign: Include the jobs that other clients created, such as the Kubeflow SDK.
-        server: The server to call.
+    `active_only` omits jobs that have ended, `details` adds the replicas and events of each job, and
+    `foreign` includes the jobs that other clients created, such as the Kubeflow SDK.
     """
-    call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
-    return [job for part in stream(call, server) for job in part.jobs]
+    request = wire.ListJobsRequest(
+        namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
+    )
+    return [job for part in stream(request, wire.ListJobsResponse, server) for job in part.jobs]
 
 
 def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
-    """Return one job with all details.
-
-    Args:
-        name: The name of the job, a prefix of it, or the name of a Flyte execution.
-        namespace: The namespace of the job; the name may also contain it, as ``NAMESPACE/NAME``.
-        server: The server to call.
-
-    Raises:
-        NotFound: If the job does not exist.
-        RequestFailed: If the name matches several jobs.
-    """
-    return send(calls.get_job(name, namespace), server)
+    """Return one job with all details; the request fails if the name matches several jobs."""
+    return send(wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
 def watch_jobs(
@@ -87,13 +84,13 @@ def watch_jobs(
 ) -> Generator[wire.JobChange, None, None]:
     """Yield each current job, the oldest first, then each change; stop when the job `name` has ended.
 
-    `name` is as for `get_job`, and the other arguments are as for `list_jobs`.
+    The arguments are as for `list_jobs`.
 
     To stop early, close the generator. This applies to all generators of this module, because gRPC cannot end
     a call during the shutdown of the interpreter.
     """
-    call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
-    return stream(call, server)
+    request = wire.WatchJobsRequest(name=name, namespace=namespace, active_only=active_only, details=details)
+    return stream(request, wire.JobChange, server)
 
 
 def wait_for_job(
@@ -101,41 +98,25 @@ def wait_for_job(
 ) -> wire.Job:
     """Return a job with all details as soon as it has ended; `verdict.phase` is its Flyte phase.
 
-    Args:
-        name: The job, as for `get_job`.
-        timeout: The longest time to wait; None for no limit.
-        namespace: The namespace of the job.
-        server: The server to call.
-
     Raises:
-        NotEnded: If the job has not ended within the timeout.
+        NotEnded: If the job has not ended within the timeout; None is no limit.
         NotFound: If the job does not exist, or is deleted before it ends.
     """
-    wait = JobWait(name, timeout)
+    wait = calls.JobWait(name, namespace, timeout)
     try:
-        for change in stream(
-            calls.watch_jobs(name, namespace=namespace, details=True, timeout=timeout), server
-        ):
+        for change in stream(wait.request, wire.JobChange, server, wait.seconds):
             wait.add(change)
     except DeadlineExceeded as error:
         raise wait.build_timeout_error() from error
-    return wait.get_result()
+    return wait.job
 
 
 def get_job_logs(
     name: str, options: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
 ) -> Iterator[wire.LogLine]:
-    """Yield the log lines of a job's replicas in the order of their times.
+    """Yield the log lines of a job's replicas in the order of their times; all lines by default.
 
-    Args:
-        name: The job, as for `get_job`.
-        options: The selection of lines; all lines by default.
-        namespace: The namespace of the job.
-        server: The server to call.
-
-    Raises:
-        NotFound: If the job does not exist.
-        RequestFailed: If the job does not have the selected rank, replica or node.
+    The request fails if the job does not have the selected rank, replica or node.
     """
     with closing(read_log_parts(name, options or LogOptions(), namespace=namespace, server=server)) as parts:
         for part in parts:
@@ -146,7 +127,8 @@ def read_log_parts(
     name: str, options: LogOptions, *, namespace: str | None = None, server: Address = None
 ) -> Generator[wire.LogLines, None, None]:
     """Yield the log lines in the batches that the server sends."""
-    return stream(calls.read_logs(name, options, namespace), server)
+    request = wire.ReadLogsRequest(name=name, namespace=namespace, **asdict(options))
+    return stream(request, wire.LogLines, server)
 
 
 def cancel_job(
@@ -154,19 +136,11 @@ def cancel_job(
 ) -> wire.CancelJobResponse:
     """End a job: Flyte receives a permanent failure with the reason and starts no other attempt.
 
-    If the job has ended already, nothing changes, and `already_finished` of the result is true.
-
-    Args:
-        name: The job, as for `get_job`.
-        reason: The reason, which Flyte shows.
-        namespace: The namespace of the job.
-        server: The server to call.
-
-    Raises:
-        NotFound: If the job does not exist.
-        RequestFailed: If another client created the job.
+    If the job has ended already, nothing changes, and `already_finished` of the result is true. The request
+    fails if another client created the job.
     """
-    return send(calls.cancel_job(name, reason, namespace), server)
+    request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
+    return send(request, wire.CancelJobResponse, server)
 
 
 def list_runtimes(
@@ -174,30 +148,20 @@ def list_runtimes(
 ) -> list[wire.Runtime]:
     """Return the runtimes of Kubeflow Trainer: TrainingRuntimes, then ClusterTrainingRuntimes.
 
-    Args:
-        namespace: Return only the TrainingRuntimes of this namespace and the ClusterTrainingRuntimes.
-        job_runtimes: Include the runtimes that the server creates for single jobs.
-        server: The server to call.
+    `job_runtimes` includes the runtimes that the server creates for single jobs.
     """
-    return list(send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server).runtimes)
+    request = wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=job_runtimes)
+    return list(send(request, wire.ListRuntimesResponse, server).runtimes)
 
 
 def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
     """Return a training runtime by its name.
 
-    A TrainingRuntime takes precedence over a ClusterTrainingRuntime of the same name.
-
-    Args:
-        name: The name of the runtime.
-        namespace: The namespace of a TrainingRuntime.
-        server: The server to call.
-
-    Raises:
-        NotFound: If the runtime does not exist; the message lists the existing ones.
-        RequestFailed: If `namespace` is None, and several namespaces have a TrainingRuntime of the name.
+    A TrainingRuntime takes precedence over a ClusterTrainingRuntime of the same name. The request fails if
+    `namespace` is None, and several namespaces have a TrainingRuntime of the name.
     """
-    found = send(calls.list_runtimes(namespace, job_runtimes=True), server)
-    return calls.find_runtime(name, namespace, found)
+    request = wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=True)
+    return calls.find_runtime(name, namespace, send(request, wire.ListRuntimesResponse, server))
 
 
 def get_runtime_packages(
@@ -205,39 +169,50 @@ def get_runtime_packages(
 ) -> wire.RuntimePackages:
     """Return the Python version, the packages and the GPUs that a training runtime provides.
 
-    To list them, the server runs a job with one node of the runtime, and then deletes the job.
-
-    Args:
-        name: The name of the runtime.
-        namespace: The namespace in which the job runs; required for a ClusterTrainingRuntime.
-        timeout: The longest time for the job; None for 10 minutes.
-        server: The server to call.
-
-    Raises:
-        NotFound: If the runtime does not exist; the message lists the existing ones.
-        RequestFailed: If several namespaces have a TrainingRuntime of the name, if its packages cannot be
-            listed, or if the job is rejected, fails, or does not end within the timeout.
+    To list them, the server runs a job with one node of the runtime, and then deletes the job. `timeout` is
+    the longest time for the job, 10 minutes by default. A ClusterTrainingRuntime requires `namespace`.
     """
-    return send(calls.get_runtime_packages(name, namespace, timeout), server)
+    request, seconds = calls.build_packages_request(name, namespace, timeout)
+    return send(request, wire.RuntimePackages, server, seconds)
 
 
 def check_health(service: str = "", *, server: Address = None) -> str:
-    """Return the status of a server from gRPC's health service.
+    """Return the status of a server from gRPC's health service: `SERVING` if it is ready.
 
-    Args:
-        service: ``liveness`` for the status of the process; empty for its readiness.
-        server: The server to call.
-
-    Raises:
-        RequestFailed: If the server does not respond.
+    `service` is ``liveness`` for the status of the process; empty for its readiness.
     """
     from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-    with open_channel(server) as (channel, metadata):
-        call = channel.unary_unary(
-            "/grpc.health.v1.Health/Check",
-            request_serializer=HealthCheckRequest.SerializeToString,
-            response_deserializer=HealthCheckResponse.FromString,
-        )
-        answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE_SECONDS)
-        return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+    answer = send(HealthCheckRequest(service=service), HealthCheckResponse, server, _PROBE_SECONDS)
+    return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
+def list_nodes(*, server: Address = None) -> list[wire.Node]:
+    """Return the nodes of an embedded cluster."""
+    return list(_send_to_nodes(wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
+
+
+def fail_node(name: str, *, server: Address = None) -> wire.Node:
+    """Kill all processes of a node, as in a power failure."""
+    return _set_node_state(name, wire.NODE_STATE_NOT_READY, server)
+
+
+def drain_node(name: str, *, server: Address = None) -> wire.Node:
+    """Mark a node as unschedulable, and evict its pods."""
+    return _set_node_state(name, wire.NODE_STATE_DRAINED, server)
+
+
+def restore_node(name: str, *, server: Address = None) -> wire.Node:
+    """Make a failed or drained node schedulable again."""
+    return _set_node_state(name, wire.NODE_STATE_READY, server)
+
+
+def _set_node_state(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
+    return _send_to_nodes(wire.SetNodeStateRequest(name=name, state=state), wire.Node, server)
+
+
+def _send_to_nodes(request: Message, answer: type[Answer], server: Address) -> Answer:
+    try:
+        return send(request, answer, server)
+    except MethodNotFound as error:
+        raise RequestFailed("only an embedded cluster can list, fail, drain or restore nodes") from error

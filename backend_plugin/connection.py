@@ -1,9 +1,12 @@
 """A gRPC connection to a running server, with the credentials of the caller and messages for its failures."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from google.protobuf.message import Message
+
+from backend_plugin.client_calls import UNARY_SECONDS, Answer, build_method
 from backend_plugin.request_errors import explain
 from backend_plugin.server_address import Address, Server
 from backend_plugin.server_selection import find_server, read_file
@@ -30,6 +33,35 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
             yield channel, _build_metadata(resolved)
         except grpc.RpcError as error:
             raise explain(error, resolved) from error
+
+
+def send(request: Message, answer: type[Answer], server: Address, seconds: float = UNARY_SECONDS) -> Answer:
+    """Return the response to a request.
+
+    Raises:
+        RequestFailed: If the call fails.
+    """
+    with open_channel(server) as (channel, metadata):
+        method = channel.unary_unary(**build_method(request, answer))
+        response: Answer = method(request, metadata=metadata, timeout=seconds)
+        return response
+
+
+def stream(
+    request: Message, answer: type[Answer], server: Address, seconds: float | None = None
+) -> Generator[Answer, None, None]:
+    """Yield the responses to a request; the call is cancelled when the generator is closed.
+
+    Raises:
+        RequestFailed: If the call fails.
+    """
+    with open_channel(server) as (channel, metadata):
+        method: Any = channel.unary_stream(**build_method(request, answer))
+        responses = method(request, metadata=metadata, timeout=seconds)
+        try:
+            yield from responses
+        finally:
+            responses.cancel()
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """The errors of requests to a server, and the explanation of an error of gRPC."""
 
 import os
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from backend_plugin.core.errors import BackendError
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
 # The details of gRPC errors: an unimplemented method, and an unreachable server.
 _NO_METHOD: Final = "Method not found!"
 _NO_CONNECTION: Final = "failed to connect to all addresses"
+_COMPLETE: Final = frozenset(
+    {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
+)
+"""The status codes with details that are a complete message for the user."""
 
 
 class RequestFailed(BackendError):
@@ -45,51 +48,21 @@ def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
     """Return the error to show to the user; open another connection to diagnose an unreachable server."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
-    explain_code = _EXPLANATIONS.get(code)
-    explained = explain_code(server, details) if explain_code is not None else None
-    if explained is not None:
-        return explained
+    where = f"the server at {server.address}"
+    if code == "UNAUTHENTICATED":
+        file = server_file.get_path(server_file.get_state_directory(os.environ))
+        return TokenRejected(
+            f"{where} rejects the token; the user who started it finds it in {file}, "
+            f"other users pass --token or set {TOKEN}"
+        )
+    if code == "UNIMPLEMENTED" and details == _NO_METHOD:
+        return MethodNotFound(f"{where} does not support this call; is it of another release?")
+    if code == "UNAVAILABLE" and (reason := _describe_connection_failure(server, details)):
+        return ServerNotFound(reason)
     if code in _COMPLETE:
-        return _COMPLETE[code](details)
+        return NotFound(details) if code == "NOT_FOUND" else RequestFailed(details)
     kind = DeadlineExceeded if code == "DEADLINE_EXCEEDED" else RequestFailed
-    return kind(f"the server at {server.address} returned {code}: {details}")
-
-
-def _explain_token(server: Server, _: str) -> RequestFailed:
-    where = server_file.get_path(server_file.get_state_directory(os.environ))
-    return TokenRejected(
-        f"the server at {server.address} rejects the token; the user who started it finds it in {where}, "
-        f"other users pass --token or set {TOKEN}"
-    )
-
-
-def _explain_method(server: Server, details: str) -> RequestFailed | None:
-    if details != _NO_METHOD:
-        return None
-    return MethodNotFound(
-        f"the server at {server.address} does not support this call; is it of another release?"
-    )
-
-
-def _explain_connection(server: Server, details: str) -> RequestFailed | None:
-    reason = _describe_connection_failure(server, details)
-    return ServerNotFound(reason) if reason else None
-
-
-_EXPLANATIONS: Final[Mapping[str, Callable[[Server, str], RequestFailed | None]]] = {
-    "UNAUTHENTICATED": _explain_token,
-    "UNAVAILABLE": _explain_connection,
-    "UNIMPLEMENTED": _explain_method,
-}
-"""The functions that return the error for a status code, or None if they cannot explain it."""
-_COMPLETE: Final[Mapping[str, type[RequestFailed]]] = {
-    "NOT_FOUND": NotFound,
-    "INVALID_ARGUMENT": RequestFailed,
-    "FAILED_PRECONDITION": RequestFailed,
-    "RESOURCE_EXHAUSTED": RequestFailed,
-    "UNIMPLEMENTED": RequestFailed,
-}
-"""The errors for status codes with details that are a complete message for the user."""
+    return kind(f"{where} returned {code}: {details}")
 
 
 def _describe_connection_failure(server: Server, details: str) -> str | None:

@@ -18,11 +18,11 @@ _MISUSED: Final = 2
 """The exit code for an invalid command line, the same as that of click."""
 
 
-class InvalidInput(Exception):
+class UnusableInput(Exception):
     """Input that cannot be used, such as a file with invalid content; the message contains the remedy."""
 
 
-class Misused(InvalidInput):
+class Misused(UnusableInput):
     """An invalid command line: a malformed value, or a file, task or input that does not exist."""
 
 
@@ -40,7 +40,7 @@ def exit_on_invalid_input() -> Iterator[None]:
     except (InvalidTask, InvalidSettings) as refusal:
         print_problems(refusal.problems)
         sys.exit(exit_code(refusal.problems))
-    except (InvalidInput, BackendError) as error:
+    except (UnusableInput, BackendError) as error:
         exit_with_error(error)
 
 

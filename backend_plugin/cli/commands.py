@@ -1,30 +1,30 @@
 """The table of commands; the module of a command is imported when the command runs."""
 
 from difflib import get_close_matches
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Final
 
 import rich_click as click
 
-# The module of each name defines the command as `command`.
-COMMANDS: Final = (
-    "render",
-    "explain",
-    "serve",
-    "demo",
-    "submit",
-    "jobs",
-    "describe",
-    "wait",
-    "logs",
-    "stacks",
-    "cancel",
-    "nodes",
-    "runtimes",
-    "gc",
-    "health",
-    "doctor",
-)
+COMMANDS: Final = {
+    "render": "render:command",
+    "explain": "explain:command",
+    "serve": "serve:command",
+    "demo": "demo:command",
+    "submit": "submit:command",
+    "jobs": "job_commands:jobs",
+    "describe": "inspect_commands:describe",
+    "wait": "job_commands:wait",
+    "logs": "inspect_commands:logs",
+    "stacks": "stacks:command",
+    "cancel": "job_commands:cancel",
+    "nodes": "cluster_commands:nodes",
+    "runtimes": "cluster_commands:runtimes",
+    "gc": "gc:command",
+    "health": "cluster_commands:health",
+    "doctor": "doctor:command",
+}
+"""The module and the function of each command."""
 
 
 class _Commands(click.RichGroup):
@@ -35,7 +35,7 @@ class _Commands(click.RichGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            command: click.Command = import_module(f"backend_plugin.cli.{cmd_name}").command
+            command: click.Command = resolve_name(f"backend_plugin.cli.{COMMANDS[cmd_name]}")
             return command
         near = get_close_matches(cmd_name, COMMANDS, n=1)
         if near and not ctx.resilient_parsing:

@@ -14,14 +14,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, commands, demo_tasks, task_execution, task_options
-from backend_plugin.cli.task_execution import (
-    WIDTH,
-    RequestedExecution,
-    load_task,
-    print_title,
-    run_execution,
-)
+from backend_plugin.cli import asking, command_errors, commands, sample_attempt, submit
 from backend_plugin.shell import server_file, stop_signals
 
 _HELP: Final = """Run a task on this machine, from its Python file to its outputs.
@@ -38,10 +31,56 @@ _STOP_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
 _TAIL: Final = 20
 _FAILED: Final = 1
+_NAME: Final = "training"
+_SOURCE: Final = '''\
+"""A straight line, learnt on four ranks; and a task that fails."""
+
+import os
+import time
+
+from flytekit import task
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=2))
+def learn(steps: int = 60) -> float:
+    # Imported here, so that this file can be imported without torch.
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        x = torch.rand(32, 1)
+        loss = (model(x) - (3 * x + 1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 20 == 0:
+            print(f"step {step:2}: loss {loss.item():.3f}", flush=True)
+    dist.all_reduce(loss, op=dist.ReduceOp.MAX)
+    dist.destroy_process_group()
+    return round(loss.item(), 4)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)))
+def read_shards() -> int:
+    rank = int(os.environ["RANK"])
+    if rank == 1:
+        raise ValueError("shard 1 has 31 labels for 32 images")
+    # A rank waits like this in a collective for a rank that has ended.
+    time.sleep(3600)
+    return rank
+'''
+"""The demo's own tasks. It is text, so that the import of this module does not import flytekit or torch."""
 
 
 @click.command(name="demo", help=_HELP)
-@task_options.add()
+@sample_attempt.add_options()
 def command(**options: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
@@ -56,28 +95,27 @@ def command(**options: Any) -> None:
             sys.exit(_FAILED)
 
 
-# ---- output
-
-
 def _run_demo_tasks(folder: Path) -> None:
     """Run the demo's own tasks, one that succeeds and one that fails, and the commands that show them."""
     if importlib.util.find_spec("torch") is None:
-        raise command_errors.InvalidInput(
+        raise command_errors.UnusableInput(
             "the demo needs torch, which is not installed; run: pip install torch"
         )
     code = folder / "code"
     code.mkdir()
-    path = code / f"{demo_tasks.NAME}.py"
-    path.write_text(demo_tasks.SOURCE, encoding="utf-8")
-    learn, read_shards = (load_task(path, name, None) for name in ("learn", "read_shards"))
+    path = code / f"{_NAME}.py"
+    path.write_text(_SOURCE, encoding="utf-8")
+    learn, read_shards = (submit.load_task(path, name, None) for name in ("learn", "read_shards"))
     with _run_server(folder, code) as state:
-        print_title("1. A task that trains: Elastic, two nodes with two ranks each")
-        run_execution(str(state), folder / "store", learn, RequestedExecution("demo1", {}))
-        print_title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
-        run_execution(str(state), folder / "store", read_shards, RequestedExecution("demo2", {}))
-        print_title("3. Commands that query the server")
+        submit.print_title("1. A task that trains: Elastic, two nodes with two ranks each")
+        submit.run_execution(str(state), folder / "store", learn, "demo1", {})
+        submit.print_title(
+            "2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits"
+        )
+        submit.run_execution(str(state), folder / "store", read_shards, "demo2", {})
+        submit.print_title("3. Commands that query the server")
         if not sys.stdout.isatty():
-            os.environ.setdefault("COLUMNS", str(WIDTH))
+            os.environ.setdefault("COLUMNS", str(submit.WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
             asking.print_line(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
@@ -85,13 +123,12 @@ def _run_demo_tasks(folder: Path) -> None:
 
 def _run_user_task(folder: Path, options: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    task, requested = task_execution.read_request(options, folder)
+    task, execution, inputs = submit.read_request(options, folder)
     with _run_server(folder, task.root) as state:
-        print_title(task.template.id.name)
-        return run_execution(client.Server(address=str(state)), folder / "store", task, requested)
-
-
-# ---- the server
+        submit.print_title(task.template.id.name)
+        return submit.run_execution(
+            client.Server(address=str(state)), folder / "store", task, execution, inputs
+        )
 
 
 @contextmanager
@@ -122,7 +159,7 @@ def _wait_until_started(server: "subprocess.Popen[Any]", state: Path, log: Path)
     while server_file.read(state) is None:
         if server.poll() is not None or time.monotonic() - began > _START_SECONDS:
             last_lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
-            raise command_errors.InvalidInput(
+            raise command_errors.UnusableInput(
                 "\n  ".join(["the server did not start; the last lines of its log:", *last_lines])
             )
         time.sleep(_LOOK_SECONDS)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import rich_click as click
 
@@ -21,7 +21,6 @@ from backend_plugin.cli import (
     sample_attempt,
     serve_settings,
     tables,
-    task_options,
 )
 from backend_plugin.core import printable
 
@@ -52,7 +51,7 @@ _NAMESPACE: Final = "default"
 
 
 @click.command(name="doctor", help=_HELP)
-@task_options.add()
+@sample_attempt.add_options()
 @cluster_options.place_options("PROJECT-DOMAIN if one is given, else default")
 @cluster_options.settings_option("server, plugins.k8s")
 @click.option(
@@ -107,7 +106,7 @@ def command(**options: Any) -> None:
             facts, burned = asyncio.run(_collect_facts(kubernetes, request, limit, signals))
         except asyncio.CancelledError:
             sys.exit(128 + signals[0])
-        sys.exit(_print_report(facts, burned, options["output"]))
+        _print_report(facts, burned, options["output"])
 
 
 def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
@@ -122,7 +121,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
     server = configuration.server.settings
     named = cluster_options.read_place(options)
     place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
-    template, run = task_options.read(options, place, sample_task.build_template())
+    template, run = sample_attempt.read_task(options, place, sample_task.build_template())
     run = job.build_attempt(run, secrets.token_hex(8)) if options["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]
     wish = DoctorRequest(
@@ -192,36 +191,26 @@ async def _run_burn_in(
     return await burn_in
 
 
-def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
+def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoReturn:
     from backend_plugin.doctor import run_checks, summary
+    from backend_plugin.doctor.registry import CHECKS
 
     findings = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
     code, left = run_checks.get_exit_code(findings), run_checks.list_skipped_checks(facts)
+    about = summary.build_lines(facts)
     if form == "json":
-        about = summary.build_lines(facts)
         json_lines.print_json({"about": about, "findings": findings, "not_checked": left, "exit_code": code})
-    else:
-        _print_text(summary.build_lines(facts), findings, len(left))
-    return code
-
-
-def _print_text(summary: Mapping[str, str], findings: Sequence["Finding"], left: int) -> None:
-    from backend_plugin.doctor.registry import CHECKS
-
-    width = max(map(len, summary))
-    for key, text in summary.items():
+        sys.exit(code)
+    width = max(map(len, about))
+    for key, text in about.items():
         click.echo(printable.escape(f"{key:<{width}}  {text}"))
     click.echo()
     for each in findings:
         level = each.level.value
         click.echo(f"{click.style(level, fg=_COLOURS[level]) if tables.is_coloured() else level}  {each.id}")
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
-    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {_format_totals(findings)}")
-
-
-def _format_totals(findings: Sequence["Finding"]) -> str:
-    from backend_plugin.doctor.check import Severity
-
-    counts = Counter(each.level for each in findings)
-    totals = [f"{counts[level]} {level.value}" for level in Severity if counts[level]]
-    return ", ".join(totals) or "no problems found"
+    # The levels are in the order of the findings, the worst first.
+    counts = Counter(each.level.value for each in findings)
+    totals = ", ".join(f"{number} {level}" for level, number in counts.items()) or "no problems found"
+    click.echo(f"{len(CHECKS) - len(left)} of {len(CHECKS)} checks made: {totals}")
+    sys.exit(code)

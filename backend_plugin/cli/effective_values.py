@@ -1,10 +1,8 @@
 """The effective values of all settings as JSON, with their sources."""
 
 import dataclasses
-import enum
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import singledispatch
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +10,7 @@ import msgspec
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.settings import Settings, loader
-from backend_plugin.shell.settings import EffectiveSettings, ServerSettings
+from backend_plugin.shell.settings import ServerSettings
 from backend_plugin.shell.settings.loader import KEYS
 
 _DEFAULT: Final = "default"
@@ -23,12 +21,12 @@ _PLATFORM: Final = "plugins.k8s."
 
 def list_values(configuration: Configuration, file: str) -> Mapping[str, tuple[Any, str]]:
     """Return the value and the source of each setting of the server and of the platform, by its key."""
-    of_platform = _build_platform_report(configuration.platform, configuration.section, file)
-    return {**_get_effective_settings(configuration.server), **of_platform}
-
-
-def _get_effective_settings(effective: EffectiveSettings) -> Mapping[str, tuple[Any, str]]:
-    return {key: (get_value(effective.settings, key), effective.sources.get(key, _DEFAULT)) for key in KEYS}
+    server, section = configuration.server, configuration.section
+    values = {key: (get_value(server.settings, key), server.sources.get(key, _DEFAULT)) for key in KEYS}
+    for key in (*loader.list_keys(), *_iter_named_keys(section)):
+        source = file if _find_value(section, key) else _DEFAULT
+        values[_PLATFORM + key] = (_get_platform_value(configuration.platform, section, key), source)
+    return values
 
 
 def get_value(settings: ServerSettings, key: str) -> Any:
@@ -38,19 +36,6 @@ def get_value(settings: ServerSettings, key: str) -> Any:
     if found is None and part not in _SECTIONS:
         found = getattr(settings, f"{part}_{rest}" if rest else part)
     return _encode_value(found)
-
-
-def _build_platform_report(
-    settings: Settings, section: Mapping[str, Any], file: str
-) -> Mapping[str, tuple[Any, str]]:
-    """Return the value and the source of each platform setting, by its key."""
-    return {
-        f"{_PLATFORM}{key}": (
-            _get_platform_value(settings, section, key),
-            file if _find_value(section, key) else _DEFAULT,
-        )
-        for key in (*loader.list_keys(), *_iter_named_keys(section))
-    }
 
 
 def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
@@ -81,36 +66,19 @@ def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str
     return _encode_value(_find_value(section, key) if found is None else found)
 
 
-@singledispatch
 def _encode_value(value: Any) -> Any:
     """Return the value of a setting as JSON."""
-    if not dataclasses.is_dataclass(value):
-        return msgspec.to_builtins(value, enc_hook=str)
-    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
-
-
-@_encode_value.register
-def _(value: Quantity) -> str:
-    return value.text
-
-
-@_encode_value.register
-def _(value: timedelta) -> str:
-    return f"{value.total_seconds():g}s"
-
-
-@_encode_value.register
-def _(value: enum.Enum) -> str:
-    return str(value.value)
-
-
-@_encode_value.register(Mapping)
-def _(value: Mapping[Any, Any]) -> Any:
-    return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
-
-
-@_encode_value.register(list)
-@_encode_value.register(tuple)
-def _(value: Sequence[Any]) -> Any:
-    return [_encode_value(each) for each in value]
+    match value:
+        case Quantity():
+            return value.text
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+        case Mapping():
+            return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_encode_value(each) for each in value]
+        case _ if dataclasses.is_dataclass(value):
+            names = [each.name for each in dataclasses.fields(value)]
+            return {name.replace("_", "-"): _encode_value(getattr(value, name)) for name in names}
+        case _:
+            return msgspec.to_builtins(value, enc_hook=str)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,16 +40,8 @@ _STATES: Final = (
 """Condition types in order of precedence, for the STATE column."""
 _FAILED: Final = 1
 _UNCLEAR: Final = "cannot determine if {jobs} jobs without an owner are orphans: {why}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobResult:
-    """The result of the command for one job."""
-
-    suspect: "OrphanCandidate"
-    result: str
-    """``orphan``, ``deleted``, ``kept`` or ``failed``."""
-    message: str = ""
+_Row = tuple["OrphanCandidate", str, str]
+"""A job, its result (``orphan``, ``deleted``, ``kept`` or ``failed``), and a message."""
 
 
 @click.command(name="gc", help=_HELP)
@@ -89,25 +80,23 @@ def command(**options: Any) -> None:
     with asking.exit_on_error():
         with command_errors.exit_on_invalid_input():
             settings = serve_settings.read_configuration(options["settings"], flags).server.settings
-            done = asyncio.run(_collect_orphans(settings, options))
-        _print_results(done, options)
+            scan, rows, now = asyncio.run(_collect_orphans(settings, options))
+        _print_rows(rows, now, options["output"])
+        if rows and not options["delete"]:
+            click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
+        for why, jobs in scan.unclear.items():
+            click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
+        if scan.unclear or any(result == "failed" for _, result, _ in rows):
+            sys.exit(_FAILED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScanResult:
-    found: "OrphanScan"
-    rows: Sequence[_JobResult]
-    at: datetime
-    """The time of the cluster's clock."""
+async def _collect_orphans(
+    settings: "ServerSettings", options: dict[str, Any]
+) -> tuple["OrphanScan", Sequence[_Row], datetime]:
+    """Return the last scan, the results, and the time of the cluster.
 
-    @property
-    def is_incomplete(self) -> bool:
-        """True if a job was not examined or not deleted."""
-        return bool(self.found.unclear) or any(row.result == "failed" for row in self.rows)
-
-
-async def _collect_orphans(settings: "ServerSettings", options: dict[str, Any]) -> _ScanResult:
-    """Scan for orphans; with ``--delete``, scan again after a pause and delete those in both scans."""
+    With ``--delete``, scan again after a pause, and delete the orphans of both scans.
+    """
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
     from backend_plugin.shell.allowlist import Allowlist
@@ -129,59 +118,43 @@ async def _collect_orphans(settings: "ServerSettings", options: dict[str, Any]) 
         )
         scan = await orphanage.scan()
         if not (options["delete"] and scan.orphans):
-            rows = [_JobResult(suspect=each, result="orphan") for each in scan.orphans]
-            return _ScanResult(found=scan, rows=rows, at=cluster.clock.get_current_time())
+            return scan, [(each, "orphan", "") for each in scan.orphans], cluster.clock.get_current_time()
         await asyncio.sleep(options["confirm_after"].total_seconds())
         still = await orphanage.scan()
         uids = {each.job.uid for each in still.orphans}
         rows = [await _delete_orphan(orphanage, each, is_still=each.job.uid in uids) for each in scan.orphans]
-        return _ScanResult(found=still, rows=rows, at=cluster.clock.get_current_time())
+        return still, rows, cluster.clock.get_current_time()
     finally:
         await cluster.close()
 
 
-async def _delete_orphan(
-    orphanage: "OrphanFinder", suspect: "OrphanCandidate", *, is_still: bool
-) -> _JobResult:
+async def _delete_orphan(orphanage: "OrphanFinder", suspect: "OrphanCandidate", *, is_still: bool) -> _Row:
     try:
         if is_still and await orphanage.delete_orphan(suspect):
-            return _JobResult(suspect=suspect, result="deleted")
+            return suspect, "deleted", ""
     except BackendError as trouble:
-        return _JobResult(suspect=suspect, result="failed", message=str(trouble))
-    return _JobResult(
-        suspect=suspect, result="kept", message="the second scan did not confirm that it is an orphan"
-    )
+        return suspect, "failed", str(trouble)
+    return suspect, "kept", "the second scan did not confirm that it is an orphan"
 
 
-def _print_results(done: _ScanResult, options: dict[str, Any]) -> None:
-    _print_rows(done, options["output"])
-    if done.rows and not options["delete"]:
-        click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
-    for why, jobs in done.found.unclear.items():
-        click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
-    if done.is_incomplete:
-        sys.exit(_FAILED)
-
-
-def _print_rows(done: _ScanResult, form: str) -> None:
+def _print_rows(rows: Sequence[_Row], now: datetime, form: str) -> None:
     if form == "json":
-        json_lines.print_json([_encode_row(row) for row in done.rows])
-    elif done.rows:
-        cells = [_format_cells(row, done.at) for row in done.rows]
-        click.echo("\n".join(tables.format_table(_HEADER, cells)))
+        json_lines.print_json([_encode_row(*row) for row in rows])
+    elif rows:
+        click.echo("\n".join(tables.format_table(_HEADER, [_format_cells(*row, now) for row in rows])))
     else:
         click.echo("there are no orphans", err=True)
 
 
-def _format_cells(row: _JobResult, now: datetime) -> tuple[str, ...]:
-    job, run = row.suspect.job, row.suspect.run
+def _format_cells(suspect: "OrphanCandidate", result: str, message: str, now: datetime) -> tuple[str, ...]:
+    job, run = suspect.job, suspect.run
     names = (job.namespace, job.name, run.execution, run.node_id or "-", str(run.attempt))
-    result = f"{row.result}: {row.message}" if row.message else row.result
-    return (*names, _get_state(row.suspect), tables.format_age(job.created, now), result)
+    shown = f"{result}: {message}" if message else result
+    return (*names, _get_state(suspect), tables.format_age(job.created, now), shown)
 
 
-def _encode_row(row: _JobResult) -> dict[str, Any]:
-    job, run = row.suspect.job, row.suspect.run
+def _encode_row(suspect: "OrphanCandidate", result: str, message: str) -> dict[str, Any]:
+    job, run = suspect.job, suspect.run
     return {
         "namespace": job.namespace,
         "name": job.name,
@@ -191,10 +164,10 @@ def _encode_row(row: _JobResult) -> dict[str, Any]:
         "execution": run.execution,
         "node_id": run.node_id,
         "attempt": run.attempt,
-        "state": _get_state(row.suspect),
+        "state": _get_state(suspect),
         "created": None if job.created is None else f"{job.created:%Y-%m-%dT%H:%M:%SZ}",
-        "result": row.result,
-        "message": row.message or None,
+        "result": result,
+        "message": message or None,
     }
 
 

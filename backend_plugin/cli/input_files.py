@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.cli.command_errors import Misused, UnusableInput
 from backend_plugin.core import settings as platform
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.values import Manifest
@@ -30,7 +30,7 @@ def read_settings(file: str | None) -> platform.Settings:
     """Return the platform settings in a file, or Flyte's defaults if `file` is None.
 
     Raises:
-        InvalidInput: If the file cannot be read, or is not a mapping.
+        UnusableInput: If the file cannot be read, or is not a mapping.
         InvalidSettings: If it contains unknown or invalid settings; the error contains all of them.
     """
     if file is None:
@@ -45,11 +45,11 @@ def read_document(file: str) -> Any:
     """Return the content of a settings file; an empty mapping for an empty file.
 
     Raises:
-        InvalidInput: If the file cannot be read, or contains more than one document.
+        UnusableInput: If the file cannot be read, or contains more than one document.
     """
     documents = [each for each in _read_documents(file, "settings") if each is not None]
     if len(documents) > 1:
-        raise InvalidInput(f"settings {file}: has more than one document; write one")
+        raise UnusableInput(f"settings {file}: has more than one document; write one")
     return documents[0] if documents else {}
 
 
@@ -72,7 +72,7 @@ def _find_section(document: Any, file: str) -> Mapping[str, Any]:
     elif isinstance(section, Mapping) and set(section) == {"k8s"}:
         section = section["k8s"] or {}
     if not isinstance(section, Mapping):
-        raise InvalidInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
+        raise UnusableInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
     return section
 
 
@@ -120,7 +120,7 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     """Return all PodTemplates in the files, which contain them as ``kubectl`` writes them.
 
     Raises:
-        InvalidInput: If a file cannot be read, or contains another kind of object.
+        UnusableInput: If a file cannot be read, or contains another kind of object.
     """
     templates: list[Manifest] = []
     for file in files:
@@ -128,7 +128,7 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
             kind = each.get("kind") if isinstance(each, Mapping) else None
             if kind != "PodTemplate":
                 content = f"a {kind}" if kind else "a value that is not an object"
-                raise InvalidInput(f"pod template {file}: contains {content}; write a PodTemplate")
+                raise UnusableInput(f"pod template {file}: contains {content}; write a PodTemplate")
             templates.append(each)
     return templates
 
@@ -142,7 +142,7 @@ def read_capabilities(file: str | None) -> Capabilities:
     """Return the gang capabilities in a file, or `NOTHING` if `file` is None.
 
     Raises:
-        InvalidInput: If the file cannot be read, or is invalid.
+        UnusableInput: If the file cannot be read, or is invalid.
     """
     if file is None:
         return NOTHING
@@ -151,19 +151,22 @@ def read_capabilities(file: str | None) -> Capabilities:
         return msgspec.convert(documents[0] if len(documents) == 1 else documents, Capabilities)
     except msgspec.ValidationError as refusal:
         remedy = "copy the gang capabilities from the log of a server"
-        raise InvalidInput(f"capabilities {file}: {refusal}; {remedy}") from refusal
+        raise UnusableInput(f"capabilities {file}: {refusal}; {remedy}") from refusal
 
 
-def read_input(file: str) -> bytes:
+def read_input(file: str, what: str = "") -> bytes:
     """Return the content of a file or of stdin.
 
     Raises:
-        OSError: If it cannot be read, or is too large.
+        Misused: If it cannot be read, or is too large; the message starts with `what`.
     """
-    if file == "-":
-        return bounded_read.read_all(sys.stdin.buffer)
-    with Path(file).open("rb") as source:
-        return bounded_read.read_all(source)
+    try:
+        if file == "-":
+            return bounded_read.read_all(sys.stdin.buffer)
+        with Path(file).open("rb") as source:
+            return bounded_read.read_all(source)
+    except OSError as error:
+        raise Misused(f"{what}{file}: {error.strerror}") from error
 
 
 def _get_nested(value: Any, path: Sequence[str]) -> Any:
@@ -175,10 +178,9 @@ def _get_nested(value: Any, path: Sequence[str]) -> Any:
 def _read_documents(file: str, what: str) -> Sequence[Any]:
     import yaml
 
+    # Bytes, because YAML detects the encoding and byte order marks.
+    content = read_input(file, f"{what} ")
     try:
-        # Bytes, because YAML detects the encoding and byte order marks.
-        return yaml_loader.load_documents(read_input(file))
-    except OSError as error:
-        raise Misused(f"{what} {file}: {error.strerror}") from error
+        return yaml_loader.load_documents(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{what} {file}: is not YAML: {error}") from error
+        raise UnusableInput(f"{what} {file}: is not YAML: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from backend_plugin.cli import input_files
-from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.cli.command_errors import Misused, UnusableInput
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
 from backend_plugin.core.object_readers import read_observed
@@ -36,21 +36,12 @@ _OUTPUTS: Final = "outputs.pb"
 
 def read_request(request: Mapping[str, Any]) -> Observed:
     """Convert one line of a batch to the state of a job; invalid values in the line are ignored."""
-    files = request.get("error_files")
-    documents = [_read_error_file(each) for each in files] if isinstance(files, list) else []
-    return read_observed({**request, "error_files": [each for each in documents if each is not None]})
+    files = [_read_error_file(each) for each in get_mappings(request, "error_files")]
+    return read_observed({**request, "error_files": files})
 
 
-def _read_error_file(value: Any) -> Mapping[str, Any] | None:
-    """Read an error file of a request; None if the value is neither text nor a mapping.
-
-    Text is base64. A mapping has ``path`` and one of ``error: {…}``, ``document: {error: {…}}`` and
-    ``base64: …``.
-    """
-    if isinstance(value, str):
-        value = {"base64": value}
-    if not isinstance(value, Mapping):
-        return None
+def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read an error file of a request, with ``path`` and one of ``error``, ``document`` and ``base64``."""
     data = value.get("base64")
     if not isinstance(data, str):
         return value
@@ -67,14 +58,14 @@ def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -
     `outputs` is True if ``outputs.pb`` exists, and None if that is unknown.
 
     Raises:
-        InvalidInput: If a file is missing or invalid, or no file contains such a job.
+        UnusableInput: If a file is missing or invalid, or no file contains such a job.
     """
     objects: dict[str, list[Mapping[str, Any]]] = {
         kind: [] for kind in (*_KINDS.values(), "error_files", "others")
     }
     for name in files:
         if Path(name).name == _OUTPUTS:
-            _read_input(name)
+            input_files.read_input(name)
             outputs = True
         else:
             for kind, each in _iter_objects(name):
@@ -101,7 +92,7 @@ def _select_job(
         raise Misused(f"{problem}; add --job with one of: {', '.join(sorted(jobs))}")
     if objects_by_kind["error_files"]:
         return None
-    raise InvalidInput(_format_missing_job(chain.from_iterable(objects_by_kind.values())))
+    raise UnusableInput(_format_missing_job(chain.from_iterable(objects_by_kind.values())))
 
 
 def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
@@ -140,14 +131,14 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
 
 def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each object in a file with its key in a request; a file has one object, several, or Lists."""
-    data = _read_input(name)
+    data = input_files.read_input(name)
     if name.endswith(".pb"):
         yield "error_files", {**decode_document(data), "path": name}
         return
     try:
         documents = yaml_loader.load_documents(data, times=False)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{name}: is neither YAML nor JSON: {error}") from error
+        raise UnusableInput(f"{name}: is neither YAML nor JSON: {error}") from error
     for document in documents:
         for each in _iter_items(document) if isinstance(document, Mapping) else ():
             yield _KINDS.get(str(each.get("kind")), "others"), each
@@ -161,10 +152,3 @@ def _iter_items(document: Manifest) -> Iterator[Manifest]:
     kind = get_text(document, "kind").removesuffix("List")
     for item in get_mappings(document, "items"):
         yield {"kind": kind, **item}
-
-
-def _read_input(name: str) -> bytes:
-    try:
-        return input_files.read_input(name)
-    except OSError as error:
-        raise Misused(f"{name}: {error.strerror}") from error

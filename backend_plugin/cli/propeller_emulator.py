@@ -13,7 +13,6 @@ from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.literals_pb2 import LiteralMap
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.service import agent_pb2_grpc
-from typing_extensions import assert_never
 
 from backend_plugin.cli.sample_attempt import Place, with_filled_arguments
 
@@ -129,30 +128,24 @@ class PropellerEmulator:
         last = node.retries
         for attempt in range(last + 1):
             end = yield from self._run_attempt(node, attempt)
-            match end:
-                case NodeSucceeded() | NodeFailed(retry=False):
-                    yield end
-                    return
-                case NodeFailed(code=code, message=message):
-                    if attempt == last:
-                        summary = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{message}"
-                        yield NodeFailed(code=f"RetriesExhausted|{code}", message=summary)
-                        return
-                    yield ReportedPhase(attempt=attempt, phase="RETRYABLE_FAILED", message=message)
-                case _:
-                    assert_never(end)
+            if isinstance(end, NodeSucceeded) or not end.retry:
+                yield end
+                return
+            if attempt < last:
+                yield ReportedPhase(attempt=attempt, phase="RETRYABLE_FAILED", message=end.message)
+                continue
+            summary = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{end.message}"
+            yield NodeFailed(code=f"RetriesExhausted|{end.code}", message=summary)
 
     def _run_attempt(self, node: TaskNode, attempt: int) -> _Attempt:
         """Run one attempt. Delete it if another one follows, or if the caller closes the iterator."""
         try:
             created = self._stub.CreateTask(node.build_request(attempt), **self._call_options)
         except grpc.RpcError as error:
-            status = f"rpc error: code = {_get_code(error)} desc = {_get_details(error)}"
-            return NodeFailed(
-                code="TaskFailedWithError",
-                message=f"failed to create task from connector with {status}",
-                retry=True,
-            )
+            code, details = _read_status(error)
+            status = f"rpc error: code = {code} desc = {details}"
+            message = f"failed to create task from connector with {status}"
+            return NodeFailed(code="TaskFailedWithError", message=message, retry=True)
         meta, end = bytes(created.resource_meta), None
         try:
             # FlytePropeller publishes QUEUED itself after CreateTask, and ignores QUEUED from the connector.
@@ -179,9 +172,7 @@ class PropellerEmulator:
             except grpc.RpcError as error:
                 failures += 1
                 if failures > _MAX_SYSTEM_FAILURES:
-                    return NodeFailed(
-                        code="AutoRefreshCacheFailed", message=f"{_get_code(error)}: {_get_details(error)}"
-                    )
+                    return NodeFailed(code="AutoRefreshCacheFailed", message=": ".join(_read_status(error)))
             else:
                 phase = _decode_phase(attempt, resource)
                 if (end := _find_end(node, phase)) is not None:
@@ -232,9 +223,5 @@ def _read_output_files(node: TaskNode, output: Path) -> End:
     return NodeFailed(code="OutputsNotFound", message="outputs.pb was not found", retry=True)
 
 
-def _get_code(error: Any) -> str:
-    return str(error.code().name)
-
-
-def _get_details(error: Any) -> str:
-    return str(error.details())
+def _read_status(error: Any) -> tuple[str, str]:
+    return str(error.code().name), str(error.details())

@@ -26,7 +26,7 @@ from flytekit.core.workflow import WorkflowBase
 from flytekit.models import literals
 from flytekit.tools.translator import get_serializable
 
-from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.cli.command_errors import Misused, UnusableInput
 from backend_plugin.cli.task_files import select_task
 from kfpytorch_common.caught import Caught, catch
 
@@ -50,7 +50,7 @@ class LoadedTask:
         Each text is JSON, unless the type of the input is str.
 
         Raises:
-            InvalidInput: If an input has no value, or its text is invalid for its type.
+            UnusableInput: If an input has no value, or its text is invalid for its type.
         """
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
@@ -80,7 +80,7 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
     output of the import goes to stderr.
 
     Raises:
-        InvalidInput: If the file cannot be imported, or has no such task.
+        UnusableInput: If the file cannot be imported, or has no such task.
     """
     with _redirect_stdout():
         known = vars(_import_file(path))
@@ -142,9 +142,9 @@ def _import_file(path: Path) -> ModuleType:
     try:
         module = importlib.import_module(".".join(parts))
     except (Exception, SystemExit) as error:  # The code of the author can raise any exception.
-        raise InvalidInput(f"{path} cannot be imported: {_format_error(error, root)}") from error
+        raise UnusableInput(f"{path} cannot be imported: {_format_error(error, root)}") from error
     if not path.samefile(module.__file__ or os.devnull):
-        raise InvalidInput(
+        raise UnusableInput(
             f"{path}: Python imports another module with the name {module.__name__}; rename the file"
         )
     return module
@@ -174,7 +174,7 @@ def _serialize_task(task: PythonTask, image: str | None) -> TaskTemplate:
         # flytekit and the types of the author can raise any exception.
         spec = catch(lambda: get_serializable(OrderedDict(), settings, task))
     if isinstance(spec, Caught):
-        raise InvalidInput(
+        raise UnusableInput(
             f"{task.name} cannot be serialized: {type(spec.error).__name__}: {spec.error}"
         ) from spec.error
     written: TaskTemplate = spec.template.to_flyte_idl()
@@ -187,6 +187,6 @@ def _build_image_config(name: str | None) -> ImageConfig:
     try:
         return ImageConfig(default_image=Image.look_up_image_info("default", name))
     except (AssertionError, ValueError) as error:
-        raise InvalidInput(
+        raise UnusableInput(
             f"--image {name}: is not the name of an image; write it with its tag: {name}:1"
         ) from error

@@ -1,11 +1,13 @@
 """``kfpytorch render``: prints the manifests of a task; `task_files` reads the task from a file."""
 
+import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import rich_click as click
+from msgspec import structs
 
 from backend_plugin.cli import (
     cluster_options,
@@ -14,10 +16,13 @@ from backend_plugin.cli import (
     json_lines,
     render_requests,
     sample_attempt,
-    task_options,
 )
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 
 _HELP: Final = """Print the Kubernetes manifests that the server would create for TASK in FILE.
@@ -34,10 +39,14 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
 """
 # Options that have no effect without --dry-run=server.
 _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
+# Fields that the API server adds to every object, with different values each time.
+_STORES_OWN: Final = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
+)
 
 
 @click.command(name="render", help=_HELP)
-@task_options.add()
+@sample_attempt.add_options()
 @cluster_options.settings_option("plugins.k8s")
 @cluster_options.place_options("PROJECT-DOMAIN")
 @click.option(
@@ -73,17 +82,74 @@ def command(**options: Any) -> None:
 
 
 def _build_plan(options: Mapping[str, Any]) -> Plan:
-    settings, pod_templates = (
-        input_files.read_settings(options["settings"]),
-        input_files.read_pod_templates(options["pods"]),
+    settings = input_files.read_settings(options["settings"])
+    pod_templates = input_files.read_pod_templates(options["pods"])
+    template, run = sample_attempt.read_task(
+        options, sample_attempt.Place(**cluster_options.read_place(options))
     )
-    template, run = task_options.read(options, sample_attempt.Place(**cluster_options.read_place(options)))
     capabilities = input_files.read_capabilities(options["capabilities"])
-    if options["dry_run"]:
-        from backend_plugin.cli import render_dry_run
 
-        return render_dry_run.build_plan(options, (template, run), settings, (pod_templates, capabilities))
-    return plan(template, run, settings, pod_templates, capabilities)
+    def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
+        """Return the plan with what the files of the user contain, and else with that of the cluster."""
+        known = capabilities if capabilities != NOTHING else found
+        return plan(template, run, settings, pod_templates or templates, known)
+
+    if options["dry_run"]:
+        return _send_dry_runs(options, run.namespace, settings, plan_task)
+    return plan_task((), NOTHING)
+
+
+def _send_dry_runs(
+    options: Mapping[str, Any],
+    namespace: str,
+    settings: Settings,
+    plan_task: Callable[[Sequence[Manifest], Capabilities], Plan],
+) -> Plan:
+    """Return the plan of a task, with each manifest as the cluster would store it.
+
+    Raises:
+        InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
+        BackendError: If a request to the cluster fails.
+    """
+    from backend_plugin.doctor import dry_run
+    from backend_plugin.kube.options import KubernetesOptions
+
+    plugin = settings.kfpytorch
+    planned, replies = asyncio.run(
+        dry_run.run_dry_runs(
+            KubernetesOptions(**{key: options[key] for key in _OF_DRY_RUN if options[key]}),
+            tuple(dict.fromkeys((namespace, plugin.pod_template_namespace))),
+            plan_task,
+            examines_gangs=not plugin.gang.is_unconfigured,
+        )
+    )
+    stored = _require_stored(planned, replies)
+    first = len(planned.prerequisites)
+    prerequisites, job, companions = tuple(stored[:first]), stored[first], tuple(stored[first + 1 :])
+    return structs.replace(planned, prerequisites=prerequisites, job=job, companions=lambda _: companions)
+
+
+def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:
+    """Return the stored manifests. Raises `InvalidTask` if the cluster rejects any."""
+    tried = zip(planned.manifests, replies, strict=True)
+    refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
+    if refused:
+        raise InvalidTask(*refused)
+    return [_without_server_fields(each.stored) for each in replies]
+
+
+def _build_problem(sent: Manifest, reply: Any) -> Problem:
+    return Problem(
+        field=get_text(sent, "kind"),
+        value=get_text(sent, "metadata", "name"),
+        message=f"is refused by the cluster ({reply.reason}): {reply.message}",
+        remedy="write kfpytorch doctor FILE TASK, which prints what to change",
+    )
+
+
+def _without_server_fields(stored: Manifest) -> Manifest:
+    metadata = {key: each for key, each in get_mapping(stored, "metadata").items() if key not in _STORES_OWN}
+    return {**stored, "metadata": metadata}
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:
@@ -99,12 +165,10 @@ def _print_plan(planned: Plan, options: Mapping[str, Any]) -> None:
     for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
         click.echo(line, err=True)
     # Write bytes, so that the output does not depend on the locale.
-    encode = _encode_json if options["output"] == "json" else _encode_yaml
-    click.echo(encode(planned.manifests), nl=False)
-
-
-def _encode_json(manifests: tuple[Manifest, ...]) -> bytes:
-    return msgspec.json.format(json_lines.encode_json(manifests), indent=2) + b"\n"
+    if options["output"] == "json":
+        json_lines.print_json(planned.manifests)
+    else:
+        click.echo(_encode_yaml(planned.manifests), nl=False)
 
 
 def _encode_yaml(manifests: tuple[Manifest, ...]) -> bytes:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
@@ -11,7 +10,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
 from backend_plugin import task_request
-from backend_plugin.cli.json_lines import build_error, encode_json
+from backend_plugin.cli.json_lines import build_error
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem, Problems
 from backend_plugin.core.job import Attempt
@@ -21,9 +20,6 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.values import Manifest
 
 M = TypeVar("M", bound=Message)
-
-# The lines of a batch usually share a few settings.
-_MOST_SETTINGS: Final = 16
 
 
 def render_manifests(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,15 +74,10 @@ def read_settings(request: Mapping[str, Any]) -> platform.Settings:
     if not isinstance(section, Mapping):
         raise build_error("settings", section, "is not an object", "write Flyte's plugins.k8s section")
     try:
-        return _read_settings(encode_json(section))
+        return platform.read(section)
     except InvalidSettings as refusal:
         problems = [replace(problem, field=f"settings.{problem.field}") for problem in refusal.problems]
         raise InvalidSettings(*problems) from refusal
-
-
-@lru_cache(maxsize=_MOST_SETTINGS)
-def _read_settings(section: bytes) -> platform.Settings:
-    return platform.read(msgspec.json.decode(section))
 
 
 def _read_capabilities(request: Mapping[str, Any]) -> Capabilities:

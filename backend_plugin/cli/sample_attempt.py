@@ -1,21 +1,25 @@
-"""An example attempt, with the values that FlytePropeller would add to a task.
+"""An example attempt of the task in a command's options, with the values that FlytePropeller would add.
 
 All tasks get the same values, so that the output depends only on the task and its place.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+import rich_click as click
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin import task_request
+from backend_plugin.cli import cluster_options, task_files
 from backend_plugin.cli.command_errors import Misused
 from backend_plugin.core.job import Attempt
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _NODE: Final = "n0"
 _STORE: Final = "s3://bucket"
@@ -93,7 +97,7 @@ def build_attempt(
     """Return the task as a connector would receive it, and the example attempt.
 
     Raises:
-        InvalidInput: If the arguments refer to an input without a value.
+        UnusableInput: If the arguments refer to an input without a value.
     """
     variables = place.build_variables(_STORE)
     known = {**variables, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
@@ -109,7 +113,7 @@ def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> T
         known: The values by placeholder name in lower case: FlytePropeller's variables and ``inputs.NAME``.
 
     Raises:
-        InvalidInput: If the arguments refer to an input without a value.
+        UnusableInput: If the arguments refer to an input without a value.
     """
     rendered = TaskTemplate()
     rendered.CopyFrom(template)
@@ -124,7 +128,7 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
     """Parse ``k=v`` pairs for inputs of the task.
 
     Raises:
-        InvalidInput: If a pair has no value, or the task has no such input.
+        UnusableInput: If a pair has no value, or the task has no such input.
     """
     known = list(template.interface.inputs.variables)
     inputs: dict[str, str] = {}
@@ -158,3 +162,43 @@ def _fill_text(text: str, known: Mapping[str, str]) -> str:
         return known.get(name.lower(), match[0])
 
     return _PLACEHOLDER.sub(get_value, text)
+
+
+def add_options(*, needs_file: bool = False) -> Callable[[Command], Command]:
+    """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
+    return cluster_options.add_options(
+        click.argument("file", required=needs_file),
+        click.argument("task", required=False),
+        click.option(
+            "--input",
+            "-i",
+            "inputs",
+            multiple=True,
+            metavar="K=V",
+            help="An input of the task, as JSON or text.",
+        ),
+        click.option(
+            "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
+        ),
+    )
+
+
+def read_task(
+    options: Mapping[str, Any], place: Place, default: TaskTemplate | None = None
+) -> tuple[TaskTemplate, Attempt]:
+    """Return the task as a connector would receive it, and the example attempt.
+
+    `default` is the task if the options name no file.
+
+    Raises:
+        UnusableInput: If there is no such file, task or input, or an input that the arguments
+            use has no value.
+    """
+    named = default is None or options["file"]
+    template = (
+        task_files.load_template(options["file"], options["task"], image=options["image"])
+        if named
+        else default
+    )
+    assert template is not None  # noqa: S101 - for mypy: one of the two is given.
+    return build_attempt(template, parse_inputs(options["inputs"], template), place)

@@ -85,14 +85,22 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
 
 async def _run_server(configuration: Configuration) -> None:
     from backend_plugin.cli import clusters, server_assembly
-    from backend_plugin.shell import allocator, gc_tuning, logging_setup, metrics, server_file, tracing
-    from backend_plugin.shell.server import GrpcServer
+    from backend_plugin.shell import (
+        allocator,
+        credentials,
+        gc_tuning,
+        logging_setup,
+        metrics,
+        server_file,
+        tracing,
+    )
+    from backend_plugin.shell.server import GrpcServer, ServerOptions
 
     settings = configuration.server.settings
     allocator.limit_kept_memory(os.environ)
     logging_setup.configure_logging(settings.log_level, settings.log_format)
     async with AsyncExitStack() as stack:
-        token = server_assembly.get_token(settings)
+        token = server_assembly.create_token(settings)
         here = await clusters.open_cluster(stack, configuration)
         parts = server_assembly.assemble_server(here, settings)
         if settings.metrics_port is not None:
@@ -103,7 +111,15 @@ async def _run_server(configuration: Configuration) -> None:
         interceptors = stack.enter_context(tracing.open_tracing(os.environ))
         server = GrpcServer(
             server_assembly.build_middleware(parts, settings, token),
-            server_assembly.build_server_options(settings, interceptors),
+            ServerOptions(
+                host=settings.host,
+                port=settings.port,
+                credentials=credentials.build_server_credentials(settings.tls) if settings.tls else None,
+                receive_bytes=settings.max_receive_message_size,
+                send_bytes=settings.max_send_message_size,
+                drain_seconds=settings.drain_timeout.total_seconds(),
+                interceptors=interceptors,
+            ),
         )
 
         def on_started(port: int) -> None:
@@ -111,7 +127,7 @@ async def _run_server(configuration: Configuration) -> None:
             scheme, roots = ("grpcs://", str(settings.tls.certificate)) if settings.tls else ("", "")
             info = server_file.ServerInfo(
                 endpoint=f"{scheme}{host}:{port}",
-                token="" if settings.token_file else token,
+                token="" if settings.token_file or token is None else token.secret,
                 token_file=str(settings.token_file or ""),
                 pid=os.getpid(),
                 roots=roots,

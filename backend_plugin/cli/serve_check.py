@@ -11,8 +11,8 @@ import rich_click as click
 from backend_plugin.cli import command_errors, effective_values, json_lines, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
-from backend_plugin.embedded.state_lock import find_foreign_files
-from backend_plugin.shell import credentials, server_file, tracing
+from backend_plugin.embedded.state_lock import find_foreign_files, find_holder
+from backend_plugin.shell import credentials, tracing
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.server import find_bind_error
@@ -27,15 +27,18 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
         configuration = serve_settings.read_configuration(file, flags)
     except InvalidSettings as refusal:
         problems: Sequence[Problem] = refusal.problems
-    except command_errors.InvalidInput as error:
+    except command_errors.UnusableInput as error:
         command_errors.exit_with_error(error)
     else:
         effective = configuration.server
         problems = [*_iter_problems(effective)]
         settings = effective_values.list_values(configuration, file or "")
-    notes = [*_iter_notes(effective.settings)] if effective else []
+    missing = _iter_missing_packages(effective.settings) if effective else ()
+    notes = [f"{scheme}:// cannot be read: {package} is not installed" for scheme, package in missing]
     if form == "json":
-        _print_json(settings, problems, notes)
+        values = {key: {"value": value, "source": source} for key, (value, source) in settings.items()}
+        report = {"ok": not problems, "settings": values, "problems": problems, "notes": notes}
+        json_lines.print_json(report)
     else:
         _print_text(settings, problems, notes)
     return command_errors.exit_code(problems)
@@ -46,18 +49,14 @@ def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
     yield from _iter_file_problems(effective)
     if why_not := _find_directory_problem(settings.state_dir) or _find_state_problem(settings):
         yield _build_problem(effective, "state-dir", why_not, "name another directory")
-    if why_not := _find_port_problem(settings):
+    if why_not := find_bind_error(settings.host, settings.port):
         remedy = "stop the process that listens there, or set another port, or 0 for a free one"
-        yield _build_problem(effective, "port", why_not, remedy)
+        yield _build_problem(effective, "port", f"cannot listen on this port: {why_not}", remedy)
     for scheme, package in _iter_missing_packages(settings):
         if "output-prefixes" in effective.sources:
             yield _build_problem(
                 effective, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
             )
-    yield from _iter_tracing_problems()
-
-
-def _iter_tracing_problems() -> Iterator[Problem]:
     try:
         with tracing.open_tracing(os.environ):
             pass
@@ -106,18 +105,10 @@ def _find_directory_problem(directory: Path) -> str | None:
 
 def _find_state_problem(settings: ServerSettings) -> str | None:
     """Return why an embedded cluster would not use the state directory; None if there is no reason."""
-    return find_foreign_files(settings.state_dir) if settings.cluster is ClusterKind.EMBEDDED else None
-
-
-def _find_port_problem(settings: ServerSettings) -> str | None:
-    """Return why the port is not available, or None. A server with the same state directory may use it."""
-    here = server_file.read(settings.state_dir)
-    if settings.port == 0 or (
-        here and server_file.is_alive(here) and here.endpoint.endswith(f":{settings.port}")
-    ):
+    if settings.cluster is not ClusterKind.EMBEDDED:
         return None
-    why_not = find_bind_error(settings.host, settings.port)
-    return f"cannot listen on this port: {why_not}" if why_not else None
+    holder = find_holder(settings.state_dir)
+    return f"is in use by process {holder}" if holder else find_foreign_files(settings.state_dir)
 
 
 def _iter_missing_packages(settings: ServerSettings) -> Iterator[tuple[str, str]]:
@@ -126,38 +117,14 @@ def _iter_missing_packages(settings: ServerSettings) -> Iterator[tuple[str, str]
             yield scheme, STORES[scheme]
 
 
-def _iter_notes(settings: ServerSettings) -> Iterator[str]:
-    for scheme, package in _iter_missing_packages(settings):
-        yield f"{scheme}:// cannot be read: {package} is not installed"
-    here = server_file.read(settings.state_dir)
-    if here is not None and server_file.is_alive(here):
-        yield f"a server with this state directory is running: {here.endpoint}, process {here.pid}"
-
-
 def _print_text(
     settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
 ) -> None:
     width = max(map(len, settings), default=0)
     for key, (value, source) in settings.items():
-        shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _encode_json(value)
-        line = f"{key:<{width}}  {shown}  ({source})"
-        click.echo(printable.escape(line).rstrip())
+        text = value if isinstance(value, str) else json_lines.encode_json(value).decode()
+        shown = "" if value in (None, [], {}) else text
+        click.echo(printable.escape(f"{key:<{width}}  {shown}  ({source})"))
     for note in notes:
         click.echo(printable.escape(f"note: {note}"))
     command_errors.print_problems(problems)
-
-
-def _encode_json(value: Any) -> str:
-    return json_lines.encode_json(value).decode()
-
-
-def _print_json(
-    settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
-) -> None:
-    report = {
-        "ok": not problems,
-        "settings": {key: {"value": value, "source": source} for key, (value, source) in settings.items()},
-        "problems": problems,
-        "notes": notes,
-    }
-    json_lines.print_json(report)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from backend_plugin.cli import input_files
-from backend_plugin.cli.command_errors import InvalidInput
+from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
@@ -30,7 +30,7 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
     """Return the effective settings.
 
     Raises:
-        InvalidInput: If the file cannot be read, or is not a mapping.
+        UnusableInput: If the file cannot be read, or is not a mapping.
         InvalidSettings: If a setting is invalid; with every problem of the server's and of the
             platform's settings.
     """
@@ -58,7 +58,7 @@ def _collect_problems(read: Callable[[], T], problems: list[Problem]) -> T | Non
 def _read_document(file: str) -> dict[str, Any]:
     document = input_files.read_document(file)
     if not isinstance(document, Mapping):
-        raise InvalidInput(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
+        raise UnusableInput(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
     return dict(document)
 
 

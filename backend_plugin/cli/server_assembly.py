@@ -5,7 +5,7 @@ import platform
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from backend_plugin.cli import release
 from backend_plugin.cli.cluster_options import is_pattern
@@ -13,7 +13,6 @@ from backend_plugin.cli.clusters import OpenedCluster
 from backend_plugin.shell import (
     connector_handlers,
     connector_service,
-    credentials,
     job_metrics,
     job_service,
     server,
@@ -24,7 +23,7 @@ from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.judge import Judge
-from backend_plugin.shell.metrics import Labels, Metrics
+from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.node_service import NodeService
 from backend_plugin.shell.orphan_finder import OrphanFinder
 from backend_plugin.shell.orphans import OrphanCollector, ScanSchedule
@@ -35,7 +34,6 @@ from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.reflection import Reflection
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.runtime_service import RuntimeService
-from backend_plugin.shell.server import ServerOptions
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.together import run_until_first_exit
@@ -127,9 +125,6 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         found=NO_CAPABILITIES if found is None else found,
         asked=orphans.mark_in_use if orphans else lambda _: None,
     )
-    nodes = None
-    if here.nodes is not None:
-        nodes = NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
     _set_gauges(metrics, here, cache, orders)
     return ServerParts(
         tasks=tasks,
@@ -144,7 +139,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         runtimes=RuntimeService(
             cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
         ),
-        nodes=nodes,
+        nodes=NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served) if here.nodes else None,
         orders=orders,
         orphans=orphans,
         found=found,
@@ -153,8 +148,8 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
     """Set the functions that compute the gauges during a scrape."""
-    build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
-    metrics.build.compute = lambda: build
+    build = (release.read_version(), platform.python_version())
+    metrics.build.compute = lambda: {build: 1.0}
     metrics.jobs.compute = lambda: job_metrics.count_jobs(cache)
     metrics.oldest_waiting.compute = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
     metrics.cached.compute = lambda: _count_objects(cache)
@@ -192,9 +187,10 @@ def _create_orphan_collector(
     )
 
 
-def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
+def build_middleware(
+    parts: ServerParts, settings: ServerSettings, token: Token | None
+) -> Sequence[RpcMiddleware]:
     """Return the middleware for Flyte's calls, and the middleware for calls of users and tools."""
-    secret = _create_token(settings, token)
     # FlytePropeller sends no token. On Kubernetes, its calls need one only if a token file is configured; a
     # proxy then adds the token. Users may cancel and read jobs, so their calls always need the token, if
     # there is one.
@@ -203,7 +199,7 @@ def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -
     flytes = RpcMiddleware(
         connector_handlers.build_handlers(parts.tasks),
         settings.max_concurrent_rpcs,
-        None if is_open else secret,
+        None if is_open else token,
         parts.tasks.metrics,
         client_names=names,
     )
@@ -211,40 +207,21 @@ def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -
     if parts.nodes is not None:
         services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
     theirs = (*job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes), Reflection(services))
-    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.tasks.metrics, client_names=names)
+    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, token, parts.tasks.metrics, client_names=names)
     parts.tasks.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
     parts.tasks.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others
 
 
-def _create_token(settings: ServerSettings, token: str) -> Token | None:
-    if settings.token_file is not None:
-        return Token.from_file(settings.token_file)
-    return Token.from_secret(token) if token else None
-
-
-def get_token(settings: ServerSettings) -> str:
-    """Return the token that callers must send: from the file, or a random one; empty if none is required.
+def create_token(settings: ServerSettings) -> Token | None:
+    """Return the token that callers must send: from the file, or a random one; None if none is required.
 
     Raises:
         UnusableCredentials: If the file contains no token.
     """
     if settings.token_file is not None:
-        return Token.from_file(settings.token_file).secret
-    return "" if settings.allow_unauthenticated else secrets.token_urlsafe(32)
-
-
-def build_server_options(settings: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
-    """Return the options of the gRPC server."""
-    return ServerOptions(
-        host=settings.host,
-        port=settings.port,
-        credentials=credentials.build_server_credentials(settings.tls) if settings.tls else None,
-        receive_bytes=settings.max_receive_message_size,
-        send_bytes=settings.max_send_message_size,
-        drain_seconds=settings.drain_timeout.total_seconds(),
-        interceptors=interceptors,
-    )
+        return Token.from_file(settings.token_file)
+    return None if settings.allow_unauthenticated else Token.from_secret(secrets.token_urlsafe(32))
 
 
 def _count_objects(cache: Cache) -> Mapping[tuple[str, ...], float]:

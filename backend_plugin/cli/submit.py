@@ -1,14 +1,27 @@
-"""``kfpytorch submit``: runs a task of a Python file through a running server."""
+"""``kfpytorch submit``: runs a task of a Python file through a running server.
 
+`demo` prints the run of a task in the same way, as Flyte's console would show it.
+"""
+
+import signal
 import sys
 import tempfile
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import asking, command_errors, task_execution, task_options
+from backend_plugin import client
+from backend_plugin.cli import asking, command_errors, sample_attempt, tables
 from backend_plugin.shell import stop_signals
+
+if TYPE_CHECKING:
+    from backend_plugin.cli.propeller_emulator import End, ReportedPhase
+    from backend_plugin.cli.python_file import LoadedTask
 
 _HELP: Final = """Run TASK in FILE through a running server, from its Python file to its outputs.
 
@@ -19,10 +32,13 @@ server must be able to read the code of the task and the files of this machine, 
   $ kfpytorch submit train.py train_model --input epochs=2
 """
 _FAILED: Final = 1
+_INDENT: Final = 24
+WIDTH: Final = 110
+"""The width of the printed lines."""
 
 
 @click.command(name="submit", help=_HELP)
-@task_options.add(needs_file=True)
+@sample_attempt.add_options(needs_file=True)
 @asking.server_options
 def command(**options: Any) -> None:
     """Run ``kfpytorch submit``."""
@@ -32,8 +48,113 @@ def command(**options: Any) -> None:
         tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
         command_errors.exit_on_invalid_input(),
     ):
-        found, requested = task_execution.read_request(options, Path(folder))
+        found, execution, inputs = read_request(options, Path(folder))
         server = asking.read_server(options, options["server"])
-        task_execution.print_title(found.template.id.name)
-        if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
+        print_title(found.template.id.name)
+        if not run_execution(server, Path(folder) / "store", found, execution, inputs):
             sys.exit(_FAILED)
+
+
+def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", str, Mapping[str, str]]:
+    """Return the task of a command, a name for its execution after the temporary `folder`, and its inputs."""
+    task = load_task(Path(options["file"]), options["task"], options["image"])
+    name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
+    return task, name, sample_attempt.parse_inputs(options["inputs"], task.template)
+
+
+def run_execution(
+    server: client.Address,
+    store: Path,
+    task: "LoadedTask",
+    execution: str,
+    inputs: Mapping[str, str],
+) -> bool:
+    """Run a task through a server and print its phases; return True if it succeeded."""
+    from backend_plugin.cli import propeller_emulator
+
+    node = propeller_emulator.TaskNode(
+        template=task.template,
+        inputs=task.encode_inputs(inputs),
+        store=store,
+        execution=execution,
+    )
+    began, end, links = time.monotonic(), None, set[tuple[str, str]]()
+    with (
+        client.open_channel(server) as (channel, metadata),
+        closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk,
+    ):
+        for event in walk:
+            if isinstance(event, propeller_emulator.ReportedPhase):
+                job = _format_job(server, execution) if event.phase == "QUEUED" else ""
+                _print_phase(event, job, [link for link in event.logs if link not in links])
+                links |= set(event.logs)
+            else:
+                end = event
+                _print_end(event, task)
+    asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
+    return isinstance(end, propeller_emulator.NodeSucceeded)
+
+
+def _format_job(server: client.Address, execution: str) -> str:
+    try:
+        job = client.get_job(execution, server=server)
+    except client.NotFound:  # The create request was rejected; the next phase contains the reason.
+        return ""
+    return f"job {job.name} in namespace {job.namespace}"
+
+
+def _print_phase(phase: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
+    lines = (phase.message or message).splitlines()
+    _print_entry(phase.phase, [*lines, *(f"{name}: {uri}" for name, uri in links)])
+
+
+def _print_end(end: "End", task: "LoadedTask") -> None:
+    from backend_plugin.cli import propeller_emulator
+
+    if isinstance(end, propeller_emulator.NodeSucceeded):
+        outputs = task.decode_outputs(end.outputs)
+        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
+    else:
+        _print_entry("FAILED", [end.code, *end.message.splitlines()])
+
+
+def _print_entry(word: str, texts: Sequence[str]) -> None:
+    """Print a label and its text, wrapped to the width of the page."""
+    lines = [part for line in texts for part in _wrap_line(line)]
+    label = word.ljust(_INDENT - 2)
+    if colour := tables.get_colour(word):
+        label = click.style(label, fg=colour)
+    asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
+    for line in lines[1:]:
+        asking.print_line(" " * _INDENT + line)
+
+
+def _wrap_line(line: str) -> Sequence[str]:
+    """Wrap a line; a line with a URL stays whole, so that it can be copied."""
+    if "://" in line:
+        return [line]
+    begin = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(
+        line, WIDTH - _INDENT, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def print_title(text: str) -> None:
+    """Print a title after an empty line."""
+    asking.print_line("\n" + click.style(text, bold=True))
+
+
+def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
+    """Return the task of a Python file.
+
+    Raises:
+        UnusableInput: If the file is not a Python file, cannot be imported, or has no such task.
+    """
+    if path.suffix != ".py" or not path.is_file():
+        raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")
+    before = signal.getsignal(signal.SIGINT)
+    from backend_plugin.cli import python_file
+
+    # flytekit exits the process on Ctrl-C, but the command has to abort its task first.
+    signal.signal(signal.SIGINT, before)
+    return python_file.load_task(path, task, image=image)

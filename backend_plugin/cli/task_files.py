@@ -18,7 +18,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from backend_plugin.cli import input_files
-from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.cli.command_errors import Misused, UnusableInput
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
     `image` is the image of tasks in a Python file that set none.
 
     Raises:
-        InvalidInput: If the file cannot be read or has no such task; the message suggests similar names.
+        UnusableInput: If the file cannot be read or has no such task; the message suggests similar names.
     """
     if file == "-":
-        return select_task(_read_tasks(_read_content(file), Path("stdin")), task, "stdin")()
+        return select_task(_read_tasks(input_files.read_input(file), Path("stdin")), task, "stdin")()
     path = Path(file)
     if path.is_dir() or not path.exists():
         raise Misused(f"{file}: {_format_missing_file(path)}")
@@ -49,23 +49,16 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
         from backend_plugin.cli import python_file
 
         return python_file.load_task(path, task, image=image).template
-    return select_task(_read_tasks(_read_content(file), path), task, file)()
-
-
-def _read_content(file: str) -> bytes:
-    try:
-        return input_files.read_input(file)
-    except OSError as error:
-        raise Misused(f"{file}: {error.strerror}") from error
+    return select_task(_read_tasks(input_files.read_input(file), path), task, file)()
 
 
 def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
     """Return the function that loads a task; `task` is its name, the last parts of it, or None.
 
-    Without a name, the file must have only one task. Raise `InvalidInput` if no task or several match.
+    Without a name, the file must have only one task. Raise `UnusableInput` if no task or several match.
     """
     if not tasks:
-        raise InvalidInput(f"{file}: contains no task")
+        raise UnusableInput(f"{file}: contains no task")
     names = _match_names(task, tasks)
     if len(names) == 1:
         return tasks[names[0]]
@@ -99,7 +92,7 @@ def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTempla
     text = data.lstrip()[:1] == b"{" or data.startswith(_BYTE_ORDER_MARKS)
     template = _decode_json(data, path) if text else _decode_protobuf(data)
     if template is None:
-        raise InvalidInput(f"{path}: {_NO_TASK}")
+        raise UnusableInput(f"{path}: {_NO_TASK}")
     return {template.id.name: lambda: template}
 
 
@@ -110,25 +103,21 @@ def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
         document = document.get("template", document) if isinstance(document, Mapping) else {"": document}
         template: TaskTemplate = ParseDict(document, TaskTemplate(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, ParseError) as error:
-        raise InvalidInput(f"{path}: is not a task template as protobuf JSON: {error}") from error
+        raise UnusableInput(f"{path}: is not a task template as protobuf JSON: {error}") from error
     return template if template.type else None
 
 
 def _decode_protobuf(data: bytes) -> TaskTemplate | None:
     """Decode a task spec or a task template; None if neither decoding yields a template with a type."""
-    for read in (_decode_task_spec, TaskTemplate.FromString):
+    for kind in (TaskSpec, TaskTemplate):
         try:
-            template: TaskTemplate = read(data)
+            message = kind.FromString(data)
         except DecodeError:
             continue
+        template: TaskTemplate = message.template if kind is TaskSpec else message
         if template.type:
             return template
     return None
-
-
-def _decode_task_spec(data: bytes) -> TaskTemplate:
-    template: TaskTemplate = TaskSpec.FromString(data).template
-    return template
 
 
 def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
@@ -139,5 +128,5 @@ def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemp
             files = [archive.extractfile(member) for member in members]
             templates = [_decode_protobuf(file.read()) for file in files if file is not None]
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise InvalidInput(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
+        raise UnusableInput(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
     return {each.id.name: lambda each=each: each for each in templates if each is not None}  # type: ignore[misc]

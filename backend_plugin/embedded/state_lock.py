@@ -3,6 +3,7 @@
 import fcntl
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -68,6 +69,16 @@ class StateLock:
     def release(self) -> None:
         """Release the lock."""
         self._file.close()
+
+
+def find_holder(directory: Path) -> str:
+    """Return the id of the process that holds the lock of a directory; empty if there is none."""
+    with suppress(OSError), (directory / "lock").open(encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip() or "unknown"
+    return ""
 
 
 def find_foreign_files(directory: Path) -> str:

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.shell import server_file
+from backend_plugin.embedded.state_lock import StateLock
 
 
 @pytest.fixture(autouse=True)
@@ -185,17 +185,15 @@ def test_unsupported_trace_protocol_is_reported() -> None:
     assert problem["message"].startswith("traces are sent by grpc only, not by http/json")
 
 
-def test_running_server_is_reported_as_a_note(tmp_path: Path) -> None:
-    state = tmp_path / "state/kfpytorch"
-    state.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        here = server_file.ServerInfo(endpoint=f"127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid())
-        server_file.write(state, here)
-        report = as_json("--port", here.endpoint.rpartition(":")[2])
-    assert report["problems"] == []
-    assert report["notes"] == [
-        f"a server with this state directory is running: {here.endpoint}, process {os.getpid()}"
-    ]
+def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path / "state/kfpytorch")
+    (problem,) = as_json()["problems"]
+    assert (problem["field"], problem["message"]) == (
+        "server.state-dir",
+        f"is in use by process {os.getpid()}",
+    )
+    lock.release()
+    assert as_json()["ok"]
 
 
 KUBECONFIG = {

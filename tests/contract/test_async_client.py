@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from served_jobs import TOKEN, ServedJobs, a_job, a_pod, serving_jobs
 
-from backend_plugin import async_client, client
+from backend_plugin import async_client, client, client_calls
 
 
 def add_jobs(served: ServedJobs) -> None:
@@ -63,3 +63,9 @@ def test_errors_match_those_of_the_synchronous_client() -> None:
 def test_both_clients_have_the_same_arguments(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(module, name)) for module in (async_client, client))
     assert ours.parameters == theirs.parameters
+
+
+def test_longest_timeout_is_one_that_grpc_supports() -> None:
+    wait = client_calls.JobWait("f1", None, timedelta.max)
+    _, seconds = client_calls.build_packages_request("r", None, timedelta.max)
+    assert wait.seconds == seconds == 1e9

@@ -14,7 +14,7 @@ import pytest
 from serving import Served
 from stories import name_of, pod, status
 
-from backend_plugin.cli import command_errors, describe, json_lines, tables
+from backend_plugin.cli import command_errors, inspect_commands, json_lines, tables
 from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem, RequestRejected
 from backend_plugin.core.observed import Event
@@ -83,7 +83,9 @@ def table() -> str:
 def one_job() -> str:
     job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join([*tables.format_verdict("FAILED", "", job.verdict), *describe._format_events(job)])
+    return "\n".join(
+        [*tables.format_verdict("FAILED", "", job.verdict), *inspect_commands._format_events(job)]
+    )
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
@@ -99,7 +101,7 @@ def test_command_errors_contain_no_control_characters(capsys: pytest.CaptureFixt
         [Problem(field="f", value=EVIL, message="is wrong", remedy="write another")]
     )
     with pytest.raises(SystemExit):
-        command_errors.exit_with_error(command_errors.InvalidInput(EVIL))
+        command_errors.exit_with_error(command_errors.UnusableInput(EVIL))
     assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"
 
 

@@ -1,10 +1,11 @@
 """Tests that the page about the client commands contains each of their options."""
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from backend_plugin.cli.commands import kfpytorch
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
 COMMANDS = (
@@ -24,7 +25,7 @@ def test_each_command_has_a_section() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_option_is_in_the_section_of_its_command(name: str) -> None:
-    command = import_module(f"backend_plugin.cli.{name}").command
+    command = kfpytorch.get_command(None, name)
     documented = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", sections()[name]))
     known = {option for param in command.params for option in param.opts if option.startswith("-")}
     assert documented - {"-"} == known

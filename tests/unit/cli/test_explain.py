@@ -119,7 +119,6 @@ FORMS = {
     "json": {"path": "p", "error": ERROR},
     "document": {"path": "p", "document": {"error": ERROR}},
     "base64": {"path": "p", "base64": IN_BASE64},
-    "bare": IN_BASE64,
 }
 
 
@@ -147,5 +146,5 @@ def test_batch_mode_uses_the_given_execution_and_settings() -> None:
 def test_error_files_are_read_in_each_form(form: object) -> None:
     (reply,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
     assert str(reply["message"]).startswith("worker-0 failed: ValueError: no data (user-error)")
-    (reply,) = batch({"id": 1, "job": JOB, "error_files": ["!"]})
+    (reply,) = batch({"id": 1, "job": JOB, "error_files": [{"base64": "!"}]})
     assert str(reply["message"]).startswith("a replica failed: Error: an error file that cannot be read")

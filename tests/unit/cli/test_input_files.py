@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from backend_plugin.cli import input_files, serve_settings
-from backend_plugin.cli.command_errors import InvalidInput
+from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core.errors import InvalidSettings
 
 SECTION = {"default-labels": {"team": "a"}}
@@ -125,7 +125,7 @@ def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
 )
 def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(UnusableInput) as refused:
         input_files.read_settings(str(tmp_path / "s.yaml"))
     assert message in str(refused.value)
 
@@ -143,6 +143,6 @@ def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
 )
 def test_invalid_pod_template_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(UnusableInput) as refused:
         input_files.read_pod_templates([str(tmp_path / "p.yaml")])
     assert message in str(refused.value)

@@ -1,11 +1,10 @@
 """Each option has one meaning, and each meaning one option, in all commands."""
 
 from collections import defaultdict
-from importlib import import_module
 
 import rich_click as click
 
-from backend_plugin.cli.commands import COMMANDS
+from backend_plugin.cli.commands import COMMANDS, kfpytorch
 
 # Options that have one meaning and a different text in some commands.
 SAME_MEANING = {
@@ -25,7 +24,7 @@ def options() -> dict[str, dict[str, click.Option]]:
     """Return the options of all commands, by their names and commands."""
     found: dict[str, dict[str, click.Option]] = defaultdict(dict)
     for name in COMMANDS:
-        for param in import_module(f"backend_plugin.cli.{name}").command.params:
+        for param in kfpytorch.get_command(None, name).params:
             if isinstance(param, click.Option):
                 for text in (*param.opts, *param.secondary_opts):
                     found[text][name] = param
@@ -52,7 +51,7 @@ def test_render_and_doctor_have_the_same_task_arguments() -> None:
     forms = {
         name: [
             (param.name, param.opts, param.required)
-            for param in import_module(f"backend_plugin.cli.{name}").command.params
+            for param in kfpytorch.get_command(None, name).params
             if isinstance(param, click.Argument) or param.name in ("inputs", "image", "settings")
         ]
         for name in ("render", "doctor")

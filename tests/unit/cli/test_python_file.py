@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend_plugin.cli import python_file
-from backend_plugin.cli.command_errors import InvalidInput
+from backend_plugin.cli.command_errors import UnusableInput
 
 TASKS = """
 import os
@@ -49,7 +49,7 @@ def file(name: str, text: str) -> Path:
 
 
 def refusal(path: Path, task: str | None = None) -> str:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(UnusableInput) as refused:
         python_file.load_task(path, task, image="i:1")
     return str(refused.value)
 
@@ -128,7 +128,7 @@ def test_unknown_task_name_is_explained(task: str | None, message: str) -> None:
 
 def test_image_without_a_tag_is_explained() -> None:
     message = "--image i: is not the name of an image; write it with its tag: i:1"
-    with pytest.raises(InvalidInput, match=message):
+    with pytest.raises(UnusableInput, match=message):
         python_file.load_task(file("untagged.py", TASKS), "train", image="i")
 
 

@@ -6,7 +6,7 @@ import pytest
 from builders import a_template
 
 from backend_plugin.cli import sample_attempt
-from backend_plugin.cli.command_errors import InvalidInput
+from backend_plugin.cli.command_errors import UnusableInput
 
 INTERFACE = {"inputs": {"variables": {"epochs": {"type": {"simple": "INTEGER"}}}}}
 
@@ -20,7 +20,7 @@ def test_placeholders_are_replaced_in_each_spelling() -> None:
     keys = ("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}")
     assert filled(*keys) == ["example-n0-0", "example-n0-0-project-development", "{{.other}}"]
     assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
-    with pytest.raises(InvalidInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
+    with pytest.raises(UnusableInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
         filled("{{.inputs.epochs}}")
 
 
@@ -33,7 +33,7 @@ def test_placeholders_are_replaced_in_each_spelling() -> None:
     ],
 )
 def test_invalid_input_option_is_explained(pair: str, message: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(UnusableInput) as refused:
         sample_attempt.parse_inputs([pair], a_template({}, id={"name": "module.train"}, interface=INTERFACE))
     assert str(refused.value) == message
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from backend_plugin.cli import tables
-from backend_plugin.cli.logs import get_colour
+from backend_plugin.cli.inspect_commands import get_colour
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 
