@@ -12,7 +12,7 @@ from typing import Any
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod, admit_service, merge_patch
 from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_update
-from backend_plugin.embedded.operators.pytorchjob.webhook import WEBHOOK
+from backend_plugin.embedded.operators.pytorchjob.admission import WEBHOOK
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMESPACE = "ns"

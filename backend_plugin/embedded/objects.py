@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
 
 _PREREQUISITES: Final = tuple(filter(None, (each.prerequisite for each in DIALECTS.values())))
@@ -27,8 +27,7 @@ RESOURCES: Final[Mapping[str, str]] = {
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 """The finalizer that keeps a pod object until its operator has counted the end of the pod."""
 
-GONE_FOR_GOOD: Final = ("Succeeded", "Failed")
-"""The final phases of a pod."""
+_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Key(NamedTuple):
@@ -88,7 +87,7 @@ def get_node_name(pod: Manifest) -> str:
 
 def is_ended(pod: Manifest) -> bool:
     """True if a pod has succeeded or failed."""
-    return get_phase(pod) in GONE_FOR_GOOD
+    return get_phase(pod) in _TERMINAL_PHASES
 
 
 def is_active(pod: Manifest) -> bool:
@@ -99,6 +98,13 @@ def is_active(pod: Manifest) -> bool:
 def has_started(pod: Manifest) -> bool:
     """True if the status of a pod contains container statuses."""
     return bool(get_mappings(pod, "status", "containerStatuses"))
+
+
+def count_restarts(pod: Manifest) -> int:
+    """Return the number of restarts of the containers of a pod."""
+    status = get_mapping(pod, "status")
+    containers = [*get_mappings(status, "initContainerStatuses"), *get_mappings(status, "containerStatuses")]
+    return sum(get_int(each, "restartCount") or 0 for each in containers)
 
 
 def is_terminating(manifest: Manifest) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import job_reconciler, scheduler
-from backend_plugin.embedded.operators.pytorchjob.webhook import MOST_REPLICAS
+from backend_plugin.embedded.operators.pytorchjob.admission import MOST_REPLICAS
 from e2e.embedded.emulated import cpus, job, named, role
 
 

@@ -95,16 +95,10 @@ def test_finished_job_is_deleted_after_its_ttl(policy: Any, now: int, expected: 
     assert (list_actions(step), step.wake_at, step.status) == (*expected, None)
 
 
-def test_two_pods_for_one_replica_are_left_alone() -> None:
-    pods = [a_pod("worker-0", "Running"), a_pod("worker-0", "Failed")]
-    step = run_controller(a_job(worker={}), *pods)
-    assert (list_actions(step), replicas(step)) == ([], {"Worker": {}})
-
-
 def test_foreign_and_relabelled_pods_are_ignored() -> None:
     foreign, relabelled = a_pod("worker-0", "Succeeded"), a_pod("worker-0", "Succeeded")
     foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier job's"
-    relabelled["metadata"]["labels"]["training.kubeflow.org/replica-index"] = "first"
+    relabelled["metadata"]["labels"]["training.kubeflow.org/job-name"] = "another job"
     for pod in (foreign, relabelled):
         step = run_controller(a_job(worker={}), pod, now=NOW)
         assert list_actions(step)[:1] == ["CreatePod job-worker-0"]

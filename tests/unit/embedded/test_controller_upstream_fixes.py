@@ -1,7 +1,5 @@
 """The default mode compared with the operator: one test for each deviation."""
 
-import dataclasses
-
 from operated_jobs import (
     NOW,
     a_condition,
@@ -18,16 +16,10 @@ from operated_jobs import (
 
 from backend_plugin.embedded.operators.actions import JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
-from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
 MODES = (False, True)
-
-
-def test_each_deviation_is_a_switch() -> None:
-    assert set(dataclasses.asdict(DEFAULT).values()) == {True}
-    assert set(dataclasses.asdict(UPSTREAM).values()) == {False}
 
 
 def test_created_condition_is_written_with_the_first_status() -> None:

@@ -1,12 +1,19 @@
 """Validates and completes PyTorchJobs in the order of the API server and the operator's webhook."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules import name_rules
-from backend_plugin.core.pod_rules.field_errors import FieldError, build_invalid_error
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.pod_rules.field_errors import (
+    FieldError,
+    build_forbidden_error,
+    build_invalid_error,
+    build_required_error,
+    build_unsupported_error,
+)
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata
 from backend_plugin.embedded.admission.api_errors import (
@@ -14,9 +21,16 @@ from backend_plugin.embedded.admission.api_errors import (
     build_unprocessable_resource,
     build_webhook_denial,
 )
-from backend_plugin.embedded.operators.pytorchjob import webhook
 from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
-from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, REPLICA_SPECS, WORKER
+from backend_plugin.embedded.operators.pytorchjob.job_spec import (
+    CONTAINER,
+    DIALECT,
+    MASTER,
+    OWN_MANAGER,
+    REPLICA_SPECS,
+    ROLES,
+    WORKER,
+)
 
 _KIND: Final = DIALECT.name
 _API_VERSION: Final = DIALECT.resource.api_version
@@ -24,12 +38,17 @@ _QUALIFIED_KIND: Final = f"{_KIND}.{DIALECT.resource.group}"
 _SPEC: Final = "PyTorchJobSpec"
 # The limit of etcd for one object.
 _MOST_BYTES: Final = 1536 * 1024
+WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
+_MANAGERS: Final = (OWN_MANAGER, "kueue.x-k8s.io/multikueue")
+# The limit for one job. Creating thousands of pods in one pass would block the event loop for too long.
+MOST_REPLICAS: Final = 1_000
+_SPECS: Final = f"spec.{REPLICA_SPECS}"
 
 
 def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
 
-    With `upstream`, accept the jobs that only this emulator rejects (see `webhook.check_upstream_gaps`).
+    With `upstream`, accept the jobs that only this emulator rejects (see `_check_upstream_gaps`).
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.
@@ -42,7 +61,7 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     ]
     if wrong:
         raise build_unprocessable_resource(_QUALIFIED_KIND, get_text(job, "metadata", "name"), wrong)
-    _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
+    _require_webhook_approval(job, upstream=upstream)
     return job
 
 
@@ -67,7 +86,7 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     wrong = wrong or _check_queue_change(old, job)
     if wrong:
         raise build_unprocessable_resource(_QUALIFIED_KIND, get_text(old, "metadata", "name"), wrong)
-    _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
+    _require_webhook_approval(job, upstream=upstream)
     return job
 
 
@@ -117,12 +136,79 @@ def _check_queue_change(old: Manifest, new: Manifest) -> list[FieldError]:
     return [build_invalid_error(field, "string", f"{field} is immutable")]
 
 
-def _require_webhook_approval(job: Manifest, more: list[FieldError]) -> None:
+def _require_webhook_approval(job: Manifest, *, upstream: bool) -> None:
     unreadable = next(SCHEMA.check_decodable(job.get("spec", {}), _SPEC, f"{_KIND}.spec"), None)
     if unreadable is not None:
-        raise RequestRejected(
-            400, "", f'admission webhook "{webhook.WEBHOOK}" denied the request: {unreadable}'
-        )
-    wrong = [*webhook.check_job(job), *more]
+        raise RequestRejected(400, "", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+    wrong = [*_check_webhook_rules(job), *([] if upstream else _check_upstream_gaps(job))]
     if wrong:
-        raise build_webhook_denial(webhook.WEBHOOK, wrong)
+        raise build_webhook_denial(WEBHOOK, wrong)
+
+
+def _check_webhook_rules(job: Manifest) -> Iterator[FieldError]:
+    """Yield the errors that the operator's webhook reports."""
+    name = get_text(job, "metadata", "name")
+    wrong = name_rules.check_dns_1035_label(name)
+    if wrong:
+        yield build_invalid_error("metadata.name", name, f"should match: {','.join(wrong)}")
+    spec = get_mapping(job, "spec")
+    manager = get_mapping(spec, "runPolicy").get("managedBy")
+    if manager is not None and manager not in _MANAGERS:
+        yield build_unsupported_error("spec.runPolicy.managedBy", manager, _MANAGERS)
+    yield from _check_elastic_policy(spec)
+    if REPLICA_SPECS not in spec:
+        yield build_required_error(_SPECS, "must be required")
+    specs = get_mapping(spec, REPLICA_SPECS)
+    for role in sorted(specs):
+        yield from _check_role(role, get_mapping(specs, role))
+
+
+def _check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
+    """Yield the errors that this emulator reports in addition to those of the operator's webhook.
+
+    The additional errors are a job without roles, which the operator ignores, and a job with too many
+    replicas for one machine.
+    """
+    specs = get_mapping(job, "spec", REPLICA_SPECS)
+    if not specs:
+        yield build_required_error(_SPECS, "must be required")
+    replicas = sum(get_int(specs, role, "replicas") or 0 for role in specs)
+    if replicas > MOST_REPLICAS:
+        yield build_forbidden_error(
+            _SPECS, f"must have at most {MOST_REPLICAS} replicas in total, has {replicas}"
+        )
+
+
+def _check_elastic_policy(spec: Manifest) -> Iterator[FieldError]:
+    if "elasticPolicy" not in spec:
+        return
+    if WORKER not in get_mapping(spec, REPLICA_SPECS):
+        yield build_required_error(f"{_SPECS}[Worker]", "must be configured if elastic policy is used")
+    if "nProcPerNode" in get_mapping(spec, "elasticPolicy") and "nprocPerNode" in spec:
+        yield build_forbidden_error(
+            "spec.elasticPolicy.nProcPerNode", "must not be used with spec.nprocPerNode"
+        )
+
+
+def _check_role(role: str, spec: Manifest) -> Iterator[FieldError]:
+    path = f"{_SPECS}[{role}]"
+    if role not in ROLES:
+        yield build_unsupported_error(path, role, ROLES)
+    yield from _check_containers(get_mappings(spec, "template", "spec", "containers"), path)
+    replicas = spec.get("replicas")
+    if role == MASTER:
+        if replicas != 1:
+            yield build_forbidden_error(f"{path}.replicas", "must be 1")
+    elif isinstance(replicas, int) and replicas < 1:
+        yield build_forbidden_error(f"{path}.replicas", "must be at least 1")
+
+
+def _check_containers(containers: list[Manifest], role: str) -> Iterator[FieldError]:
+    path = f"{role}.template.spec.containers"
+    if not containers:
+        yield build_required_error(path, "must be specified")
+    for index, container in enumerate(containers):
+        if not container.get("image"):
+            yield build_required_error(f"{path}[{index}].image", "must be required")
+    if all(container.get("name") != CONTAINER for container in containers):
+        yield build_required_error(path, f"must have at least one container with name {CONTAINER}")

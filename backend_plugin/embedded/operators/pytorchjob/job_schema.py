@@ -48,13 +48,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     "MetricTarget": "type",
     "CrossVersionObjectReference": "kind name",
 }
-"""The required fields of each type."""
-
-DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
-    **POD_DEFAULTS,
-    "RunPolicy": {"suspend": False},
-}
-"""The default values of optional fields."""
+DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {**POD_DEFAULTS, "RunPolicy": {"suspend": False}}
 
 NEWER: Final[Mapping[str, frozenset[str]]] = {
     "Container": frozenset({"restartPolicyRules"}),

@@ -83,11 +83,6 @@ class JobSpec:
         """The number of replicas of all roles."""
         return sum(role.replicas for role in self.roles)
 
-    @property
-    def is_deleted(self) -> bool:
-        """True if the job is being deleted."""
-        return bool(get_mapping(self.manifest, "metadata").get("deletionTimestamp"))
-
     def find_role(self, name: str) -> OperatorReplicaSpec | None:
         """Return the role with this name, or None."""
         return next((role for role in self.roles if role.name == name), None)

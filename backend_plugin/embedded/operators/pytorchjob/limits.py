@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_phase, is_active, is_terminating
+from backend_plugin.embedded.objects import count_restarts, get_phase, is_active, is_terminating
 from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, RESTARTING, OperatorReplicaSpec
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
-    count_restarts,
     is_retryable,
+    select_role_objects,
 )
 
 
@@ -38,7 +38,7 @@ def compute_wake_time(attempt: ReconcilePass) -> datetime | None:
     """Return the time of the next pass if no object changes before; None if no pass is required."""
     if attempt.status.is_finished:
         return compute_expiry(attempt)
-    if attempt.deviations.deadline_has_a_timer and not attempt.job.run_policy.suspend:
+    if not attempt.upstream and not attempt.job.run_policy.suspend:
         return _compute_deadline(attempt)
     return None
 
@@ -66,14 +66,14 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
     """Return the number of restarts of a role that count towards `backoffLimit`.
 
-    These are the container restarts of running pods. With `UpstreamFixes.recreations_count`, recreated pods
-    and the restarts of their containers count, too.
+    These are the container restarts of running pods. Recreated pods and the restarts of their containers
+    count, too, but not upstream.
     """
     if role.restart_policy not in RESTARTING:
         return 0
-    pods = attempt.list_pods(role)
+    pods = select_role_objects(attempt.pods, role)
     count = sum(count_restarts(pod) for pod in pods if get_phase(pod) == "Running")
-    if not attempt.deviations.recreations_count:
+    if attempt.upstream:
         return count
     past = attempt.status.replicas.get(role.name)
     failing = [pod for pod in pods if get_phase(pod) == "Failed" and not is_terminating(pod)]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_name, is_terminating
+from backend_plugin.embedded.objects import get_label, get_name, is_terminating
 from backend_plugin.embedded.operators.actions import (
     Action,
     DeletePod,
@@ -17,10 +17,9 @@ from backend_plugin.embedded.operators.actions import (
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
 from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder
-from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 # The operator's value for a training container without an exit code.
-UNKNOWN_EXIT: Final = 0xBEEF
+_UNKNOWN_EXIT: Final = 0xBEEF
 _RETRYABLE: Final = 128
 
 
@@ -30,14 +29,13 @@ class ReconcilePass:
 
     snapshot: JobSnapshot
     job: JobSpec
-    deviations: UpstreamFixes
-    """The switches for the differences from training-operator 1.9.3."""
+    upstream: bool
+    """True to behave as training-operator 1.9.3 also where the emulation differs; see `reconcile`."""
     status: StatusBuilder
     pods: Sequence[Manifest]
     """The pods that the job owns."""
     services: Sequence[Manifest]
     service_names: frozenset[str]
-    """The names of the services that are not being deleted."""
     deletions: set[DeletePod | DeleteService] = field(default_factory=set)
     """The deletions in `actions`."""
     actions: list[Action] = field(default_factory=list)
@@ -64,19 +62,10 @@ class ReconcilePass:
         self.actions.append(action)
         return True
 
-    def list_pods(self, role: OperatorReplicaSpec) -> list[Manifest]:
-        """Return the pods with the label of that role."""
-        return _select_role_objects(self.pods, role)
 
-    def list_services(self, role: OperatorReplicaSpec) -> list[Manifest]:
-        """Return the services with the label of that role."""
-        return _select_role_objects(self.services, role)
-
-
-def get_replica_index(manifest: Manifest) -> int | None:
-    """Return the replica index from the label, or None if it is not a number."""
-    index = get_text_map(_get_metadata(manifest), "labels").get(objects.LABELS.index, "")
-    return int(index) if index.isascii() and index.isdigit() else None
+def select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec) -> list[Manifest]:
+    """Return the pods or services with the label of that role."""
+    return [each for each in manifests if get_label(each, objects.LABELS.role) == role.label]
 
 
 def list_exit_codes(pod: Manifest) -> list[int]:
@@ -91,35 +80,4 @@ def list_exit_codes(pod: Manifest) -> list[int]:
 
 def is_retryable(pod: Manifest) -> bool:
     """True if the policy `ExitCode` restarts the failed pod."""
-    return (list_exit_codes(pod) or [UNKNOWN_EXIT])[-1] >= _RETRYABLE
-
-
-def count_restarts(pod: Manifest) -> int:
-    """Return the number of restarts of the containers of a pod."""
-    status = get_mapping(pod, "status")
-    containers = [*get_mappings(status, "initContainerStatuses"), *get_mappings(status, "containerStatuses")]
-    return sum(get_int(each, "restartCount") or 0 for each in containers)
-
-
-def select_job_objects(manifests: Sequence[Manifest], job: JobSpec) -> list[Manifest]:
-    """Return the objects with the labels of the job."""
-    labels = objects.build_job_labels(job).items()
-    return [each for each in manifests if labels <= get_text_map(_get_metadata(each), "labels").items()]
-
-
-def is_controlled_by(manifest: Manifest, job: JobSpec) -> bool:
-    """True if the object is controlled by this job, and not by an earlier job with the same name."""
-    owners = get_mappings(_get_metadata(manifest), "ownerReferences")
-    return any(owner.get("controller") is True and owner.get("uid") == job.uid for owner in owners)
-
-
-def _select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec) -> list[Manifest]:
-    return [
-        each
-        for each in manifests
-        if get_text_map(_get_metadata(each), "labels").get(objects.LABELS.role) == role.label
-    ]
-
-
-def _get_metadata(manifest: Manifest) -> Manifest:
-    return get_mapping(manifest, "metadata")
+    return (list_exit_codes(pod) or [_UNKNOWN_EXIT])[-1] >= _RETRYABLE

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
+from backend_plugin.embedded.objects import get_name, get_owner_uid, get_phase
 from backend_plugin.embedded.operators.actions import (
     Action,
     DeleteJob,
@@ -16,14 +16,10 @@ from backend_plugin.embedded.operators.actions import (
     JobSnapshot,
     ReconcileResult,
 )
-from backend_plugin.embedded.operators.pytorchjob import events, job_conditions, limits, replicas
+from backend_plugin.embedded.operators.pytorchjob import events, limits, objects, replicas
 from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
-from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
-    ReconcilePass,
-    is_controlled_by,
-    select_job_objects,
-)
-from backend_plugin.embedded.operators.pytorchjob.replica_env import ReplicaNotBuildable
+from backend_plugin.embedded.operators.pytorchjob.objects import ReplicaNotBuildable
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass
 from backend_plugin.embedded.operators.pytorchjob.status import (
     CREATED,
     FAILED,
@@ -34,7 +30,6 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
     StatusBuilder,
     format_reason,
 )
-from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
 
 _CLEANED_PHASES: Final = {"None": (), "Running": ("Running", "Pending")}
 """For each `cleanPodPolicy` except `All`: the phases of the pods that it deletes."""
@@ -47,13 +42,14 @@ def reconcile(
 
     Args:
         snapshot: The stored objects of the job.
-        upstream: True to reproduce the bugs of release 1.9.3.
+        upstream: True to reproduce the bugs of release 1.9.3. Two differences remain: admission rejects a job
+            without roles and one with too many replicas, and PodGroups and autoscalers are not created.
         order: The order in which roles are reconciled; the operator's order is random.
     """
     job = read_job_spec(snapshot.job, order)
-    if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
+    if job.run_policy.managed_by not in (None, OWN_MANAGER) or not job.roles:
         return ReconcileResult()
-    attempt = _build_pass(snapshot, job, UPSTREAM if upstream else DEFAULT)
+    attempt = _build_pass(snapshot, job, upstream=upstream)
     with suppress(ReplicaNotBuildable):
         if _run_stages(attempt):
             return _build_result(attempt)
@@ -83,19 +79,23 @@ def with_created_condition(job: Manifest, now: datetime) -> Manifest:
     return {**job, "status": status.build_manifest()}
 
 
-def _build_pass(snapshot: JobSnapshot, job: JobSpec, deviations: UpstreamFixes) -> ReconcilePass:
+def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> ReconcilePass:
     stored = snapshot.job
-    if deviations.created_is_written and not get_mapping(stored, "status").get("conditions"):
+    if not upstream and not get_mapping(stored, "status").get("conditions"):
         stored = with_created_condition(stored, snapshot.now)
-    services = select_job_objects(snapshot.services, job)
+    labels = objects.build_job_labels(job).items()
     return ReconcilePass(
         snapshot=snapshot,
         job=job,
-        deviations=deviations,
+        upstream=upstream,
         status=StatusBuilder.from_manifest(get_mapping(stored, "status"), snapshot.now),
-        pods=[pod for pod in select_job_objects(snapshot.pods, job) if is_controlled_by(pod, job)],
-        services=services,
-        service_names=frozenset(get_name(each) for each in services if not is_terminating(each)),
+        pods=[
+            each
+            for each in snapshot.pods
+            if labels <= get_text_map(each, "metadata", "labels").items() and get_owner_uid(each) == job.uid
+        ],
+        services=snapshot.services,
+        service_names=frozenset(map(get_name, snapshot.services)),
     )
 
 
@@ -114,7 +114,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
     if limit:
         return _fail_job(attempt, limit)
     replicas.reconcile_roles(attempt)
-    job_conditions.update_conditions(attempt)
+    replicas.update_conditions(attempt)
     return True
 
 
@@ -139,7 +139,7 @@ def _delete_if_expired(attempt: ReconcilePass) -> bool:
     policy = attempt.job.run_policy
     if policy.ttl_seconds is None or policy.suspend:
         return True
-    if attempt.deviations.completion_is_timed:
+    if not attempt.upstream:
         attempt.status.ensure_completion_time()
     expiry = limits.compute_expiry(attempt)
     if expiry is not None and attempt.snapshot.now >= expiry:
@@ -182,7 +182,7 @@ def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
     attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
-    if not attempt.deviations.ends_are_seen and not _delete_if_expired(attempt):
+    if attempt.upstream and not _delete_if_expired(attempt):
         return False
     attempt.status.set_condition(FAILED, limit)
     return True
@@ -191,7 +191,7 @@ def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
 def _build_result(attempt: ReconcilePass) -> ReconcileResult:
     old = StatusBuilder.from_manifest(get_mapping(attempt.snapshot.job, "status"), attempt.snapshot.now)
     new = attempt.status
-    if attempt.deviations.conditions_stand:
+    if not attempt.upstream:
         new.conditions = [_select_condition(each, old.conditions) for each in new.conditions]
     return ReconcileResult(
         status=None if new.build_manifest() == old.build_manifest() else new.build_manifest(),

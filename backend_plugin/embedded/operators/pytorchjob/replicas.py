@@ -1,19 +1,30 @@
-"""Reconciles the pods and services of the roles of a job, and counts the pods."""
+"""Reconciles the pods and services of the roles of a job, counts the pods, and derives the conditions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
+from backend_plugin.embedded.objects import count_restarts, get_label, get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import CreatePod, CreateService, Recreation
 from backend_plugin.embedded.operators.pytorchjob import events, objects
-from backend_plugin.embedded.operators.pytorchjob import reconcile_pass as under_way
-from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, OperatorReplicaSpec
+from backend_plugin.embedded.operators.pytorchjob.job_spec import (
+    EXIT_CODE,
+    MASTER,
+    NEVER,
+    OperatorReplicaSpec,
+)
 from backend_plugin.embedded.operators.pytorchjob.limits import is_recreated
-from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass, get_replica_index
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
+    ReconcilePass,
+    list_exit_codes,
+    select_role_objects,
+)
 from backend_plugin.embedded.operators.pytorchjob.status import (
     FAILED,
     RESTARTING,
+    RUNNING,
+    SUCCEEDED,
     ReplicaStatus,
     format_reason,
 )
@@ -22,53 +33,34 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 def reconcile_roles(attempt: ReconcilePass) -> None:
     """Reconcile the pods and the services of each role."""
     for role in attempt.job.roles:
-        _reconcile_pods(attempt, role)
-        _reconcile_services(attempt, role)
+        past = attempt.status.replicas.get(role.name, ReplicaStatus())
+        attempt.status.replicas[role.name] = ReplicaStatus(restarts=past.restarts)
+        for at, pod in _map_indexes(attempt.pods, attempt, role).items():
+            if pod is None:
+                _create_pod(attempt, role, at)
+            else:
+                _reconcile_pod(attempt, role, at, pod)
+        for at, service in _map_indexes(attempt.services, attempt, role).items():
+            if service is None:
+                attempt.actions.append(CreateService(objects.build_service(attempt.job, role, at)))
+            elif at >= role.replicas:
+                attempt.delete_service(get_name(service))
 
 
-def _reconcile_pods(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Create missing pods, delete superfluous pods and failed pods to recreate, and count pods by phase."""
-    _reset_count(attempt, role)
-    for at, pods in _group_by_index(attempt.list_pods(role), attempt, role).items():
-        if not pods:
-            _create_pod(attempt, role, at)
-        # If an index has two pods, the operator ignores both.
-        elif len(pods) == 1:
-            _reconcile_pod(attempt, role, at, pods[0])
-
-
-def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Create a service for each replica and delete superfluous ones."""
-    for at, services in _group_by_index(attempt.list_services(role), attempt, role).items():
-        if not services:
-            attempt.actions.append(CreateService(objects.build_service(attempt.job, role, at)))
-        elif len(services) == 1 and at >= role.replicas:
-            attempt.delete_service(get_name(services[0]))
-
-
-def _reset_count(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    past = attempt.status.replicas.get(role.name, ReplicaStatus())
-    attempt.status.replicas[role.name] = ReplicaStatus(restarts=past.restarts)
-
-
-def _group_by_index(
+def _map_indexes(
     manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
-) -> Mapping[int, Sequence[Manifest]]:
+) -> Mapping[int, Manifest | None]:
     """Return the pods or services of a role by replica index.
 
-    The result has each index below the number of replicas, and each other index with an object. If
-    `UpstreamFixes.only_wanted_pods` is False, it has every index up to the highest of these.
+    The result has each index below the number of replicas, and each other index with an object. Upstream, it
+    has every index up to the highest of these.
     """
-    taken: dict[int, list[Manifest]] = {}
-    for each in manifests:
-        at = get_replica_index(each)
-        if at is not None:
-            taken.setdefault(at, []).append(each)
-    if attempt.deviations.only_wanted_pods:
-        places = sorted({*range(role.replicas), *taken})
-    else:
-        places = list(range(max(role.replicas, 1 + max(taken, default=0))))
-    return {place: taken.get(place, ()) for place in places}
+    taken = {
+        int(get_label(each, objects.LABELS.index)): each for each in select_role_objects(manifests, role)
+    }
+    if attempt.upstream:
+        return {at: taken.get(at) for at in range(max(role.replicas, 1 + max(taken, default=0)))}
+    return {at: taken.get(at) for at in sorted({*range(role.replicas), *taken})}
 
 
 def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> None:
@@ -81,9 +73,9 @@ def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> N
 def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, pod: Manifest) -> None:
     if at >= role.replicas:
         attempt.delete_pod(pod)
-        if attempt.deviations.only_wanted_pods:
+        if not attempt.upstream:
             return
-    for code in under_way.list_exit_codes(pod):
+    for code in list_exit_codes(pod):
         message = f"Pod: {attempt.job.namespace}.{get_name(pod)} exited with code {code}"
         attempt.record_event(events.NORMAL, "ExitedWithCode", message)
     if get_phase(pod) == "Failed":
@@ -94,8 +86,8 @@ def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, p
 def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest) -> None:
     job = attempt.job.name
     if is_recreated(role, pod):
-        if attempt.delete_pod(pod) and attempt.deviations.recreations_count:
-            recreation = Recreation(role.name, 1 + under_way.count_restarts(pod))
+        if attempt.delete_pod(pod) and not attempt.upstream:
+            recreation = Recreation(role.name, 1 + count_restarts(pod))
             attempt.recreated[get_name(pod)] = recreation
             attempt.status.add_counts(role.name, restarts=recreation.restarts)
         message = f"job {job} is restarting because {role.name} replica(s) failed."
@@ -105,7 +97,7 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
         message = f'job "{job}" is failing because "{role.name}" replica(s) failed.'
         attempt.record_event(events.WARNING, format_reason(FAILED), message)
         attempt.status.set_condition(FAILED, message)
-        if attempt.deviations.completion_is_timed:
+        if not attempt.upstream:
             attempt.status.ensure_completion_time()
 
 
@@ -115,3 +107,68 @@ def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest)
     count = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}.get(phase)
     if count is not None:
         attempt.status.add_counts(role.name, **{count: 1})
+
+
+def update_conditions(attempt: ReconcilePass) -> None:
+    """Set the conditions, times and selectors of the status from its replica counts."""
+    if "startTime" not in attempt.status.times:
+        attempt.status.set_start_time()
+    has_master = attempt.job.find_role(MASTER) is not None
+    for role in attempt.job.roles:
+        status = attempt.status.replicas[role.name]
+        selector = objects.format_selector(attempt.job, role)
+        attempt.status.replicas[role.name] = replace(status, selector=selector)
+        if not has_master:
+            _judge_workers(attempt, role)
+        elif role.name == MASTER and _judge_master(attempt, role):
+            # The operator does not evaluate the remaining roles.
+            return
+        _judge_failures(attempt, role)
+
+
+def _judge_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
+    """Set the conditions from the Master. Return True if the job has succeeded."""
+    status = attempt.status.replicas[role.name]
+    if status.active:
+        attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
+    if role.replicas == status.succeeded:
+        _mark_succeeded(attempt, f"PyTorchJob {attempt.job.name} is successfully completed.")
+        return True
+    return False
+
+
+def _judge_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+    """Set the conditions of a job without a Master. One succeeded worker is enough if the job is elastic."""
+    status = attempt.status.replicas[role.name]
+    whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
+    is_enough = attempt.job.elastic is not None and status.succeeded > 0
+    if role.replicas == status.succeeded or is_enough:
+        _mark_succeeded(attempt, f"PyTorchJob {whole_name} successfully completed.")
+    elif status.active:
+        attempt.status.set_condition(RUNNING, f"PyTorchJob {whole_name} is running.")
+
+
+def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
+    if not attempt.upstream and attempt.status.is_finished:
+        return
+    attempt.record_event(events.NORMAL, format_reason(SUCCEEDED), message)
+    attempt.status.ensure_completion_time()
+    attempt.status.set_condition(SUCCEEDED, message)
+
+
+def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+    status = attempt.status.replicas[role.name]
+    if not status.failed or role.replicas <= status.succeeded + status.active:
+        return
+    if not attempt.upstream and attempt.status.is_finished:
+        return
+    because = f"because {status.failed} {role.name} replica(s) failed."
+    if role.restart_policy != NEVER:
+        message = f"PyTorchJob {attempt.job.name} is restarting {because}"
+        attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
+        attempt.status.set_condition(RESTARTING, message)
+        return
+    message = f"PyTorchJob {attempt.job.name} is failed {because}"
+    attempt.record_event(events.NORMAL, format_reason(FAILED), message)
+    attempt.status.ensure_completion_time()
+    attempt.status.set_condition(FAILED, message)
