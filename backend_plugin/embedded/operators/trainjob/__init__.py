@@ -1,12 +1,4 @@
-"""The state machines of Trainer 2.3, JobSet 0.12 and the Job controller, as one pure function.
-
-- admission, schema: creation and update of a TrainJob and of its TrainingRuntime.
-- job_spec: the spec of a job with the values of its training runtime.
-- reconciler: a pass over a job. state: the state of its JobSet and of its Job.
-- pod_failures: the effect of failed pods on the Job. status: the conditions and counts of the TrainJob.
-- pods: the pods and the service of a job.
-- events: the events of a job.
-"""
+"""The state machines of Trainer 2.3, JobSet 0.12 and the Job controller, as one pure function."""
 
 from typing import Final
 

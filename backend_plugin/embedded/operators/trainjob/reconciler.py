@@ -2,8 +2,7 @@
 
 A pass either changes the status or returns actions, so that the status is stored before the actions that
 follow from it. Trainer's snapshots of training runtimes are not emulated, so the training runtime must exist
-until the job has ended. A pod that replaces one whose failure is ignored is created without the backoff of
-the Job controller.
+until the job has ended. A failed pod is replaced without the backoff of the Job controller.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from backend_plugin.embedded.objects import (
     get_label,
     get_name,
     get_phase,
+    get_uid,
     is_ended,
     is_terminating,
     is_tracked,
@@ -44,7 +44,7 @@ from backend_plugin.embedded.operators.trainjob.job_spec import (
     read_spec,
 )
 from backend_plugin.embedded.operators.trainjob.pods import build_pod, build_service
-from backend_plugin.embedded.operators.trainjob.state import FIELD, JobSetState
+from backend_plugin.embedded.operators.trainjob.status import FIELD, JobSetState
 
 
 def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
@@ -117,31 +117,26 @@ class _Pass:
 
     def _update_job(self) -> None:
         """Count the pods that have ended, and end or restart the JobSet if the Job has ended."""
-        completed = self._list_completed_indexes()
+        succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
+        completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
         if not self._is_over():
-            failure, self.wake_at = pod_failures.find_failure(self.job, self.pods, self.snapshot.now)
-            self.state = replace(self.state, failure=failure)
+            self.state, self.wake_at = pod_failures.count_failures(
+                self.job, self.state, self.pods, self.snapshot.now
+            )
         if not all(map(is_ended, self.pods)):
             return
         if self.state.failure is not None:
             reason, message = get_text(self.state.failure, "reason"), get_text(self.state.failure, "message")
             self._record(JOB, reason, message, warning=True)
             self._apply_failure_policy(reason, message)
-        elif len(completed) >= self.job.nodes or self._is_success():
+        elif len(completed) >= self.job.nodes or self.job.is_success(completed):
             self._record(JOB, "Completed", "Job completed")
             self._finish("Complete", "AllJobsCompleted", "jobset completed successfully")
 
-    def _list_completed_indexes(self) -> tuple[int, ...]:
-        indexes = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
-        return tuple(sorted({*self.state.completed, *(each for each in indexes if each is not None)}))
-
-    def _is_success(self) -> bool:
-        return self.job.is_success(self.state.completed)
-
     def _is_over(self) -> bool:
         """True if the Job has failed or succeeded, although its last pods may still run."""
-        return self.state.failure is not None or self._is_success()
+        return self.state.failure is not None or self.job.is_success(self.state.completed)
 
     def _apply_failure_policy(self, reason: str, message: str) -> None:
         action, rule = self.job.find_rule(reason, message)
@@ -150,7 +145,9 @@ class _Pass:
             self._fail("FailedJobs", f"jobset failed due to one or more job failures {first}")
         elif action == FAIL:
             self._fail("FailJobSetFailurePolicyAction", f"applying FailJobSet failure policy action {first}")
-        elif action != RESTART_FREELY and self.state.counted >= self._get_max_restarts():
+        elif action != RESTART_FREELY and self.state.counted >= (
+            get_int(self.job.failure_policy, "maxRestarts") or 0
+        ):
             sentence = "jobset failed due to reaching max number of restarts"
             self._fail("ReachedMaxRestarts", f"{sentence} {first}")
         else:
@@ -163,9 +160,6 @@ class _Pass:
             self._record(JOBSET, each, sentence, warning=True)
         counted = self.state.counted + (action != RESTART_FREELY)
         self.state = JobSetState(restarts=self.state.restarts + 1, counted=counted)
-
-    def _get_max_restarts(self) -> int:
-        return get_int(self.job.failure_policy, "maxRestarts") or 0
 
     def _fail(self, reason: str, message: str) -> None:
         self._record(JOBSET, reason, message, warning=True)
@@ -206,14 +200,13 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has succeeded, or has failed and the pod failure policy ignores the failure."""
+        """True if the pod has succeeded, or has failed and is replaced."""
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
-        return get_phase(pod) == "Succeeded" or is_ignored
+        return get_phase(pod) == "Succeeded" or is_ignored or get_uid(pod) in self.state.failed
 
 
-def _get_index(pod: Manifest) -> int | None:
-    index = get_annotation(pod, LABELS.index)
-    return int(index) if index.isdecimal() else None
+def _get_index(pod: Manifest) -> int:
+    return int(get_annotation(pod, LABELS.index))
 
 
 def _delete(pods: Iterable[Manifest]) -> Iterator[Action]:

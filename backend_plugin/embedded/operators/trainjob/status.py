@@ -1,13 +1,57 @@
-"""Builds the conditions and the counts of Jobs in the status of a TrainJob."""
+"""The status of a TrainJob: its conditions, the counts of Jobs, and the state of its JobSet and its Job.
+
+A TrainJob in Kubernetes has no field `jobSet`: the JobSet and the Job are objects of their own there.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import build_condition, find_condition, is_active, merge_conditions
 from backend_plugin.embedded.operators.actions import JobSnapshot
 from backend_plugin.embedded.operators.trainjob.job_spec import ROLE, TrainJobSpec
-from backend_plugin.embedded.operators.trainjob.state import JobSetState
+
+FIELD: Final = "jobSet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSetState:
+    """The state of the JobSet and of its current Job."""
+
+    restarts: int = 0
+    counted: int = 0
+    """The number of restarts that count towards `maxRestarts`."""
+    completed: Sequence[int] = ()
+    """The completed indexes of the Job."""
+    failed: Sequence[str] = ()
+    """The uids of the failed pods of the Job that count towards its `backoffLimit`."""
+    failure: Manifest | None = None
+    """The reason and message with which the Job fails when its last pod has ended."""
+
+    @classmethod
+    def from_status(cls, status: Manifest) -> "JobSetState":
+        """Read the state from the status of a TrainJob."""
+        record = get_mapping(status, FIELD)
+        failure = get_mapping(record, "failure")
+        return cls(
+            restarts=get_int(record, "restarts") or 0,
+            counted=get_int(record, "restartsCountTowardsMax") or 0,
+            completed=record.get("completedIndexes", ()),  # type: ignore[arg-type]
+            failed=record.get("failedPods", ()),  # type: ignore[arg-type]
+            failure={key: get_text(failure, key) for key in ("reason", "message")} if failure else None,
+        )
+
+    def build_manifest(self) -> Manifest:
+        """Return the state as stored."""
+        return {
+            "restarts": self.restarts,
+            "restartsCountTowardsMax": self.counted,
+            "completedIndexes": list(self.completed),
+            **({"failedPods": list(self.failed)} if self.failed else {}),
+            **({"failure": self.failure} if self.failure else {}),
+        }
 
 
 def find_end(job: Manifest) -> Manifest | None:
