@@ -1,46 +1,19 @@
 """The event recorder: stores core/v1 events, counts equal events, and deletes old ones."""
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS, find_pod_dialect
 from backend_plugin.core.reading import get_int, get_mapping, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import Key, format_time, get_key, get_label, get_uid
+from backend_plugin.embedded.options import EventRetention
 from backend_plugin.embedded.store import Clock, Store
 
 SCHEDULER: Final = "default-scheduler"
 KUBELET: Final = "kubelet"
 NODE_CONTROLLER: Final = "node-controller"
 TAINT_CONTROLLER: Final = "taint-eviction-controller"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRetention:
-    """The limits after which events are deleted."""
-
-    age: timedelta = timedelta(hours=1)
-    """The age after which an event is deleted; the default is that of an API server."""
-    per_job: int = 500
-    """The maximum number of events for one job and its pods; older ones are deleted."""
-
-
-class _EventKey(NamedTuple):
-    """The fields that identify equal events. Equal events are stored once, with a count."""
-
-    about: str
-    kind: str
-    reason: str
-    message: str
-
-
-class _JobKey(NamedTuple):
-    dialect: str
-    namespace: str
-    name: str
 
 
 class EventRecorder:
@@ -50,8 +23,8 @@ class EventRecorder:
         self._store = store
         self._limits = limits
         self._clock = clock
-        self._jobs: dict[_JobKey, dict[_EventKey, Key]] = {}
-        """The events of each job, ordered by their last timestamp, oldest first."""
+        self._jobs: dict[Key, dict[tuple[str, ...], Key]] = {}
+        """The events of each job by their identity, ordered by their last timestamp, oldest first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
@@ -84,7 +57,7 @@ class EventRecorder:
             if not events:
                 del self._jobs[job]
 
-    def _remove_event(self, events: dict[_EventKey, Key], same: _EventKey) -> None:
+    def _remove_event(self, events: dict[tuple[str, ...], Key], same: tuple[str, ...]) -> None:
         event = self._store.get(events.pop(same))
         if event is not None:
             self._store.remove(get_uid(event))
@@ -98,42 +71,40 @@ def build_body(component: str, reason: str, message: str, *, warning: bool = Fal
 
 def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(involved)
-    labels: Mapping[str, str] = get_text_map(involved, "metadata", "labels")
+    labels = dict(get_text_map(involved, "metadata", "labels"))
     if key.kind in DIALECTS:
-        labels = {**labels, DIALECTS[key.kind].labels.job_name: key.name}  # Pods have the same label.
+        labels[DIALECTS[key.kind].labels.job_name] = key.name  # Pods have the same label.
+    about: Manifest = {
+        "apiVersion": get_text(involved, "apiVersion"),
+        "kind": key.kind,
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": get_uid(involved),
+    }
     return {
+        "involvedObject": about,
+        **body,
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
             # Nodes have no namespace. The API server stores their events in `default`.
             "namespace": key.namespace or "default",
             "name": f"{key.name}.{uuid.uuid4().hex[:16]}",
-            "labels": dict(labels),
-        },
-        "involvedObject": {
-            "apiVersion": get_text(involved, "apiVersion"),
-            "kind": key.kind,
-            "namespace": key.namespace,
-            "name": key.name,
-            "uid": get_uid(involved),
+            "labels": {**labels},
         },
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
-        **{each: value for each, value in body.items() if each not in _OURS},
     }
 
 
-# Fields of `body` that are ignored, because the recorder or the store sets them.
-_OURS: Final[Sequence[str]] = ("apiVersion", "kind", "metadata", "firstTimestamp", "lastTimestamp", "count")
-
-
-def _get_job_key(event: Manifest) -> _JobKey:
+def _get_job_key(event: Manifest) -> Key:
     metadata = get_mapping(event, "metadata")
     dialect = find_pod_dialect(get_text_map(metadata, "labels"))
-    return _JobKey(dialect.name, get_text(metadata, "namespace"), get_label(event, dialect.labels.job_name))
+    return Key(dialect.name, get_text(metadata, "namespace"), get_label(event, dialect.labels.job_name))
 
 
-def _get_event_key(event: Manifest) -> _EventKey:
+def _get_event_key(event: Manifest) -> tuple[str, ...]:
+    """Return the identity of an event. Equal events are stored once, with a count."""
     involved = get_text(event, "involvedObject", "uid")
-    return _EventKey(involved, get_text(event, "type"), get_text(event, "reason"), get_text(event, "message"))
+    return (involved, *(get_text(event, key) for key in ("type", "reason", "message")))

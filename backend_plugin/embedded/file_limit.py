@@ -3,9 +3,10 @@
 import errno
 import os
 import resource
+from contextlib import suppress
 from typing import Final
 
-_MOST: Final = 1 << 20
+_LIMIT_IF_INFINITE: Final = 1 << 20
 """The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
 _RESERVE: Final = 64
 """Descriptors that are reserved for client connections and for the server's own files."""
@@ -14,12 +15,10 @@ _RESERVE: Final = 64
 def raise_limit() -> int:
     """Raise the soft limit of open files to the hard limit, and return the previous soft limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST if hard == resource.RLIM_INFINITY else hard
+    wanted = _LIMIT_IF_INFINITE if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
+        with suppress(OSError, ValueError):  # The system may have a lower limit that it does not report.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # The system has a lower limit that it does not report.
-            return soft
     return soft
 
 

@@ -1,7 +1,6 @@
 """The job reconciler: applies the actions that an operator returns for a job and its objects."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -27,32 +26,22 @@ from backend_plugin.embedded.operators.actions import (
     DeletePod,
     DeleteService,
     JobSnapshot,
-    ReconcileResult,
     ReleasePod,
 )
 from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.pod_addresses import PORT
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.ports import PortAllocator
 from backend_plugin.embedded.store import Clock, ObjectChange, Store
-from backend_plugin.embedded.workqueue import FAILED, Retry, RetryBackoff, WorkQueue
+from backend_plugin.embedded.workqueue import FAILED, Retry, WorkQueue
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
 _OWNED: Final = ("Service", "PodGroup", *PREREQUISITES)
 """The kinds of objects, other than pods, that are deleted with the job that owns them."""
 AT_ONCE: Final = 50
 """The number of objects that are created or deleted in one batch. Requests are served between batches."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RemainingActions:
-    """A reconcile pass of which only the first `done` actions have been applied."""
-
-    snapshot: JobSnapshot
-    step: ReconcileResult
-    done: int
-    """The number of actions that were applied."""
 
 
 class JobReconciler:
@@ -72,8 +61,6 @@ class JobReconciler:
         self._recorder = recorder
         self._clock = clock
         self._work = WorkQueue(self._process_key, backoff, clock)
-        self._rests: dict[str, _RemainingActions] = {}
-        """The unfinished passes by job uid."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
@@ -109,7 +96,6 @@ class JobReconciler:
     def _on_job_change(self, change: ObjectChange) -> None:
         if change.new is None:
             self._gone[get_uid(change.manifest)] = None
-            self._rests.pop(get_uid(change.manifest), None)
         self._work.add(change.key)
 
     def _on_owned_change(self, owner: str) -> None:
@@ -151,11 +137,8 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        uid = get_uid(job)
-        rest = self._rests.pop(uid, None)
-        if rest is not None and rest.snapshot.job is job:
-            return self._apply_next_batch(rest)
-        operator = _get_operator(job)
+        """Run a pass. Apply at most `AT_ONCE` actions, and none after a rejected one."""
+        uid, operator = get_uid(job), _get_operator(job)
         needed = operator.prerequisite
         snapshot = JobSnapshot(
             job=job,
@@ -164,37 +147,18 @@ class JobReconciler:
             now=self._clock(),
             prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
-        return self._apply_next_batch(
-            _RemainingActions(snapshot=snapshot, step=operator.reconcile(snapshot), done=0)
-        )
-
-    def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
-        """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
-        snapshot, step, until = rest.snapshot, rest.step, rest.done + AT_ONCE
+        step = operator.reconcile(snapshot)
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
-            actions = step.actions[rest.done : until]
-            done = self._apply_actions(snapshot, actions)
-            if len(done) < len(actions):
-                self._store_recreations(rest, done)
-                return FAILED
-            if until < len(step.actions):
-                if not self._store_recreations(rest, done):
-                    self._rests[get_uid(snapshot.job)] = _RemainingActions(
-                        snapshot=snapshot, step=step, done=until
-                    )
-                return self._clock()
+            done = self._apply_actions(snapshot, step.actions[:AT_ONCE])
+            if len(done) < len(step.actions):
+                self._store.update(operator.with_recreations(snapshot, step, done))
+                return self._clock() if len(done) == AT_ONCE else FAILED
             for event in step.events:
-                self._recorder.record(snapshot.job, event)
+                self._recorder.record(job, event)
             if step.status is not None:
-                self._store.update({**snapshot.job, "status": step.status})
+                self._store.update({**job, "status": step.status})
             return step.wake_at
-
-    def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
-        """Store the count of the pods that were recreated so far. Return True if the job changed."""
-        job = rest.snapshot.job
-        counted = _get_operator(job).with_recreations(rest.snapshot, rest.step, done)
-        return self._store.update(counted) is not job
 
     def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Apply the actions until one is rejected, and return the applied ones."""

@@ -17,14 +17,13 @@ import msgspec
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import file_limit, pod_logs, pod_status, shim_process
-from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
-from backend_plugin.embedded.leftover_processes import kill_leftovers
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
+from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import PodPaths, build_launch
 from backend_plugin.embedded.pod_record import LogSource, PodRecord
 from backend_plugin.embedded.pod_status import PodState
-from backend_plugin.embedded.shim import layout
+from backend_plugin.embedded.shim import files, layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
 if TYPE_CHECKING:
@@ -55,14 +54,12 @@ class Kubelet:
             kubelet.
     """
 
-    def __init__(self, root: Path, options: KubeletOptions, report: "PodController") -> None:
+    def __init__(self, root: Path, options: EmbeddedOptions, report: "PodController") -> None:
         self._root = Path(_get_absolute_path(root))
         self._options = _with_absolute_paths(options)
         self._machine = HostInfo.from_host(options.pass_env)
         self._report = report
         self._pods: dict[str, PodRecord] = {}
-        self._swept: frozenset[str] = frozenset()
-        """The uids of pods whose shim is dead and whose remaining processes have been killed."""
         # Each shim waits for the end of this pipe, which closes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
@@ -90,7 +87,6 @@ class Kubelet:
             The uids of pods that cannot be taken over now, because of an OSError.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._kill_leftovers(pods)
         known, failed = set(map(get_uid, pods)), []
         for directory in PodDirectory.list_all(self._root):
             if directory.path.name not in known:
@@ -101,7 +97,6 @@ class Kubelet:
             with _log_os_errors(directory):
                 await self._adopt_pod(pod, directory)
                 failed.pop()
-        self._swept = frozenset()
         return failed
 
     async def _adopt_pod(self, pod: Manifest, directory: PodDirectory) -> None:
@@ -110,18 +105,6 @@ class Kubelet:
         elif directory.exists:  # The earlier server may have ended before it killed the pod.
             self._pods[get_uid(pod)] = ended = self._create_record(pod, directory)
             self._kill_silently(ended)
-
-    def _kill_leftovers(self, pods: Sequence[Manifest]) -> None:
-        """Kill the remaining processes of all pods whose shim is dead. One scan serves all these pods."""
-        lost = {get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)}
-        for directory in PodDirectory.list_all(self._root):
-            lost.discard(directory.path.name)
-            with _log_os_errors(directory):
-                if directory.is_lost:
-                    lost.add(directory.path.name)
-        if lost:
-            kill_leftovers(lost)
-        self._swept = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
         """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
@@ -210,7 +193,6 @@ class Kubelet:
                 file_limit.require_descriptors()
                 place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
                 pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
-                self._swept -= {pod.uid}
                 lifeline = self._lifeline[0] if self._lifeline else -1
                 pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)
         if pod.shim is None:
@@ -274,13 +256,12 @@ class Kubelet:
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod without a shim, and write its final state."""
-        if pod.uid not in self._swept:
-            kill_leftovers([pod.uid])
+        _kill_leftovers(pod.uid)
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.
         with contextlib.suppress(OSError):
-            pod.directory.write_final_state(msgspec.json.encode(lost))
+            files.replace_file(str(pod.directory.path / layout.STATE), msgspec.json.encode(lost))
         return lost
 
     def _finish_pod(self, pod: PodRecord) -> None:
@@ -319,8 +300,8 @@ class Kubelet:
         if pod.shim is None:
             state = pod.directory.read_state()
             # A pod with a final state has no processes.
-            if pod.uid not in self._swept and (state is None or not state.final):
-                kill_leftovers([pod.uid])
+            if state is None or not state.final:
+                _kill_leftovers(pod.uid)
             pod.orders.close()
             pod.is_ended.set()
             return
@@ -346,12 +327,18 @@ class Kubelet:
         pod.shim = None
 
 
+def _kill_leftovers(uid: str) -> None:
+    from backend_plugin.embedded.shim import portable_tree  # It loads psutil, which is slow to import.
+
+    portable_tree.kill_leftovers(uid)
+
+
 def _call_soon(tell: Callable[..., None], *what: object) -> None:
     """Make the event loop call the method `tell` of the listener with the arguments `what`."""
     asyncio.get_running_loop().call_soon(tell, *what)
 
 
-def _with_absolute_paths(options: KubeletOptions) -> KubeletOptions:
+def _with_absolute_paths(options: EmbeddedOptions) -> EmbeddedOptions:
     images = {
         pattern: venv if venv == "." else _get_absolute_path(venv) for pattern, venv in options.images.items()
     }

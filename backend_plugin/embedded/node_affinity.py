@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import gt, lt
 from typing import Final, TypeAlias
 
@@ -36,15 +37,11 @@ class Requirement:
         return test is not None and test(labels.get(self.key), self.values)
 
 
-def _build_number_test(compare: Callable[[int, int], bool]) -> _LabelTest:
-    """Return a function that compares a label and a value as integers, and is False if one is no integer."""
-
-    def is_met(label: str | None, values: Sequence[str]) -> bool:
-        if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
-            return False
-        return compare(int(label), int(values[0]))
-
-    return is_met
+def _compare(test: Callable[[int, int], bool], label: str | None, values: Sequence[str]) -> bool:
+    """Compare a label and a value as integers; False if one is no integer."""
+    if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
+        return False
+    return test(int(label), int(values[0]))
 
 
 _OPERATORS: Final[Mapping[str, _LabelTest]] = {
@@ -52,26 +49,9 @@ _OPERATORS: Final[Mapping[str, _LabelTest]] = {
     "NotIn": lambda label, values: label not in values,
     "Exists": lambda label, _: label is not None,
     "DoesNotExist": lambda label, _: label is None,
-    "Gt": _build_number_test(gt),
-    "Lt": _build_number_test(lt),
+    "Gt": partial(_compare, gt),
+    "Lt": partial(_compare, lt),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSelectorTerm:
-    """An alternative of the required node affinity; all its expressions must match."""
-
-    labels: Sequence[Requirement] = ()
-    fields: Sequence[Requirement] = ()
-
-    def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
-        """True if the node matches. An empty term matches no node."""
-        if not self.labels and not self.fields:
-            return False
-        fields = {"metadata.name": name}
-        return all(each.is_match(labels) for each in self.labels) and all(
-            each.is_match(fields) for each in self.fields
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +77,22 @@ class NodeConstraints:
     """The node constraints of a pod, except resources."""
 
     selector: Mapping[str, str]
-    terms: Sequence[NodeSelectorTerm] | None
-    """The alternatives of the required node affinity; None allows every node."""
+    terms: Sequence[Manifest] | None
+    """The alternatives of the required node affinity; None allows every node, an empty term none."""
     tolerations: Sequence[Toleration]
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if the selector and the affinity allow a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.selector.items()):
             return False
-        return self.terms is None or any(term.is_match(name, labels) for term in self.terms)
+        if self.terms is None:
+            return True
+        known = {"matchExpressions": labels, "matchFields": {"metadata.name": name}}
+        tests = (
+            [(each, known[key]) for key in known for each in read_requirements(term, key)]
+            for term in self.terms
+        )
+        return any(test and all(each.is_match(values) for each, values in test) for test in tests)
 
     def find_untolerated_taint(self, taints: Iterable[Taint]) -> Taint | None:
         """Return the first NoSchedule or NoExecute taint that the pod does not tolerate, or None."""
@@ -118,11 +105,12 @@ class NodeConstraints:
 
 def read_node_constraints(spec: Manifest) -> NodeConstraints:
     """Read the node constraints from the spec of a pod."""
-    affinity = get_mapping(spec, "affinity", "nodeAffinity")
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = get_mapping(spec, "affinity", "nodeAffinity").get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
     return NodeConstraints(
         selector=get_text_map(spec, "nodeSelector"),
-        terms=_read_terms(required) if isinstance(required, Mapping) else None,
+        terms=get_mappings(required, "nodeSelectorTerms") if isinstance(required, Mapping) else None,
         tolerations=tuple(
             Toleration(
                 key=get_text(each, "key"),
@@ -135,29 +123,16 @@ def read_node_constraints(spec: Manifest) -> NodeConstraints:
     )
 
 
-def _read_terms(required: Manifest) -> Sequence[NodeSelectorTerm]:
-    return tuple(
-        NodeSelectorTerm(
-            labels=read_requirements(each, "matchExpressions"),
-            fields=read_requirements(each, "matchFields"),
-        )
-        for each in get_mappings(required, "nodeSelectorTerms")
-    )
-
-
 def read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
     """Read the expressions of a node selector term or a label selector."""
     return tuple(
         Requirement(
-            key=get_text(each, "key"), operator=get_text(each, "operator"), values=_read_strings(each)
+            key=get_text(each, "key"),
+            operator=get_text(each, "operator"),
+            values=[str(value) for value in each.get("values") or ()],  # type: ignore[union-attr]
         )
         for each in get_mappings(term, key)
     )
-
-
-def _read_strings(expression: Manifest) -> Sequence[str]:
-    values = expression.get("values")
-    return tuple(each for each in values if isinstance(each, str)) if isinstance(values, list | tuple) else ()
 
 
 def read_taints(spec: Manifest) -> Sequence[Taint]:

@@ -1,16 +1,64 @@
-"""Options of an embedded cluster."""
+"""Options of an embedded cluster, and the properties of this machine that pods use."""
 
-from collections.abc import Mapping
+import fnmatch
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
-from backend_plugin.embedded.events import EventRetention
-from backend_plugin.embedded.kubelet_options import KubeletOptions
-from backend_plugin.embedded.workqueue import RetryBackoff
+from kfpytorch_common.operator_env import LOOPBACK_INTERFACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedOptions(KubeletOptions):
+class RestartBackoff:
+    """The delay before a container is restarted, in seconds, with the kubelet's defaults.
+
+    The first restart has no delay. Later delays start at `first` and double up to `most`.
+    """
+
+    first: float = 10
+    most: float = 300
+    forget: float = 600
+    """A container that ended more than this many seconds after its last start is restarted without delay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimits:
+    """The log rotation of one container run, with the kubelet's defaults."""
+
+    segment_bytes: int = 10 * 1024 * 1024
+    segments: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryBackoff:
+    """The delay before a retry, in seconds. It doubles after each failure, up to `longest`."""
+
+    first: float = 0.005
+    longest: float = 60.0
+
+    def compute_delay(self, failures: int) -> float:
+        """Return the delay in seconds after this number of consecutive failures."""
+        # Limit the exponent; from 2 ** 30 on, the result is always `longest`.
+        return min(self.longest, self.first * float(2 ** min(failures - 1, 30)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRetention:
+    """The limits after which events are deleted."""
+
+    age: timedelta = timedelta(hours=1)
+    """The default is that of an API server."""
+    per_job: int = 500
+    """The maximum number of events for one job and its pods; older ones are deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedOptions:
     """The options of an embedded cluster. They may change each time the state is opened."""
 
     nodes: int = 2
@@ -27,4 +75,76 @@ class EmbeddedOptions(KubeletOptions):
     backoff: RetryBackoff = field(default_factory=RetryBackoff)
     """The retry delay of a job after the API server rejected one of its pods or services."""
     events: EventRetention = field(default_factory=EventRetention)
-    """The retention of events."""
+    code: Path = field(default_factory=Path.cwd)
+    """The directory with the code of the tasks, on the Python path of every process."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Virtual environments by image name pattern (see `fnmatch`); ``.`` is the environment of the server. The
+    first matching pattern applies."""
+    strict_images: bool = False
+    """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
+    server."""
+    durable: bool = False
+    """Pods keep running when the server stops, and the next server adopts them. If False, they end with the
+    server."""
+    pass_env: Sequence[str] = ()
+    """Patterns of additional environment variables that pods inherit from the server."""
+    back_off: RestartBackoff = field(default_factory=RestartBackoff)
+    """The delay before an ended container is restarted."""
+    logs: LogLimits = field(default_factory=LogLimits)
+    open_files: int | None = None
+    """The limit on open files of each process of a pod; None means the limit of the server."""
+    master_patience: float = 200
+    """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
+    shim_patience: float = 10
+    """Seconds that a pod may take to end after its grace period. Then its shim, the process that runs the
+    containers, is killed. A shim needs one or two seconds on a machine that starts hundreds of pods."""
+    last_patience: float = 30
+    """Seconds to wait for the end of a pod that is to be removed. A process in uninterruptible disk sleep
+    cannot be killed."""
+    nice: int = 5
+    """The niceness of pods, so that the server responds while training uses all cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostInfo:
+    """The properties of this machine that pods see."""
+
+    environment: Mapping[str, str]
+    """The environment variables that pods inherit."""
+    prefix: str
+    """The virtual environment of the server."""
+    loopback: str
+    """The name of the loopback network interface."""
+    cpus: int
+    memory: int
+    psutil: str
+    """The directory in which psutil is installed; empty if it is not installed."""
+
+    @classmethod
+    def from_host(cls, pass_env: Sequence[str]) -> "HostInfo":
+        """Return the properties of this machine; see `EmbeddedOptions.pass_env`."""
+        psutil = importlib.util.find_spec("psutil")
+        return cls(
+            environment=select_inherited_variables(os.environ, pass_env),
+            prefix=sys.prefix,
+            loopback=LOOPBACK_INTERFACE,
+            cpus=os.cpu_count() or 1,
+            psutil=str(Path(psutil.origin).parent.parent) if psutil and psutil.origin else "",
+            memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+
+
+def select_inherited_variables(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
+    """Return the variables that pods inherit: those in `_PASSED`, and those that match `further`."""
+    patterns = (*_PASSED, *further)
+    return {
+        name: value
+        for name, value in environment.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+_PASSED: Final = (
+    "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TZ", "USER",
+    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip

@@ -12,9 +12,8 @@ import hashlib
 import json
 import os
 import re
-import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.pod_status import PodState, decode_state
+from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files, layout
 
 _UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
@@ -60,9 +59,7 @@ class PodDirectory:
     @property
     def is_ours(self) -> bool:
         """True if a server has created the directory for a pod, and it is not a link."""
-        return _has_file_type(stat.S_ISDIR, self.path) and _has_file_type(
-            stat.S_ISREG, self.path / layout.MARKER
-        )
+        return not self.path.is_symlink() and (self.path / layout.MARKER).is_file()
 
     @property
     def exists(self) -> bool:
@@ -114,21 +111,14 @@ class PodDirectory:
         with self.acquire_lock() as lock:
             return lock is None
 
-    @property
-    def is_lost(self) -> bool:
-        """True if no shim is running and the pod has no final state."""
-        if self.is_alive:
-            return False
-        state = self.read_state()
-        return state is None or not state.final
-
     def read_state(self) -> PodState | None:
         """Return the last state that the shim wrote, or None if there is none.
 
         If a program damaged or replaced the file, return a state without containers.
         """
         try:
-            return decode_state(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
+            data = files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE)
+            return msgspec.json.decode(data, type=PodState)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
@@ -143,10 +133,6 @@ class PodDirectory:
         except OSError:
             return ""
         return output.decode(errors="replace")[-_LONGEST_COMPLAINT:]
-
-    def write_final_state(self, state: bytes) -> None:
-        """Write the final state for a shim that has died."""
-        files.replace_file(str(self.path / layout.STATE), state)
 
     def send_command(self, *words: str) -> bool:
         """Send a command, its name and arguments, to the shim. Return False if no shim reads the pipe."""
@@ -177,10 +163,3 @@ class PodDirectory:
     @property
     def _temporary_prefix(self) -> str:
         return f"kfp-{hashlib.sha256(self.path.name.encode()).hexdigest()[:12]}-"
-
-
-def _has_file_type(kind: Callable[[int], bool], path: Path) -> bool:
-    try:
-        return kind(path.lstat().st_mode)
-    except OSError:
-        return False

@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core import quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.kubelet_options import HostInfo
+from backend_plugin.embedded.options import HostInfo
 from backend_plugin.embedded.pod_addresses import LOOPBACK, PodAddresses, shield, unshield
 from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths
 
@@ -17,6 +17,8 @@ LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
 """The maximum length of all variables in characters. Nested references can grow exponentially."""
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
+"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
@@ -50,38 +52,20 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     Raises:
         ContainerConfigError: If the result is longer than a program can receive. The message names it `what`.
     """
-    pieces, size = [], 0
-    for piece in _iter_pieces(value, variables):
-        size += len(piece)
-        if size > LONGEST_VALUE:
-            raise ContainerConfigError(
-                f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
-            )
-        pieces.append(piece)
-    return "".join(pieces)
+    # No reference ends after the last `)`. Without this limit, the search would take quadratic time.
+    end = value.rfind(")") + 1
+    references = _REFERENCE.finditer(value, 0, end)
+    rest = value[end:].replace("$$", "$")
+    growth = sum(len(_expand_reference(each, variables)) - len(each[0]) for each in references)
+    if end + growth + len(rest) > LONGEST_VALUE:
+        raise ContainerConfigError(
+            f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
+        )
+    return _REFERENCE.sub(lambda each: _expand_reference(each, variables), value[:end]) + rest
 
 
-def _iter_pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the parts of an expanded value. As in Kubernetes, `$$` becomes `$`."""
-    at = 0
-    while (dollar := value.find("$", at)) >= 0:
-        yield value[at:dollar]
-        following = value[dollar + 1 : dollar + 2]
-        close = value.find(")", dollar) if following == "(" else -1
-        if following == "$":
-            yield "$"
-            at = dollar + 2
-        elif close >= 0:
-            name = value[dollar + 2 : close]
-            yield variables.get(name, value[dollar : close + 1])
-            at = close + 1
-        elif following == "(":  # No `)` follows, so the rest contains no reference.
-            yield value[dollar:].replace("$$", "$")
-            return
-        else:
-            yield "$"
-            at = dollar + 1
-    yield value[at:]
+def _expand_reference(match: re.Match[str], variables: Mapping[str, str]) -> str:
+    return "$" if match[0] == "$$" else variables.get(match[1], match[0])
 
 
 def read_environment(

@@ -1,16 +1,16 @@
 """Builds the launch file of a pod, the configuration of the shim that runs its containers. Pure."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_env
-from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
 from backend_plugin.embedded.objects import get_hostname
 from backend_plugin.embedded.operators.table import find_pod_operator
+from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_env import DeclaredEnvironment
 from backend_plugin.embedded.pod_volumes import (
     DNS_LABEL,
@@ -23,11 +23,13 @@ from backend_plugin.embedded.shim import layout, lifecycle
 from kfpytorch_common.operator_env import build_loopback_env
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
-_PULL_SECONDS: Final = 10
-"""Seconds for which ErrImagePull is reported before ImagePullBackOff."""
 _NO_COMMAND: Final = (
     'failed to generate container "{name}" spec: failed to generate spec: no command specified: images are '
     "not pulled, so a container must set command or args"
+)
+_NO_IMAGE: Final = (
+    'Back-off pulling image "{image}": ErrImagePull: failed to pull and unpack image "{image}": failed to '
+    'resolve reference "{image}": {image}: not found: no virtual environment is configured for it'
 )
 
 
@@ -40,7 +42,7 @@ class PodPaths:
     """The TMPDIR. Its path must be short, because programs create sockets in it."""
 
 
-def build_launch(pod: Manifest, place: PodPaths, options: KubeletOptions, machine: HostInfo) -> Manifest:
+def build_launch(pod: Manifest, place: PodPaths, options: EmbeddedOptions, machine: HostInfo) -> Manifest:
     """Return the launch file of a bound pod.
 
     A container whose manifest is invalid has a waiting reason and a message instead of a program.
@@ -95,7 +97,7 @@ class _LaunchContext:
 
     pod: Manifest
     place: PodPaths
-    options: KubeletOptions
+    options: EmbeddedOptions
     machine: HostInfo
     trouble: str
 
@@ -107,7 +109,7 @@ class _LaunchContext:
             "kind": kind,
             "policy": _get_restart_policy(self.pod, kind),
             "gate": self.options.master_patience if gated else None,
-            "blocked": [],
+            "blocked": None,
             "nice": self.options.nice,
             "log": [self.options.logs.segment_bytes, self.options.logs.segments],
             "termination": self._get_termination_path(name),
@@ -118,7 +120,7 @@ class _LaunchContext:
         try:
             return {**description, **self._build_program(container)}
         except ContainerConfigError as wrong:
-            return {**description, "blocked": [[0, "CreateContainerConfigError", str(wrong)]]}
+            return {**description, "blocked": ["CreateContainerConfigError", str(wrong)]}
 
     def _build_program(self, container: Manifest) -> Manifest:
         name = get_text(container, "name")
@@ -127,7 +129,7 @@ class _LaunchContext:
         image = get_text(container, "image")
         venv = find_environment(image, self.options)
         if venv is None:
-            return {"blocked": _build_pull_failures(image)}
+            return {"blocked": ["ImagePullBackOff", _NO_IMAGE.format(image=image)]}
         directories = build_mounts(container, f"{self.place.directory}/{layout.VOLUMES}")
         message = get_text(container, "terminationMessagePath") or "/dev/termination-log"
         paths = MountPaths.from_directories({**directories, message: self._get_termination_path(name)})
@@ -135,7 +137,7 @@ class _LaunchContext:
         argv = pod_env.build_command(container, environment)
         cwd = self._find_working_directory(get_text(container, "workingDir"), paths)
         if not argv:
-            return {"blocked": [[0, "CreateContainerError", _NO_COMMAND.format(name=name)]]}
+            return {"blocked": ["CreateContainerError", _NO_COMMAND.format(name=name)]}
         return {
             "argv": argv,
             "env": self._build_environment(
@@ -191,21 +193,10 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
     return "OnFailure" if kind == lifecycle.INIT and policy == "Always" else policy
 
 
-def find_environment(image: str, options: KubeletOptions) -> str | None:
+def find_environment(image: str, options: EmbeddedOptions) -> str | None:
     """Return the virtual environment for an image (``.``: the server's); None to report a failed pull."""
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
-
-
-def _build_pull_failures(image: str) -> Sequence[JsonValue]:
-    why = (
-        f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not '
-        "found: no virtual environment is configured for it"
-    )
-    return [
-        [0, "ErrImagePull", why],
-        [_PULL_SECONDS, "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {why}'],
-    ]
 
 
 def _join_paths(*paths: str) -> str:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files
@@ -20,50 +20,43 @@ _CHUNK: Final = 1 << 18
 _TAG: Final = TEXT_AT - 2
 _PART: Final = ord("P")
 _TIME: Final = TEXT_AT - len(" stdout F ")
-_NAME_PARTS: Final = 3
+_NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.log")
+_LAST: Final = 10**9
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
 """A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
 _LONGEST_SEGMENT: Final = 1 << 26
 _LONGEST_REST: Final = 1 << 20
-_MOST_PARTS: Final = 1 << 12
+_MAX_PARTS: Final = 1 << 12
+_Segment: TypeAlias = tuple[int, int]
 
 
-class RunLog:
-    """The log lines of one container run, from its segment files."""
+class ContainerLog:
+    """The log lines of a container, across its runs. It starts at the requested run.
 
-    def __init__(self, directory: Path, run: int) -> None:
+    A run is one start of the container, numbered from 0. Its log consists of numbered segment files.
+    """
+
+    def __init__(self, directory: Path, tail: int | None = None) -> None:
         self._directory = directory
-        self.run = run
-        found = self._list_segments()
-        self._segment = found[0] if found else 0
+        self._tail = tail
+        self._at: _Segment | None = None
         self._file: int | None = None
         self._rest = b""
         self._parts: list[bytes] = []
         self._time = "1970-01-01T00:00:00.000000000Z"
 
-    def skip_to(self, tail: int) -> None:
-        """Skip all lines that exist now except the last `tail` ones."""
-        for segment in reversed(self._list_segments()):
-            self._segment = segment
-            try:
-                data = files.read_regular(str(self._get_path(segment)), _LONGEST_SEGMENT)
-            except OSError:  # This and all earlier segments were deleted, or a program has replaced it.
-                return
-            at = data.rfind(b"\n") + 1
-            while at:
-                begin = data.rfind(b"\n", 0, at - 1) + 1
-                if not _is_part(data[begin : begin + TEXT_AT]):
-                    tail -= 1
-                if tail < 0:
-                    self._seek_to(at)
-                    return
-                at = begin
+    def iter_batches(self, last: int | None) -> Iterator[Sequence[LogLine]]:
+        """Yield the lines since the previous call, in batches, up to and including run `last`.
 
-    def iter_batches(self) -> Iterator[Sequence[LogLine]]:
-        """Yield the lines since the previous call, in batches."""
-        while self._file is not None or self._open_segment():
+        `last` is None if the requested run has not started.
+        """
+        if self._at is None:
+            if last is None:
+                return
+            self._start_at(last)
+        while self._file is not None or self._open_segment(last or 0):
             data = self._read_chunk()
-            later = () if data else self._list_later_segments()
+            later = () if data else self._list_later_segments(last or 0)
             # Read again: lines may have been written before the next segment began.
             if later and not (data := self._read_chunk()):
                 self._seek_to(0, later[0])
@@ -78,54 +71,74 @@ class RunLog:
             os.close(self._file)
             self._file = None
 
+    def _start_at(self, run: int) -> None:
+        """Start at a run. Skip all lines that exist now except the last `tail` ones."""
+        segments = [each for each in self._list_segments() if each[0] == run]
+        self._at = segments[0] if segments else (run, 0)
+        if self._tail is None:
+            return
+        tail = self._tail
+        for segment in reversed(segments):
+            self._at = segment
+            try:
+                data = files.read_regular(str(self._directory / format_log_name(*segment)), _LONGEST_SEGMENT)
+            except OSError:  # This and all earlier segments were deleted, or a program has replaced it.
+                return
+            at = data.rfind(b"\n") + 1
+            while at:
+                begin = data.rfind(b"\n", 0, at - 1) + 1
+                tail -= not _is_part(data[begin : begin + TEXT_AT])
+                if tail < 0:
+                    self._seek_to(at, segment)
+                    return
+                at = begin
+
     def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_REST:
             lines, self._rest = [*lines, self._rest], b""
         parsed = []
         for line in lines:
-            is_ours = _LINE.match(line) is not None
-            self._parts.append(line[TEXT_AT:] if is_ours else line)
-            if is_ours:
+            is_of_shim = _LINE.match(line) is not None
+            self._parts.append(line[TEXT_AT:] if is_of_shim else line)
+            if is_of_shim:
                 self._time = line[:_TIME].decode()
-            if not (is_ours and _is_part(line)) or len(self._parts) > _MOST_PARTS:
+            if not (is_of_shim and _is_part(line)) or len(self._parts) > _MAX_PARTS:
                 text = b"".join(self._parts).decode(errors="replace")
                 parsed.append(LogLine(time=self._time, text=text))
                 self._parts = []
         return parsed
 
-    def _seek_to(self, offset: int, segment: int | None = None) -> None:
+    def _seek_to(self, offset: int, segment: _Segment) -> None:
         self.close()
-        self._segment = self._segment if segment is None else segment
-        if self._open_segment() and self._file is not None:
+        self._at = segment
+        if self._open_segment(segment[0]) and self._file is not None:
             os.lseek(self._file, offset, os.SEEK_SET)
 
-    def _open_segment(self) -> bool:
-        while self._file is None:
+    def _open_segment(self, last: int) -> bool:
+        while self._file is None and self._at is not None:
             try:
-                self._file = files.open_regular(str(self._get_path(self._segment)))
+                self._file = files.open_regular(str(self._directory / format_log_name(*self._at)))
             except OSError as error:
                 if error.errno not in files.REPLACED:
                     raise
                 # Since the last read, the shim has written more than it keeps, and deleted this segment.
-                later = self._list_later_segments()
+                later = self._list_later_segments(last)
                 if not later:
                     return False
-                self._segment = later[0]
+                self._at = later[0]
         return True
 
     def _read_chunk(self) -> bytes:
         return os.read(self._file, _CHUNK) if self._file is not None else b""
 
-    def _list_later_segments(self) -> Sequence[int]:
-        return [each for each in self._list_segments() if each > self._segment]
+    def _list_later_segments(self, last: int) -> Sequence[_Segment]:
+        return [each for each in self._list_segments() if (self._at or (0, 0)) < each <= (last, _LAST)]
 
-    def _list_segments(self) -> Sequence[int]:
-        names = (path.name.split(".") for path in self._directory.glob(f"{self.run}.*.log"))
-        return sorted(int(name[1]) for name in names if len(name) == _NAME_PARTS and name[1].isdecimal())
-
-    def _get_path(self, segment: int) -> Path:
-        return self._directory / format_log_name(self.run, segment)
+    def _list_segments(self) -> Sequence[_Segment]:
+        """Return the run and the number of each segment, in order."""
+        found = (_NAME.fullmatch(path.name) for path in self._directory.glob("*.log"))
+        return sorted((int(each[1]), int(each[2])) for each in found if each)
 
 
 def _is_part(line: bytes) -> bool:
@@ -134,7 +147,7 @@ def _is_part(line: bytes) -> bool:
 
 async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[LogLine]:
     """Yield the requested lines. With `follow`, continue until the container has ended and cannot restart."""
-    log = _ContainerLog(source.get_log_directory(request.container), request)
+    log = ContainerLog(source.get_log_directory(request.container), request.tail)
     try:
         while True:
             # Read the state before the lines: a run that has ended by now has written all its lines.
@@ -148,36 +161,6 @@ async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[
     finally:
         source.close()
         log.close()
-
-
-class _ContainerLog:
-    """The log lines of a container, across its runs. It starts at the requested run."""
-
-    def __init__(self, directory: Path, request: LogRequest) -> None:
-        self._directory = directory
-        self._tail = request.tail
-        self._log: RunLog | None = None
-
-    def iter_batches(self, last: int | None) -> Iterator[Sequence[LogLine]]:
-        """Yield the lines written since the previous call, in batches, up to and including run `last`.
-
-        A run is one start of the container, numbered from 0. `last` is None if the run has not started.
-        """
-        if self._log is None and last is not None:
-            self._log = RunLog(self._directory, last)
-            if self._tail is not None:
-                self._log.skip_to(self._tail)
-        while self._log is not None:
-            yield from self._log.iter_batches()
-            if self._log.run >= (last or 0):
-                return
-            self._log.close()
-            self._log = RunLog(self._directory, self._log.run + 1)
-
-    def close(self) -> None:
-        """Close the open segment."""
-        if self._log is not None:
-            self._log.close()
 
 
 def _find_run(state: PodState | None, request: LogRequest) -> int | None:

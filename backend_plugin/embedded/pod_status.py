@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import format_time, get_name, get_node_name
+from backend_plugin.embedded.objects import find_condition, format_time, get_name, get_node_name
 from backend_plugin.embedded.pod_addresses import LOOPBACK
 from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, format_node_lost
 
@@ -77,20 +77,11 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     containers: dict[str, ContainerState]
 
-    def select_containers(self, kind: str) -> Sequence[ContainerState]:
-        """Return the containers of one kind."""
-        return [each for each in self.containers.values() if each.kind == kind]
-
     @property
     def is_ready(self) -> bool:
         """True if all sidecars and app containers run."""
         serving = [each for each in self.containers.values() if each.kind != INIT]
         return not self.final and all(each.is_running for each in serving)
-
-
-def decode_state(data: bytes) -> PodState:
-    """Decode the state that a shim wrote."""
-    return msgspec.json.decode(data, type=PodState)
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
@@ -105,16 +96,13 @@ def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodSt
     )
 
 
-_UNKNOWN: Final = "The container could not be located when the pod was terminated"
-
-
 def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
     if state.running_since is None:
         return msgspec.structs.replace(state, waiting=None if state.ended else state.waiting)
     end = TerminatedState(
         exit_code=137,
         reason="ContainerStatusUnknown",
-        message=_UNKNOWN,
+        message="The container could not be located when the pod was terminated",
         started=state.running_since,
         finished=now,
     )
@@ -128,7 +116,7 @@ def compute_phase(state: PodState) -> str:
     the state is final. Then Succeeded if all app containers have succeeded and the state has no reason, else
     Failed.
     """
-    apps = state.select_containers(APP)
+    apps = [each for each in state.containers.values() if each.kind == APP]
     if state.final and apps and not state.reason and all(each.has_succeeded for each in apps):
         return "Succeeded"
     if state.final:
@@ -141,7 +129,7 @@ def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -
     """Build the `PodStatus`. A condition with the same status in `before` keeps its time."""
     spec = get_mapping(pod, "spec")
     texts = {"reason": state.reason, "message": state.message}
-    inits = _build_container_statuses(get_mappings(spec, "initContainers"), state)
+    inits = [_build_container_status(each, state) for each in get_mappings(spec, "initContainers")]
     return {
         "phase": compute_phase(state),
         **{key: value for key, value in texts.items() if value},
@@ -151,7 +139,9 @@ def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -
         "podIPs": [{"ip": LOOPBACK}],
         "startTime": _format_time(state.since),
         **({"initContainerStatuses": inits} if inits else {}),
-        "containerStatuses": _build_container_statuses(get_mappings(spec, "containers"), state),
+        "containerStatuses": [
+            _build_container_status(each, state) for each in get_mappings(spec, "containers")
+        ],
     }
 
 
@@ -159,14 +149,11 @@ def _format_time(seconds: float) -> str:
     return format_time(datetime.fromtimestamp(seconds, timezone.utc))
 
 
-def _build_container_statuses(containers: Sequence[Manifest], state: PodState) -> list[Manifest]:
-    return [_build_container_status(each, state) for each in containers]
-
-
 def _build_container_status(container: Manifest, pod: PodState) -> Manifest:
     name = get_text(container, "name")
     state = pod.containers.get(name) or ContainerState(kind=APP)
-    now, last = _build_states(state, "PodInitializing" if _has_inits(pod) else "ContainerCreating")
+    is_initializing = any(each.kind != APP for each in pod.containers.values())
+    now, last = _build_states(state, "PodInitializing" if is_initializing else "ContainerCreating")
     done = state.kind == INIT and state.has_succeeded
     return {
         "name": name,
@@ -178,10 +165,6 @@ def _build_container_status(container: Manifest, pod: PodState) -> Manifest:
         "state": now,
         "lastState": last,
     }
-
-
-def _has_inits(pod: PodState) -> bool:
-    return any(each.kind != APP for each in pod.containers.values())
 
 
 def _build_states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
@@ -197,23 +180,24 @@ def _build_states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
     return {"waiting": {"reason": why}}, {}
 
 
-_OURS: Final = ("Initialized", "ContainersReady", "Ready")
-
-
 def _build_conditions(state: PodState) -> list[Manifest]:
     initializing = _list_failing_names(state, _is_initialized, kinds=(INIT, SIDECAR))
     unready = _list_failing_names(state, lambda each: each.is_running, kinds=(SIDECAR, APP))
     ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(compute_phase(state), "")
-    message = f"containers with unready status: [{' '.join(unready)}]"
-    ready = _build_condition(
-        not unready and not state.final, ended or "ContainersNotReady", "" if ended else message
-    )
-    begun = _build_condition(
-        not initializing,
-        "ContainersNotInitialized",
-        f"containers with incomplete status: [{' '.join(initializing)}]",
-    )
-    return [{"type": kind, **condition} for kind, condition in zip(_OURS, (begun, ready, ready), strict=True)]
+    ready, begun = {"status": "True"}, {"status": "True"}
+    if ended:
+        ready = {"status": "False", "reason": ended}
+    elif unready:
+        message = f"containers with unready status: [{' '.join(unready)}]"
+        ready = {"status": "False", "reason": "ContainersNotReady", "message": message}
+    if initializing:
+        message = f"containers with incomplete status: [{' '.join(initializing)}]"
+        begun = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
+    return [
+        {"type": "Initialized", **begun},
+        {"type": "ContainersReady", **ready},
+        {"type": "Ready", **ready},
+    ]
 
 
 def _is_initialized(state: ContainerState) -> bool:
@@ -226,14 +210,7 @@ def _list_failing_names(
     return [name for name, each in state.containers.items() if each.kind in kinds and not good(each)]
 
 
-def _build_condition(true: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001 - it is the condition.
-    if true:
-        return {"status": "True"}
-    return {"status": "False", "reason": reason, **({"message": message} if message else {})}
-
-
 def _with_transition_time(condition: Manifest, before: Manifest, now: float) -> Manifest:
-    kind = get_text(condition, "type")
-    last = next((each for each in get_mappings(before, "conditions") if get_text(each, "type") == kind), {})
+    last = find_condition(get_mappings(before, "conditions"), get_text(condition, "type"))
     same = get_text(last, "status") == condition["status"] and get_text(last, "lastTransitionTime")
     return {**condition, "lastTransitionTime": same or _format_time(now)}

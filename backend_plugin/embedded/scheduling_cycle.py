@@ -51,7 +51,6 @@ class PodInfo:
     wishes: NodeConstraints
     requests: Amounts
     priority: int = 0
-    preempts: bool = True
     gated: bool = False
     """True if the pod has scheduling gates; it is not scheduled then."""
     node: str = ""
@@ -103,7 +102,6 @@ def read_pod_info(pod: Manifest) -> PodInfo:
         wishes=read_node_constraints(spec),
         requests=compute_requests(spec),
         priority=get_int(spec, "priority") or 0,
-        preempts=get_text(spec, "preemptionPolicy") != "Never",
         gated=bool(get_mappings(spec, "schedulingGates")),
         node=get_node_name(pod),
         gpus=_parse_indices(get_annotation(pod, GPU_INDICES)),
@@ -151,27 +149,16 @@ def _decide_pod(claim: PodInfo, rooms: Sequence["_NodeState"]) -> Binding | Unsc
     if claim.gated:
         message = "Scheduling is blocked due to non-empty scheduling gates"
         return Unschedulable(uid=claim.uid, reason="SchedulingGated", message=message)
-    refusals = [(room, room.find_rejection(claim)) for room in rooms]
-    fitting = [room for room, refusal in refusals if refusal is None]
+    rejections = [room.find_rejection(claim) for room in rooms]
+    fitting = [room for room, (reasons, _) in zip(rooms, rejections, strict=True) if not reasons]
     if not fitting:
-        rejections = [refusal for _, refusal in refusals if refusal is not None]
-        return Unschedulable(
-            uid=claim.uid, reason="Unschedulable", message=_format_message(claim, rejections)
-        )
+        message = _format_message(rejections)
+        return Unschedulable(uid=claim.uid, reason="Unschedulable", message=message)
     # `max` returns the first of several nodes with the same score.
     room = max(fitting, key=lambda room: room.compute_score(claim))
     given = room.list_free_gpus()[: claim.requests.get(GPU, 0) // ONE]
     room.reserve(claim, given)
     return Binding(uid=claim.uid, node=room.node.name, gpus=given if room.node.gpus else None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NodeRejection:
-    """The reasons for which one node rejects a pod."""
-
-    reasons: Sequence[str]
-    hopeless: bool
-    """True if preemption on this node would not help."""
 
 
 class _NodeState:
@@ -191,34 +178,28 @@ class _NodeState:
         """Return the GPUs that are not assigned to a pod."""
         return tuple(each for each in self.node.gpus if each not in self.taken)
 
-    def find_rejection(self, claim: PodInfo) -> _NodeRejection | None:
-        """Return the reasons of the first scheduler filter that rejects the pod, or None."""
+    def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
+        """Return the reasons of the first scheduler filter that rejects the pod, and the use of preemption.
+
+        There are no reasons if the pod fits.
+        """
         if not self.node.schedulable and claim.wishes.find_untolerated_taint([CORDON]):
-            return _NodeRejection(reasons=("node(s) were unschedulable",), hopeless=True)
+            return ["node(s) were unschedulable"], _NO_USE
         taint = claim.wishes.find_untolerated_taint(self.node.taints)
         if taint is not None:
-            reason = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-            return _NodeRejection(reasons=(reason,), hopeless=True)
+            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], _NO_USE
         if not claim.wishes.is_match(self.node.name, self.node.labels):
-            return _NodeRejection(
-                reasons=("node(s) didn't match Pod's node affinity/selector",), hopeless=True
-            )
-        return self._find_shortage(claim)
-
-    def _find_shortage(self, claim: PodInfo) -> _NodeRejection | None:
+            return ["node(s) didn't match Pod's node affinity/selector"], _NO_USE
         has = self.node.allocatable
         lacking = [
             resource
             for resource, amount in claim.requests.items()
             if amount > 0 and amount > has.get(resource, 0) - self.used.get(resource, 0)
         ]
-        if not lacking:
-            return None
-        return _NodeRejection(
-            reasons=[f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking],
-            # The scheduler assumes that preemption can resolve every shortage of pod slots.
-            hopeless=any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS),
-        )
+        # The scheduler assumes that preemption can resolve every shortage of pod slots.
+        is_too_small = any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS)
+        reasons = [f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking]
+        return reasons, _NO_USE if is_too_small else _NO_VICTIM
 
     def compute_score(self, claim: PodInfo) -> tuple[float, float]:
         """Return the score of this node for a pod: more free resources, then fewer pods, score higher."""
@@ -227,15 +208,12 @@ class _NodeState:
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)
 
 
-def _format_message(claim: PodInfo, refusals: Sequence[_NodeRejection]) -> str:
-    if not refusals:
+def _format_message(rejections: Sequence[tuple[Sequence[str], str]]) -> str:
+    if not rejections:
         return "no nodes available to schedule pods"
-    none = f"0/{len(refusals)} nodes are available:"
-    why = _format_counts(reason for refusal in refusals for reason in refusal.reasons)
-    if not claim.preempts:
-        return f"{none} {why}. preemption: not eligible due to preemptionPolicy=Never."
-    helpless = _format_counts(_NO_USE if refusal.hopeless else _NO_VICTIM for refusal in refusals)
-    return f"{none} {why}. preemption: {none} {helpless}."
+    none = f"0/{len(rejections)} nodes are available:"
+    why = _format_counts(reason for reasons, _ in rejections for reason in reasons)
+    return f"{none} {why}. preemption: {none} {_format_counts(use for _, use in rejections)}."
 
 
 def _format_counts(reasons: Iterable[str]) -> str:

@@ -2,28 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from backend_plugin.embedded.objects import Key
+from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.store import Clock
 
 # A later time is reached in several steps: the timer fires early and is set again.
 _LONGEST_TIMER: Final = 24 * 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryBackoff:
-    """The delay before a retry, in seconds. It doubles after each failure, up to `longest`."""
-
-    first: float = 0.005
-    longest: float = 60.0
-
-    def compute_delay(self, failures: int) -> float:
-        """Return the delay in seconds after this number of consecutive failures."""
-        # Limit the exponent; from 2 ** 30 on, the result is always `longest`.
-        return min(self.longest, self.first * float(2 ** min(failures - 1, 30)))
 
 
 class Retry:

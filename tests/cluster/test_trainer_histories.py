@@ -27,15 +27,15 @@ from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge, plan
 from backend_plugin.core.settings import read
 from backend_plugin.embedded import admission
-from backend_plugin.embedded.events import EventRecorder, EventRetention
+from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.objects import Key, get_key, get_uid, is_tracked
 from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.options import EventRetention, RetryBackoff
 from backend_plugin.embedded.pod_transitions import mark_evicted
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduling_cycle import Binding
 from backend_plugin.embedded.store import Store
-from backend_plugin.embedded.workqueue import RetryBackoff
 
 STEPS, AT_ONCE = 7, 8
 FEW, MANY = range(24), (range(24, 124), range(124, 224), range(224, 324))

@@ -44,16 +44,16 @@ class ContainerRun:
         logs = f"{directory}/{layout.LOGS}/{self.name}"
         logfile.remove_old_logs(logs, number - 1)
         self.log = logfile.LogFile(logs, number, *spec["log"])
-        self._start_program(program.Program(spec["argv"], spec["env"], cwd, spec["nice"], oom_score))
+        self._start_program(cwd, oom_score)
 
-    def _start_program(self, what: program.Program) -> None:
+    def _start_program(self, cwd: str, oom_score: int | None) -> None:
         out, write_out = os.pipe()
         err, write_err = os.pipe()
         self.streams = {out: b"stdout", err: b"stderr"}
         for fd in self.streams:
             os.set_blocking(fd, False)
         try:
-            self.pid = program.start_program(what, write_out, write_err)
+            self.pid = program.start_program(self.spec, cwd, oom_score, (write_out, write_err))
         except (program.CannotStart, OSError):
             self.close()
             raise
@@ -100,7 +100,10 @@ class ContainerRun:
 
     def build_exit(self) -> RunExit:
         """Return the termination of the run. Call it after `close`."""
-        code = 137 if self.out_of_memory else decode_exit_code(self.status or 0)
+        # As a shell does: the code, or 128 plus the signal.
+        status = self.status or 0
+        code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        code = 137 if self.out_of_memory else code
         reason = "OOMKilled" if self.out_of_memory else "Error" if code else "Completed"
         return RunExit(code, reason, self.began, time.time(), self._read_message(code))
 
@@ -116,8 +119,3 @@ class ContainerRun:
         if not message and code and self.spec["message_from_log"]:
             return self.log.read_last_lines()
         return message.decode(errors="replace")
-
-
-def decode_exit_code(status: int) -> int:
-    """Return the exit code of a wait status as a shell does: the code, or 128 plus the signal."""
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -17,9 +17,6 @@ REPLACED = frozenset(
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
-_MOVED = ".kfpytorch-removed-"
-_DEEPEST = 50
-"""The maximum number of open directories."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -109,44 +106,22 @@ def _remove_file(name: str, at: int) -> bool:
 
 def _remove_directory(name: str, at: int) -> None:
     try:
-        top = _open_directory(name, at)
+        _unprotect(name, at)
+        fd = os.open(name, _DIRECTORY, dir_fd=at)
     except OSError:
         return
     try:
-        before: list[str] = []
-        # Repeat until nothing changes, because directories are moved to the top. Files of other users remain.
-        while (left := sorted(os.listdir(top))) != before:  # noqa: PTH208
-            before = left
-            _clear_directory(top, top, 0)
+        for each in os.listdir(fd):  # noqa: PTH208 - a shim loads no pathlib.
+            if not _remove_file(each, fd):
+                _remove_directory(each, fd)
+    except (OSError, RecursionError):  # Too deep for the limit of open files or of Python.
+        return
     finally:
-        os.close(top)
-    _rmdir(name, at)
-
-
-def _clear_directory(fd: int, top: int, depth: int) -> None:
-    """Remove the content of a directory. Move deeply nested directories to the top for the next pass."""
-    for name in os.listdir(fd):
-        if _remove_file(name, fd):
-            continue
-        try:
-            below = _open_directory(name, fd)
-        except OSError:
-            continue
-        try:
-            if depth < _DEEPEST:
-                _clear_directory(below, top, depth + 1)
-            else:
-                os.rename(name, f"{_MOVED}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=top)
-        except OSError:
-            continue
-        finally:
-            os.close(below)
-        _rmdir(name, fd)
-
-
-def _open_directory(name: str, at: int) -> int:
-    _unprotect(name, at)
-    return os.open(name, _DIRECTORY, dir_fd=at)
+        os.close(fd)
+    try:
+        os.rmdir(name, dir_fd=at)
+    except OSError:  # The directory contains a file that could not be removed.
+        return
 
 
 def _unprotect(name: str, at: int) -> None:
@@ -162,10 +137,3 @@ def _unprotect(name: str, at: int) -> None:
         return
     finally:
         os.close(fd)
-
-
-def _rmdir(name: str, at: int) -> None:
-    try:
-        os.rmdir(name, dir_fd=at)
-    except OSError:  # The directory contains a file that could not be removed.
-        return

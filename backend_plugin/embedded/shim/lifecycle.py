@@ -8,8 +8,6 @@ INIT, SIDECAR, APP = "init", "sidecar", "app"
 class RunExit:
     """The termination of a container run."""
 
-    __slots__ = ("exit_code", "finished", "message", "reason", "started")
-
     def __init__(
         self, exit_code: int, reason: str, started: float, finished: float, message: str = ""
     ) -> None:
@@ -18,7 +16,7 @@ class RunExit:
 
     def as_json(self) -> dict[str, object]:
         """Return the fields by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {**vars(self)}
 
 
 class RestartTimer:
@@ -28,8 +26,6 @@ class RestartTimer:
     each further delay doubles up to `most`. The delay is reset for a container that ran more than `forget`
     seconds after its start.
     """
-
-    __slots__ = ("delay", "first", "forget", "most", "since")
 
     def __init__(self, first: float, most: float, forget: float) -> None:
         self.first, self.most, self.forget = first, most, forget
@@ -50,26 +46,10 @@ class RestartTimer:
 class ContainerLifecycle:
     """The state of a container over all its runs."""
 
-    __slots__ = (
-        "back_off",
-        "blocked",
-        "ended",
-        "kind",
-        "name",
-        "policy",
-        "previous",
-        "restarts",
-        "running_since",
-        "waiting",
-    )
-
     def __init__(self, name: str, kind: str, policy: str, back_off: RestartTimer) -> None:
-        self.name = name
-        self.kind = kind
-        self.policy = policy
-        self.back_off = back_off
-        self.blocked: list[tuple[float, str, str]] = []
-        """The reasons that prevent the start: seconds until the reason appears, reason and message."""
+        self.name, self.kind, self.policy, self.back_off = name, kind, policy, back_off
+        self.blocked: tuple[str, str] | None = None
+        """The reason and message of an error that prevents the start."""
         self.running_since: float | None = None
         self.ended: RunExit | None = None
         self.previous: RunExit | None = None
@@ -114,8 +94,6 @@ class ContainerLifecycle:
 class PodLifecycle:
     """The containers of a pod in the order of its manifest."""
 
-    __slots__ = ("containers", "name", "stopping", "wake_at")
-
     def __init__(self, name: str, containers: list[ContainerLifecycle]) -> None:
         self.name = name
         """The name as the kubelet writes it: ``name_namespace(uid)``."""
@@ -131,49 +109,39 @@ class PodLifecycle:
         failed = any(each.kind == INIT and each.has_failed for each in self.containers)
         return failed or all(each.is_done for each in self.containers if each.kind == APP)
 
-    def select_due(self, since: float, now: float) -> list[ContainerLifecycle]:
+    def select_due(self, now: float) -> list[ContainerLifecycle]:
         """Return the containers to start at `now`, and set the waiting reasons of the others.
 
-        Call it again after the start of these containers. `since` is the creation time of the pod.
+        Call it again after the start of these containers.
         """
         self.wake_at = None
         if self.stopping or self.is_finished:
             return []
         found = []
         for each in self.containers:
-            if self._can_start(each, since, now):
+            if self._can_start(each, now):
                 found.append(each)
             if each.is_blocking:
                 break
         return found
 
-    def _can_start(self, each: ContainerLifecycle, since: float, now: float) -> bool:
+    def _can_start(self, each: ContainerLifecycle, now: float) -> bool:
         if each.running_since is not None or each.is_done:
             return False
         if each.blocked:
-            self._set_blocked_reason(each, since, now)
+            each.waiting = each.blocked
             return False
         if each.ended is None:
             return True
         at = each.back_off.get_restart_time(each.ended.finished)
         if at <= now:
             return True
-        self._schedule_wake(at)
+        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
         description = (
             f"back-off {format_duration(each.back_off.delay)} restarting failed container={each.name}"
         )
         each.waiting = ("CrashLoopBackOff", f"{description} pod={self.name}")
         return False
-
-    def _set_blocked_reason(self, each: ContainerLifecycle, since: float, now: float) -> None:
-        for after, reason, message in each.blocked:
-            if since + after <= now:
-                each.waiting = (reason, message)
-            else:
-                self._schedule_wake(since + after)
-
-    def _schedule_wake(self, at: float) -> None:
-        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
 
 def record_start(container: ContainerLifecycle, now: float) -> None:

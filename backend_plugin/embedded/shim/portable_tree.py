@@ -1,22 +1,23 @@
-"""Finds the processes of a pod with `psutil`, on macOS and other systems without /proc.
+"""Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-These systems do not reparent orphans to the shim. An orphan is found if an earlier scan has found it, or by
-its environment variable `layout.MARK`.
+Systems other than Linux do not reparent orphans to the shim. An orphan is found if an earlier scan has found
+it, or by its environment variable `layout.MARK`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 
 import psutil
 
 from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.embedded.shim.process_tree import ProcessTree, send_signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
+# Limit the scans: a process might fork faster than it is found.
+_TRIES = 50
+_PAUSE_SECONDS = 0.002
 
 
 class PortableTree(ProcessTree):
@@ -35,7 +36,7 @@ class PortableTree(ProcessTree):
         # A container without its first process is ending: its remaining processes must be found now.
         if len(mains) < len(names) or not names:
             owners |= {
-                each: owner for each, owner in _find_pod_processes([self._uid]).items() if each not in owners
+                each: owner for each, owner in _find_pod_processes(self._uid).items() if each not in owners
             }
         for parent, owner in list(owners.items()):
             owners |= dict.fromkeys(_list_descendants(parent), owner)
@@ -48,21 +49,30 @@ class PortableTree(ProcessTree):
         return sum(map(_measure_process, pids))
 
 
-def kill_pod_processes(uids: Collection[str]) -> bool:
-    """Kill the remaining processes of pods whose shims were killed. Return True if one was signalled."""
-    found = [each.pid for each in _find_pod_processes(uids)]
-    return bool(send_signal(found, signal.SIGKILL))
+def kill_leftovers(uid: str) -> None:
+    """Kill the remaining processes of a pod whose shim has ended.
+
+    Descendants of such a process are killed with it, also those that were started with an empty environment.
+    Repeat the scan until it finds none, because they may fork.
+    """
+    for _ in range(_TRIES):
+        found = set(_find_pod_processes(uid))
+        for each in tuple(found):
+            found.update(_list_descendants(each))
+        if not send_signal([each.pid for each in found], signal.SIGKILL):
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _find_pod_processes(uids: Collection[str]) -> dict[psutil.Process, str]:
-    """Return the container of each process of these pods."""
+def _find_pod_processes(uid: str) -> dict[psutil.Process, str]:
+    """Return the container of each process of the pod."""
     found = {}
     for each in psutil.process_iter():
         try:
             pod, _, container = each.environ().get(MARK, "").partition("/")
         except (psutil.Error, OSError):  # The process belongs to another user or has ended.
             continue
-        if pod in uids and container and each.pid != os.getpid():
+        if pod == uid and container and each.pid != os.getpid():
             found[each] = container
     return found
 

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-
-from backend_plugin.embedded.shim.layout import MARK
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 # Kubernetes uses scores from 2 to 999 for burstable pods.
 _LEAST_SCORE, _MOST_SCORE = 500, 1000
@@ -89,31 +82,6 @@ def send_signal(pids: list[int], number: int) -> list[int]:
             continue
         sent.append(pid)
     return sent
-
-
-def kill_pod_processes(uids: Collection[str]) -> bool:
-    """Kill the remaining processes of pods whose shims were killed. Return True if one was signalled.
-
-    Descendants of such a process are killed with it, also those that were started with an empty environment.
-    """
-    ours = os.getpid()
-    found = {pid: None for pid in _list_pids() if pid != ours and _read_pod_uid(pid) in uids}
-    children = _map_children() if found else {}
-    below = [*found]
-    while below:
-        more = [pid for pid in children.get(below.pop(), ()) if pid not in found and pid != ours]
-        found |= dict.fromkeys(more)
-        below += more
-    return bool(send_signal([*found], signal.SIGKILL))
-
-
-def _read_pod_uid(pid: int) -> str:
-    """Return the pod uid in the environment with which a process was started, or an empty string."""
-    begin = f"{MARK}=".encode()
-    for entry in _read_file(f"/proc/{pid}/environ").split(b"\0"):
-        if entry.startswith(begin):
-            return entry[len(begin) :].partition(b"/")[0].decode(errors="replace")
-    return ""
 
 
 def _list_children(pid: int) -> list[int]:

@@ -7,6 +7,12 @@ import errno
 import os
 import signal
 import sys
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -29,26 +35,20 @@ class CannotStart(Exception):
     """Raised if no process was started, because the program is missing or not executable."""
 
 
-class Program:
-    """A program to execute."""
-
-    __slots__ = ("argv", "cwd", "env", "nice", "oom_score")
-
-    def __init__(
-        self, argv: list[str], env: dict[str, str], cwd: str, nice: int, oom_score: int | None
-    ) -> None:
-        self.argv, self.env, self.cwd = argv, env, cwd
-        self.nice, self.oom_score = nice, oom_score
-
-
 def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, if the kernel supports it."""
     if _LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def start_program(program: Program, out: int, err: int) -> int:
-    """Start a process in a new session, with descriptors for its output and errors, and return its pid.
+def start_program(spec: dict[str, Any], cwd: str, oom_score: int | None, streams: tuple[int, int]) -> int:
+    """Start the program of a container in a new session, and return its pid.
+
+    Args:
+        spec: The container in the launch file.
+        cwd: The working directory.
+        oom_score: The `oom_score_adj`; None keeps that of the shim.
+        streams: The descriptors for its output and errors.
 
     Raises:
         CannotStart: If the program could not be executed.
@@ -57,7 +57,8 @@ def start_program(program: Program, out: int, err: int) -> int:
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_child(program, (out, err), error_out, shim)
+        prepare = partial(_prepare_child, spec["nice"], cwd, oom_score, streams, shim)
+        _run_child(spec, prepare, error_out)
     os.close(error_out)
     try:
         trouble = os.read(error_in, 4096)
@@ -69,19 +70,19 @@ def start_program(program: Program, out: int, err: int) -> int:
     return pid
 
 
-def _run_child(program: Program, streams: tuple[int, int], tell: int, shim: int) -> None:
+def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int) -> None:
     """Execute the program in the child process. This function does not return."""
     try:
         try:
-            trouble = _prepare_child(program, streams, shim) or _execute(program)
+            trouble = prepare() or _execute(spec["argv"], spec["env"])
         except OSError as wrong:
             trouble = _format_error(wrong)
-        os.write(tell, trouble.encode(errors="replace"))
+        os.write(error_out, trouble.encode(errors="replace"))
     finally:
         os._exit(128)
 
 
-def _prepare_child(program: Program, streams: tuple[int, int], shim: int) -> str:
+def _prepare_child(nice: int, cwd: str, oom_score: int | None, streams: tuple[int, int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -94,12 +95,12 @@ def _prepare_child(program: Program, streams: tuple[int, int], shim: int) -> str
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
-    os.nice(program.nice)
-    _set_oom_score(program.oom_score)
+    os.nice(nice)
+    _set_oom_score(oom_score)
     try:
-        os.chdir(program.cwd)
+        os.chdir(cwd)
     except OSError as wrong:
-        return f'chdir to cwd ("{program.cwd}") set in config.json failed: {_format_error(wrong)}'
+        return f'chdir to cwd ("{cwd}") set in config.json failed: {_format_error(wrong)}'
     return ""
 
 
@@ -113,10 +114,10 @@ def _set_oom_score(score: int | None) -> None:
         return
 
 
-def _execute(program: Program) -> str:
-    name = program.argv[0]
+def _execute(argv: list[str], env: dict[str, str]) -> str:
+    name = argv[0]
     try:
-        os.execvpe(name, program.argv, program.env)  # noqa: S606 - containers run without a shell.
+        os.execvpe(name, argv, env)  # noqa: S606 - containers run without a shell.
     except OSError as wrong:
         if "/" in name:
             stat = "" if os.path.lexists(name) else f"stat {name}: "

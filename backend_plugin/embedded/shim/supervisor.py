@@ -91,7 +91,7 @@ class Supervisor:
 
     def _start_due(self) -> None:
         waits = [each.waiting for each in self._pod.containers]
-        for each in self._pod.select_due(self.since, time.time()):
+        for each in self._pod.select_due(time.time()):
             self._start_container(each)
         self.changed = self.changed or waits != [each.waiting for each in self._pod.containers]
 
@@ -242,5 +242,5 @@ def _build_container(spec: Spec, launch: Spec) -> ContainerLifecycle:
     container = ContainerLifecycle(
         spec["name"], spec["kind"], spec["policy"], RestartTimer(*launch["back_off"])
     )
-    container.blocked = [(after, reason, message) for after, reason, message in spec["blocked"]]
+    container.blocked = spec["blocked"] and tuple(spec["blocked"])
     return container

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil
 
 from backend_plugin.embedded.kubelet import Kubelet
-from backend_plugin.embedded.kubelet_options import KubeletOptions, RestartBackoff
+from backend_plugin.embedded.options import EmbeddedOptions, RestartBackoff
 from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.shell.cluster import LogRequest
 
@@ -62,7 +62,7 @@ class RunningNode:
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
         self.reported = ReportedStatuses()
-        self.kubelet = Kubelet(root, KubeletOptions(**{"back_off": QUICK, **options}), self.reported)
+        self.kubelet = Kubelet(root, EmbeddedOptions(**{"back_off": QUICK, **options}), self.reported)
 
     async def run(self, *pods: Manifest) -> None:
         for each in pods:

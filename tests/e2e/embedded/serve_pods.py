@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend_plugin.embedded.kubelet import Kubelet
-from backend_plugin.embedded.kubelet_options import KubeletOptions
+from backend_plugin.embedded.options import EmbeddedOptions
 
 
 class Says:
@@ -27,7 +27,7 @@ async def main() -> None:
         json.loads(Path(sys.argv[2]).read_text()),
         sys.argv[3] == "durable",
     )
-    kubelet = Kubelet(root, KubeletOptions(durable=durable), Says())
+    kubelet = Kubelet(root, EmbeddedOptions(durable=durable), Says())
     print(json.dumps(["adopting", None]), flush=True)
     await kubelet.adopt_pods(pods)
     print(json.dumps(["ready", None]), flush=True)

@@ -98,7 +98,7 @@ async def test_container_that_cannot_be_created_waits_beside_running_ones(tmp_pa
         status = await kubelet.when(of, lambda status: "running" in status["containerStatuses"][0]["state"])
         assert status["phase"] == "Pending"
         assert waits(status, 1) == ("CreateContainerConfigError", 'secret "s" not found')
-        assert waits(status, 2)[0] == "ErrImagePull"
+        assert waits(status, 2)[0] == "ImagePullBackOff"
         assert (await kubelet.terminated(of, 0))["phase"] == "Failed"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend_plugin.embedded.kubelet_options import LogLimits, RestartBackoff
+from backend_plugin.embedded.options import LogLimits, RestartBackoff
 from backend_plugin.shell.cluster import LogRequest
 from e2e.embedded.running_pods import get_terminated, is_alive, marked, node, pod, python, shell, uid
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from backend_plugin.embedded import pod_launch
-from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
+from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_launch import PodPaths
 
 Manifest = dict[str, Any]
@@ -47,7 +47,7 @@ def container(
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
     """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
-    launch = pod_launch.build_launch(pod, PLACE, KubeletOptions(**options), MACHINE)
+    launch = pod_launch.build_launch(pod, PLACE, EmbeddedOptions(**options), MACHINE)
     return launch["containers"]
 
 

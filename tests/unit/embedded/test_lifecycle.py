@@ -25,13 +25,13 @@ def pod(*containers):
 
 
 def due(of, now=0.0):
-    return [each.name for each in of.select_due(0, now)]
+    return [each.name for each in of.select_due(now)]
 
 
 def run(of, now=0.0):
     """Start all containers that are due, until none remains. Return their names in order."""
     names = []
-    while found := of.select_due(0, now):
+    while found := of.select_due(now):
         for each in found:
             lifecycle.record_start(each, now)
             names.append(each.name)
@@ -149,16 +149,14 @@ def test_backoff_is_reset_after_a_long_run():
     assert of.wake_at == now + 10
 
 
-def test_container_that_cannot_be_started_has_a_waiting_state_that_changes():
+def test_container_that_cannot_be_started_has_a_waiting_state():
     app, other = container("app"), container("other")
-    app.blocked = [(0, "ErrImagePull", "no"), (10, "ImagePullBackOff", "still no")]
+    app.blocked = ("ImagePullBackOff", "no")
     run(pod(container("first", INIT), app))
     assert app.waiting is None  # It waits for the init container.
     of = pod(app, other)
     assert due(of, 1.0) == ["other"]
-    assert (app.waiting, of.wake_at) == (("ErrImagePull", "no"), 10)
-    due(of, 10.0)
-    assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "still no"), None)
+    assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "no"), None)
 
 
 def test_terminating_pod_starts_no_container_and_clears_waiting_states():

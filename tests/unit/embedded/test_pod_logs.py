@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.embedded import pod_logs
-from backend_plugin.embedded.pod_logs import RunLog
+from backend_plugin.embedded.pod_logs import ContainerLog
 from backend_plugin.embedded.pod_status import ContainerState, PodState
 from backend_plugin.embedded.shim import logfile
 from backend_plugin.embedded.shim.logfile import LogFile
@@ -184,12 +184,12 @@ def test_following_waits_for_the_start_of_the_container(written):
 def test_slow_reader_continues_with_the_remaining_lines(tmp_path):
     log = LogFile(str(tmp_path), 0, 200, 2)
     log.write(b"stdout", b"first\n")
-    reader = RunLog(tmp_path, 0)
-    assert [line.text for lines in reader.iter_batches() for line in lines] == ["first"]
+    reader = ContainerLog(tmp_path)
+    assert [line.text for lines in reader.iter_batches(0) for line in lines] == ["first"]
     for number in range(40):
         log.write(b"stdout", b"%d\n" % number)
     log.close()
-    rest = [line.text for lines in reader.iter_batches() for line in lines]
+    rest = [line.text for lines in reader.iter_batches(0) for line in lines]
     reader.close()
     assert rest[-1] == "39"
     assert rest == [str(number) for number in range(40) if str(number) in rest]

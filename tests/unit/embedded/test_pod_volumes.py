@@ -3,7 +3,7 @@
 import pytest
 from bound_pods import MACHINE, PLACE, container, launched, only, replica
 
-from backend_plugin.embedded.kubelet_options import KubeletOptions
+from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pod_launch import build_launch
 from backend_plugin.embedded.pod_volumes import MountPaths
 
@@ -66,7 +66,7 @@ def test_mount_may_have_a_subpath_and_any_path(mount, argument, rewritten):
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc"])
 def test_subpath_outside_the_volume_is_rejected(path):
-    ((_, reason, message),) = mounted(mounts=[{**AT, "subPath": path}])["blocked"]
+    reason, message = mounted(mounts=[{**AT, "subPath": path}])["blocked"]
     assert reason == "CreateContainerConfigError"
     assert path in message
 
@@ -75,7 +75,7 @@ def test_each_volume_is_a_directory_of_the_pod():
     memory = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     absent = {"name": "c", "configMap": {"name": "c", "optional": True}}
     several = {"name": "p", "projected": {"sources": [{"secret": {"name": "s", "optional": True}}]}}
-    made = build_launch(replica(volumes=[DATA, memory, absent, several]), PLACE, KubeletOptions(), MACHINE)
+    made = build_launch(replica(volumes=[DATA, memory, absent, several]), PLACE, EmbeddedOptions(), MACHINE)
     found = [each for each in made["directories"] if "/volumes/" in each]
     assert found == [HERE, *(f"/pods/u/volumes/{name}" for name in "mcp")]
 
@@ -99,7 +99,7 @@ NO_NFS = "an embedded cluster does not support volumes of the kind nfs"
 )
 def test_volume_that_cannot_be_mounted_blocks_the_pod(volume, message):
     pod = replica(volumes=[{"name": "v", **volume}], containers=[container("true")])
-    assert launched(pod)[0]["blocked"] == [[0, "CreateContainerConfigError", message]]
+    assert launched(pod)[0]["blocked"] == ["CreateContainerConfigError", message]
 
 
 @pytest.mark.parametrize(

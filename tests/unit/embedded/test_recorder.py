@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
-from backend_plugin.embedded.events import KUBELET, EventRecorder, EventRetention, build_body
+from backend_plugin.embedded.events import KUBELET, EventRecorder, build_body
 from backend_plugin.embedded.objects import format_time, get_uid
+from backend_plugin.embedded.options import EventRetention
 from backend_plugin.embedded.store import Store
 
 STARTED = build_body(KUBELET, "Started", "Started container pytorch")

@@ -90,14 +90,6 @@ def test_preemption_message_distinguishes_full_and_too_small_nodes():
     )
 
 
-def test_preemption_policy_never_is_in_the_message():
-    asked = stored(pod("p", container(cpu="9"), preemptionPolicy="Never"), "1")
-    assert (
-        refusal([asked], [node("a")])
-        == "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
-    )
-
-
 def test_cluster_without_nodes_has_its_own_message():
     assert refusal([asking("1")], []) == "no nodes available to schedule pods"
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 
 from backend_plugin.embedded.objects import Key
+from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.store import system_clock
-from backend_plugin.embedded.workqueue import FAILED, RetryBackoff, WorkQueue
+from backend_plugin.embedded.workqueue import FAILED, WorkQueue
 
 ONE, TWO = Key("PyTorchJob", "a", "one"), Key("PyTorchJob", "a", "two")
 

@@ -41,25 +41,13 @@ class OperatorReplicaSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorRunPolicy:
-    """The fields of `spec.runPolicy`. A field that is not set has the operator's default, or is None."""
-
-    clean_pod_policy: str
-    suspend: bool
-    managed_by: str | None
-    ttl_seconds: int | None
-    active_deadline_seconds: int | None
-    backoff_limit: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """The spec and metadata of a job."""
 
     manifest: Manifest
     roles: tuple[OperatorReplicaSpec, ...]
     """The roles in the order of processing."""
-    run_policy: OperatorRunPolicy
+    run_policy: Manifest
     nproc_per_node: str | None
     elastic: Manifest | None
 
@@ -77,6 +65,11 @@ class JobSpec:
     def uid(self) -> str:
         """The uid, which differs from that of an earlier job with the same name."""
         return get_text(self.manifest, "metadata", "uid")
+
+    @property
+    def is_suspended(self) -> bool:
+        """True if the job is to have no pods."""
+        return self.run_policy.get("suspend") is True
 
     @property
     def replicas(self) -> int:
@@ -102,7 +95,7 @@ def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
     return JobSpec(
         manifest=manifest,
         roles=roles,
-        run_policy=_read_run_policy(get_mapping(spec, "runPolicy")),
+        run_policy=get_mapping(spec, "runPolicy"),
         nproc_per_node=_read_nproc_per_node(spec),
         elastic=_read_elastic_policy(spec, roles),
     )
@@ -130,19 +123,6 @@ def _with_port(template: Manifest) -> Manifest:
     port: Manifest = {"name": PORT.name, "containerPort": PORT.number, "protocol": "TCP"}
     containers[index] = {**containers[index], "ports": [*get_mappings(containers[index], "ports"), port]}
     return {**template, "spec": {**spec, "containers": containers}}
-
-
-def _read_run_policy(policy: Manifest) -> OperatorRunPolicy:
-    managed_by = policy.get("managedBy")
-    clean = policy.get("cleanPodPolicy")
-    return OperatorRunPolicy(
-        clean_pod_policy=clean if isinstance(clean, str) else "None",
-        suspend=policy.get("suspend") is True,
-        managed_by=managed_by if isinstance(managed_by, str) else None,
-        ttl_seconds=get_int(policy, "ttlSecondsAfterFinished"),
-        active_deadline_seconds=get_int(policy, "activeDeadlineSeconds"),
-        backoff_limit=get_int(policy, "backoffLimit"),
-    )
 
 
 def _read_nproc_per_node(spec: Manifest) -> str | None:

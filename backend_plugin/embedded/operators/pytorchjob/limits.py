@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from backend_plugin.core.reading import get_int
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import count_restarts, get_phase, is_active, is_terminating
 from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, RESTARTING, OperatorReplicaSpec
@@ -28,17 +29,17 @@ def compute_expiry(attempt: ReconcilePass) -> datetime | None:
 
     None if the job is suspended, or if it has no time to live or no completion time.
     """
-    policy = attempt.job.run_policy
-    if policy.ttl_seconds is None or policy.suspend:
+    seconds = get_int(attempt.job.run_policy, "ttlSecondsAfterFinished")
+    if seconds is None or attempt.job.is_suspended:
         return None
-    return attempt.status.get_time("completionTime", after=policy.ttl_seconds)
+    return attempt.status.get_time("completionTime", after=seconds)
 
 
 def compute_wake_time(attempt: ReconcilePass) -> datetime | None:
     """Return the time of the next pass if no object changes before; None if no pass is required."""
     if attempt.status.is_finished:
         return compute_expiry(attempt)
-    if not attempt.upstream and not attempt.job.run_policy.suspend:
+    if not attempt.upstream and not attempt.job.is_suspended:
         return _compute_deadline(attempt)
     return None
 
@@ -51,12 +52,12 @@ def is_recreated(role: OperatorReplicaSpec, pod: Manifest) -> bool:
 
 
 def _compute_deadline(attempt: ReconcilePass) -> datetime | None:
-    seconds = attempt.job.run_policy.active_deadline_seconds
+    seconds = get_int(attempt.job.run_policy, "activeDeadlineSeconds")
     return None if seconds is None else attempt.status.get_time("startTime", after=seconds)
 
 
 def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
-    limit = attempt.job.run_policy.backoff_limit
+    limit = get_int(attempt.job.run_policy, "backoffLimit")
     if limit is None:
         return False
     count = sum(_count_role_restarts(attempt, role) for role in attempt.job.roles)
@@ -75,10 +76,10 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
     count = sum(count_restarts(pod) for pod in pods if get_phase(pod) == "Running")
     if attempt.upstream:
         return count
-    past = attempt.status.replicas.get(role.name)
+    past = attempt.status.get_count(role.name, "restarts")
     failing = [pod for pod in pods if get_phase(pod) == "Failed" and not is_terminating(pod)]
     lost = sum(1 + count_restarts(pod) for pod in failing if is_recreated(role, pod))
-    return count + lost + (past.restarts if past else 0)
+    return count + lost + past
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
@@ -87,6 +88,6 @@ def _has_new_failure(attempt: ReconcilePass) -> bool:
     The operator uses this rule for limit 0.
     """
     failed = sum(get_phase(pod) == "Failed" for pod in attempt.pods)
-    known = sum(status.failed for status in attempt.status.replicas.values())
+    known = sum(attempt.status.get_count(role, "failed") for role in attempt.status.replicas)
     active = sum(is_active(pod) for pod in attempt.pods)
     return failed > known and active != attempt.job.replicas

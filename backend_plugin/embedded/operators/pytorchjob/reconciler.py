@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -26,7 +25,6 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
-    ReplicaStatus,
     StatusBuilder,
     format_reason,
 )
@@ -47,7 +45,7 @@ def reconcile(
         order: The order in which roles are reconciled; the operator's order is random.
     """
     job = read_job_spec(snapshot.job, order)
-    if job.run_policy.managed_by not in (None, OWN_MANAGER) or not job.roles:
+    if job.run_policy.get("managedBy", OWN_MANAGER) != OWN_MANAGER or not job.roles:
         return ReconcileResult()
     attempt = _build_pass(snapshot, job, upstream=upstream)
     with suppress(ReplicaNotBuildable):
@@ -67,7 +65,6 @@ def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequenc
         return snapshot.job
     status = StatusBuilder.from_manifest(get_mapping(snapshot.job, "status"), snapshot.now)
     for each in recreated:
-        status.replicas.setdefault(each.role, ReplicaStatus())
         status.add_counts(each.role, restarts=each.restarts)
     return {**snapshot.job, "status": status.build_manifest()}
 
@@ -103,7 +100,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
     """Run the stages. Return True if the pass was completed, so that its status is stored."""
     if attempt.status.is_finished:
         return _clean_up(attempt)
-    if attempt.job.run_policy.suspend:
+    if attempt.job.is_suspended:
         _suspend_job(attempt)
         return True
     if attempt.status.has_condition(SUSPENDED):
@@ -123,21 +120,19 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
     Return False if the status is not to be stored.
     """
-    phases = _CLEANED_PHASES.get(attempt.job.run_policy.clean_pod_policy)
+    phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
         return False
     if attempt.status.has_condition(SUCCEEDED):
-        for role, status in attempt.status.replicas.items():
-            succeeded = status.succeeded + status.active
-            attempt.status.replicas[role] = replace(status, active=0, succeeded=succeeded)
+        for role, counts in attempt.status.replicas.items():
+            attempt.status.add_counts(role, succeeded=counts.pop("active", 0))
     return True
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
     """Delete an expired job. Return False if it is deleted, or if its completion time is unknown."""
-    policy = attempt.job.run_policy
-    if policy.ttl_seconds is None or policy.suspend:
+    if "ttlSecondsAfterFinished" not in attempt.job.run_policy or attempt.job.is_suspended:
         return True
     if not attempt.upstream:
         attempt.status.ensure_completion_time()
@@ -157,8 +152,8 @@ def _delete_pods(attempt: ReconcilePass, pods: Sequence[Manifest]) -> None:
 def _suspend_job(attempt: ReconcilePass) -> None:
     status = attempt.status
     _delete_pods(attempt, attempt.pods)
-    for role, of_role in status.replicas.items():
-        status.replicas[role] = replace(of_role, active=0)
+    for counts in status.replicas.values():
+        counts.pop("active", None)
     message = f"PyTorchJob {attempt.job.name} is suspended."
     if status.has_condition(RUNNING):
         status.set_condition(RUNNING, message, word=SUSPENDED, holds="False")

@@ -1,7 +1,6 @@
 """Reconciles the pods and services of the roles of a job, counts the pods, and derives the conditions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
@@ -25,7 +24,6 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
     RESTARTING,
     RUNNING,
     SUCCEEDED,
-    ReplicaStatus,
     format_reason,
 )
 
@@ -33,8 +31,8 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 def reconcile_roles(attempt: ReconcilePass) -> None:
     """Reconcile the pods and the services of each role."""
     for role in attempt.job.roles:
-        past = attempt.status.replicas.get(role.name, ReplicaStatus())
-        attempt.status.replicas[role.name] = ReplicaStatus(restarts=past.restarts)
+        restarts = attempt.status.get_count(role.name, "restarts")
+        attempt.status.replicas[role.name] = {"restarts": restarts}
         for at, pod in _map_indexes(attempt.pods, attempt, role).items():
             if pod is None:
                 _create_pod(attempt, role, at)
@@ -115,9 +113,7 @@ def update_conditions(attempt: ReconcilePass) -> None:
         attempt.status.set_start_time()
     has_master = attempt.job.find_role(MASTER) is not None
     for role in attempt.job.roles:
-        status = attempt.status.replicas[role.name]
-        selector = objects.format_selector(attempt.job, role)
-        attempt.status.replicas[role.name] = replace(status, selector=selector)
+        attempt.status.replicas[role.name]["selector"] = objects.format_selector(attempt.job, role)
         if not has_master:
             _judge_workers(attempt, role)
         elif role.name == MASTER and _judge_master(attempt, role):
@@ -128,10 +124,9 @@ def update_conditions(attempt: ReconcilePass) -> None:
 
 def _judge_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
     """Set the conditions from the Master. Return True if the job has succeeded."""
-    status = attempt.status.replicas[role.name]
-    if status.active:
+    if attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
-    if role.replicas == status.succeeded:
+    if role.replicas == attempt.status.get_count(role.name, "succeeded"):
         _mark_succeeded(attempt, f"PyTorchJob {attempt.job.name} is successfully completed.")
         return True
     return False
@@ -139,12 +134,11 @@ def _judge_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
 
 def _judge_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     """Set the conditions of a job without a Master. One succeeded worker is enough if the job is elastic."""
-    status = attempt.status.replicas[role.name]
+    succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
-    is_enough = attempt.job.elastic is not None and status.succeeded > 0
-    if role.replicas == status.succeeded or is_enough:
+    if role.replicas == succeeded or (attempt.job.elastic is not None and succeeded > 0):
         _mark_succeeded(attempt, f"PyTorchJob {whole_name} successfully completed.")
-    elif status.active:
+    elif attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {whole_name} is running.")
 
 
@@ -157,12 +151,14 @@ def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
 
 
 def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    status = attempt.status.replicas[role.name]
-    if not status.failed or role.replicas <= status.succeeded + status.active:
+    succeeded, active, failed = (
+        attempt.status.get_count(role.name, each) for each in ("succeeded", "active", "failed")
+    )
+    if not failed or role.replicas <= succeeded + active:
         return
     if not attempt.upstream and attempt.status.is_finished:
         return
-    because = f"because {status.failed} {role.name} replica(s) failed."
+    because = f"because {failed} {role.name} replica(s) failed."
     if role.restart_policy != NEVER:
         message = f"PyTorchJob {attempt.job.name} is restarting {because}"
         attempt.record_event(events.WARNING, format_reason(RESTARTING), message)

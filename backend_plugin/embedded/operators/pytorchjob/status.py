@@ -1,11 +1,11 @@
 """The status of a job during a pass, with the operator's rules for conditions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_time
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import find_condition, format_time
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT
@@ -19,30 +19,11 @@ FAILED: Final = "Failed"
 
 # A job has only one of these two conditions: the newer one removes the older one.
 _EXCLUSIVE: Final[Mapping[str, str]] = {RUNNING: RESTARTING, RESTARTING: RUNNING}
-_COUNTS: Final = ("active", "succeeded", "failed", "restarts")
 
 
 def format_reason(word: str) -> str:
     """Return the reason of a condition or event: ``PyTorchJob`` followed by `word`."""
     return DIALECT.name + word
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaStatus:
-    """The replica counts of one role."""
-
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    restarts: int = 0
-    """The number of recreated pods and of restarts of their containers. The operator has no such field."""
-    selector: str = ""
-
-    def build_manifest(self) -> Manifest:
-        """Return the counts as stored, without zeros."""
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        nonzero = {name: count for name, count in counts.items() if count}
-        return {**nonzero, **({"selector": self.selector} if self.selector else {})}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +32,9 @@ class StatusBuilder:
 
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
-    replicas: dict[str, ReplicaStatus] = field(default_factory=dict)
+    replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The counts and the selector by role. The operator has no count `restarts`, the number of recreated pods
+    and of restarts of their containers."""
     times: dict[str, JsonValue] = field(default_factory=dict)
     """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 
@@ -63,13 +46,16 @@ class StatusBuilder:
         return cls(
             now=now,
             conditions=list(get_mappings(stored, "conditions")),
-            replicas={name: _read_replica_status(get_mapping(replicas, name)) for name in replicas},
+            replicas={name: {**get_mapping(replicas, name)} for name in replicas},
             times={name: stored[name] for name in times if stored.get(name)},
         )
 
     def build_manifest(self) -> Manifest:
         """Return the status as stored, without empty fields."""
-        replicas = {name: self.replicas[name].build_manifest() for name in sorted(self.replicas)}
+        replicas = {
+            name: {key: value for key, value in self.replicas[name].items() if value}
+            for name in sorted(self.replicas)
+        }
         status: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
         return {**{name: value for name, value in status.items() if value}, **self.times}
 
@@ -117,13 +103,12 @@ class StatusBuilder:
 
     def add_counts(self, role: str, **more: int) -> None:
         """Add to the counts of one role."""
-        old = self.replicas[role]
-        self.replicas[role] = replace(old, **{name: getattr(old, name) + by for name, by in more.items()})
+        old = self.replicas.setdefault(role, {})
+        old |= {name: old.get(name, 0) + by for name, by in more.items()}
 
-
-def _read_replica_status(stored: Manifest) -> ReplicaStatus:
-    counts = {name: get_int(stored, name) or 0 for name in _COUNTS}
-    return ReplicaStatus(**counts, selector=get_text(stored, "selector"))
+    def get_count(self, role: str, name: str) -> int:
+        """Return one of the counts of a role."""
+        return get_int(self.replicas.get(role, {}), name) or 0
 
 
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
