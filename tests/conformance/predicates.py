@@ -204,11 +204,6 @@ def about_gpus(found: Found) -> bool:
     return any(word in f"{found.path} {found.theirs} {found.ours}" for word in words)
 
 
-def about(text: str) -> Predicate:
-    """Return a predicate for differences that mention this text."""
-    return lambda found: text in f"{found.path} {json.dumps([found.theirs, found.ours])}"
-
-
 def problem(text: str) -> Predicate:
     """Return a predicate for tasks that we reject with a problem that contains this text."""
     return lambda found: any(text in f"{each['field']} {each['message']}" for each in found.ours)

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.operators.actions import CreatePod, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
@@ -203,15 +201,3 @@ def test_active_job_has_a_pod_for_each_replica(spec: Any, data: st.DataObject) -
 def come_to_rest(world: World) -> None:
     for _ in passes(world):
         pass
-
-
-def test_simulated_cluster_rejects_an_existing_pod() -> None:
-    world = begun({"pytorchReplicaSpecs": {"Master": {**a_master(), "replicas": 1}}}, bound=False)
-    step = run_controller(world)
-    carry_out(world, step)
-    with pytest.raises(RequestRejected, match='pods "job-master-0" already exists'):
-        carry_out(world, step)
-
-
-def a_master() -> dict[str, Any]:
-    return {"template": {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}}

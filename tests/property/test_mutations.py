@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from histories import history
+from tree_mutations import mutate
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
@@ -30,28 +31,6 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def mutated(tree: Any, dice: random.Random) -> Any:
-    """Return the value with one part replaced, removed or moved; it is modified in place."""
-    places = [(tree, key) for key in tree]
-    for holder, key in places:
-        value = holder[key]
-        if isinstance(value, dict):
-            places += [(value, each) for each in value]
-        elif isinstance(value, list):
-            places += [(value, each) for each in range(len(value))]
-    holder, key = dice.choice(places)
-    act = dice.random()
-    if act < 0.2:
-        del holder[key]
-    elif act < 0.4:
-        other, name = dice.choice(places)
-        holder[key] = deepcopy(other[name]) if name in other or isinstance(name, int) else None
-    else:
-        # A copy: a later mutation may put the value into itself.
-        holder[key] = deepcopy(dice.choice(ODD))
-    return tree
-
-
 def check(first: int, cases: int) -> None:
     dice = random.Random(first)
     done = 0
@@ -59,7 +38,7 @@ def check(first: int, cases: int) -> None:
         for moment in history(seed, steps=30):
             tree = deepcopy(moment.observed)
             for _ in range(dice.randint(1, 4)):
-                tree = mutated(tree, dice)
+                mutate(tree, dice, ODD)
             verdict = judge(read_observed(tree), RULES, dice.choice([NOW, moment.now]))
             assert verdict.phase is not Phase.UNDEFINED
             assert len(verdict.message) <= 1_000

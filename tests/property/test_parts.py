@@ -1,12 +1,18 @@
-"""Property tests: each value for a part of a pod is either accepted or has a problem."""
+"""Property tests: each value for a part of a pod is either accepted or has a problem.
+
+Quantities and structs, which pods contain, are converted without loss.
+"""
 
 from typing import Any
 
+from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import schema_check
 from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.core.protojson import decode_struct
+from backend_plugin.core.quantity import InvalidQuantity, parse
 
 KINDS = sorted(line.split()[0] for line in PARTS.splitlines() if not line.startswith(" "))
 FIELDS = sorted({word.partition(":")[0] for word in PARTS.split() if ":" in word})
@@ -28,3 +34,28 @@ def test_value_is_converted_or_has_problems(kind: str, value: Any) -> None:
 def test_converted_value_is_unchanged_by_another_conversion(kind: str, value: Any) -> None:
     written, problems = schema_check.convert_value(value, kind, "x")
     assert problems or schema_check.convert_value(written, kind, "x") == (written, [])
+
+
+@given(st.text(alphabet="0123456789.+-eEnumkMGTPi", max_size=8))
+def test_formatted_quantity_is_parsed_to_the_same_value(text: str) -> None:
+    try:
+        quantity = parse(text)
+    except InvalidQuantity:
+        return
+    assert parse(quantity.text) == quantity
+    assert parse(quantity.text).text == quantity.text
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+)
+
+
+@given(st.dictionaries(st.text(), PLAIN, max_size=4))
+def test_struct_decoded_whole_equals_its_normalized_form(fields: dict[str, Any]) -> None:
+    struct = Struct()
+    struct.update(fields)
+    # Compare the representations, because 1, 1.0 and True are equal in Python.
+    whole = decode_struct(struct, for_kubernetes=True)
+    assert repr(whole) == repr(schema_check.normalize_json(decode_struct(struct)))

@@ -8,10 +8,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from tree_mutations import mutate
 
 from backend_plugin.cli import render_requests
 from backend_plugin.cli.json_lines import encode_json
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.quantity import parse
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 0.5, 7, 2**31, 2**70, 1e308, float("nan"), float("inf")),
@@ -19,6 +21,7 @@ ODD: tuple[Any, ...] = (
     *("{{ .input }}", "pytorch", "3600s", "primary"),
     *([], {}, [[]], [None], {"": {}}, ["x", 1], {"requests": {"cpu": {}}}),
 )
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 RESOURCES = {"requests": [{"name": "CPU", "value": "2"}], "limits": [{"name": "GPU", "value": "8"}]}
 POD = {
     "containers": [
@@ -82,35 +85,35 @@ REQUEST = {
     "pod_templates": [
         {
             "metadata": {"name": "named", "namespace": "p-d"},
-            "template": {"spec": {"containers": [{"name": "default"}]}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {
+                    "containers": [{"name": "default", "env": [{"name": "A", "value": "own"}]}],
+                    "nodeSelector": {"pool": "x"},
+                    "affinity": {
+                        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+                    },
+                },
+            },
         }
     ],
 }
+SETTINGS = {
+    "default-pod-template-name": "named",
+    "interruptible-node-selector-requirement": {"key": "spot", "operator": "In", "values": ["true"]},
+    "default-affinity": {"nodeAffinity": {}},
+    "resource-tolerations": {"nvidia.com/gpu": [{"key": "gpu", "operator": "Exists"}]},
+    "add-tolerations-for-extended-resources": ["nvidia.com/gpu"],
+    "default-security-context": {"privileged": False},
+    "kfpytorch": {"task-resources": {"limits": {"cpu": "4", "gpu": "8"}, "defaults": {"memory": "1Gi"}}},
+}
 SEEDS = [
-    {**REQUEST, "template": {**TEMPLATE, **target, "custom": custom, "taskTypeVersion": version}}
+    {**REQUEST, **section, "template": {**TEMPLATE, **target, "custom": custom, "taskTypeVersion": version}}
+    for section in ({}, {"settings": SETTINGS})
     for target in ({"container": CONTAINER}, {"k8sPod": {"podSpec": POD}})
     for custom, version in ((ROLES, 1), (ELASTIC, 1), ({"workers": 2}, 0))
 ]
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
-
-
-def mutated(request: Any, dice: random.Random) -> Any:
-    """Return the value with one part replaced, removed or moved; it is modified in place."""
-    places = [(request, key) for key in request]
-    for holder, key in places:
-        value = holder[key]
-        keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-        places += [(value, each) for each in keys]
-    holder, key = dice.choice(places)
-    act = dice.random()
-    if act < 0.2:
-        del holder[key]
-    elif act < 0.4:
-        other, name = dice.choice(places)
-        holder[key] = deepcopy(other[name]) if isinstance(name, int) or name in other else None
-    else:
-        holder[key] = deepcopy(dice.choice(ODD))
-    return request
 
 
 def check(first: int, cases: int) -> None:
@@ -119,10 +122,13 @@ def check(first: int, cases: int) -> None:
     for number in range(cases):
         request = deepcopy(SEEDS[number % len(SEEDS)])
         for _ in range(dice.randint(0, 4)):
-            request = mutated(request, dice)
+            mutate(request, dice, ODD)
         before = repr(request)
         answer = answered(request)
         assert any(answer.values())
+        assert encode_json([*answer.get("manifests", ())]) == encode_json(
+            [*answered(request).get("manifests", ())]
+        )
         for problem in answer.get("problems", ()):
             assert problem.field
             assert problem.message
@@ -151,13 +157,26 @@ def sound(job: Any) -> None:
     for role in roles.values():
         assert role["replicas"] >= 1
         assert role["restartPolicy"] in ("Never", "OnFailure")
-        containers = role["template"]["spec"]["containers"]
-        assert [each["name"] for each in containers].count("pytorch") == 1
-        assert all(each["image"] for each in containers)
-        assert "restartPolicy" not in role["template"]["spec"]
+        check_pod(role["template"]["spec"])
     if elastic:
         assert 1 <= elastic["minReplicas"] <= roles["Worker"]["replicas"] <= elastic["maxReplicas"]
         assert int(job["spec"]["nprocPerNode"]) >= 1
+
+
+def check_pod(spec: Any) -> None:
+    """Assert that the API server accepts the containers."""
+    containers = [*spec["containers"], *spec.get("initContainers", ())]
+    names = [each["name"] for each in containers]
+    assert "pytorch" in [each["name"] for each in spec["containers"]]
+    assert len(names) == len({*names})
+    assert "restartPolicy" not in spec
+    for each in containers:
+        assert each["image"]
+        env = [variable["name"] for variable in each.get("env", ())]
+        assert len(env) == len({*env})
+        limits, requests = (each.get("resources", {}).get(part, {}) for part in ("limits", "requests"))
+        assert all(parse(requests[name]) <= parse(limits[name]) for name in {*limits} & {*requests})
+        assert all(requests[name] == limits[name] for name in requests if "/" in name)
 
 
 def test_mutated_task_becomes_a_job_or_problems() -> None:

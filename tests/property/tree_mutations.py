@@ -1,0 +1,25 @@
+"""Random changes of JSON values."""
+
+import random
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+
+def mutate(tree: Any, dice: random.Random, odd: Sequence[Any]) -> None:
+    """Replace a part of the value with another part or an odd value, or remove it."""
+    places = [(tree, key) for key in tree]
+    for holder, key in places:
+        value = holder[key]
+        keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        places += [(value, each) for each in keys]
+    holder, key = dice.choice(places)
+    act = dice.random()
+    if act < 0.2:
+        del holder[key]
+    elif act < 0.4:
+        other, name = dice.choice(places)
+        holder[key] = deepcopy(other[name]) if isinstance(name, int) or name in other else None
+    else:
+        # A copy: a later mutation may put the value into itself.
+        holder[key] = deepcopy(dice.choice(odd))
