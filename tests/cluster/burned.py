@@ -46,8 +46,3 @@ def elastic() -> None:
 @task(task_config=PAIR, requests=SMALL, environment={"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin"})
 def torchless() -> None:
     """A job whose image has `python` without torch."""
-
-
-@task(task_config=PAIR, requests=Resources(cpu="1000", mem="1Gi"))
-def large() -> None:
-    """A job that is too large for all nodes."""

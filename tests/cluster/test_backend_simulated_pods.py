@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import workflows
+import training_tasks
 from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
@@ -37,7 +37,7 @@ def test_job_is_deleted_with_its_execution_without_an_abort(
     plane: ControlPlane, propeller: RealPropeller
 ) -> None:
     """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
-    execution = propeller.start(workflows.says_nothing)
+    execution = propeller.start(training_tasks.says_nothing)
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     (owner,) = job["metadata"]["ownerReferences"]
@@ -56,12 +56,12 @@ def test_unavailable_server_costs_no_attempt(
     plane: ControlPlane, propeller: RealPropeller, served: Backend
 ) -> None:
     """The server is away while a task is created, while another runs and while a third is aborted."""
-    runs = propeller.start(workflows.says_nothing, annotations={RUN: "15s"})
-    aborted = propeller.start(workflows.says_nothing)
+    runs = propeller.start(training_tasks.says_nothing, annotations={RUN: "15s"})
+    aborted = propeller.start(training_tasks.says_nothing)
     propeller.until_shown(runs, "RUNNING")
     propeller.until_shown(aborted, "RUNNING")
     served.process.kill()
-    made = propeller.start(workflows.says_nothing, annotations={RUN: "1s"})
+    made = propeller.start(training_tasks.says_nothing, annotations={RUN: "1s"})
     propeller.abort(aborted)
     time.sleep(AWAY_SECONDS)
     served.start()
@@ -73,7 +73,7 @@ def test_unavailable_server_costs_no_attempt(
 
 
 def test_restarted_propeller_continues_the_same_job(plane: ControlPlane, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.says_nothing, annotations={RUN: "10s"})
+    execution = propeller.start(training_tasks.says_nothing, annotations={RUN: "10s"})
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     propeller.process.kill()
@@ -86,7 +86,7 @@ def test_restarted_propeller_continues_the_same_job(plane: ControlPlane, propell
 
 
 def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.tries_twice, annotations={RUN: "8s"})
+    execution = propeller.start(training_tasks.tries_twice, annotations={RUN: "8s"})
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))

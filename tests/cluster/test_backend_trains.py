@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import workflows
+import training_tasks
 from rig import backend
 from rig.api import pods
 from rig.backend import Backend
@@ -30,14 +30,14 @@ def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
 
 
 def test_replicas_train_and_return_their_outputs(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.succeeds, value=3)
+    execution = propeller.start(training_tasks.succeeds, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-1] == "SUCCEEDED"
 
 
 def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.reduces, value=20)
+    execution = propeller.start(training_tasks.reduces, value=20)
     propeller.until_shown(execution, "RUNNING", 240)
     nodes = {each["spec"]["nodeName"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)}
     assert len(nodes) == 2
@@ -45,7 +45,7 @@ def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: Re
 
 
 def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.fails, labels=31)
+    execution = propeller.start(training_tasks.fails, labels=31)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(found))
@@ -55,14 +55,14 @@ def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> Non
 
 
 def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.recovers, value=1)
+    execution = propeller.start(training_tasks.recovers, value=1)
     assert propeller.wait_for_outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 2
 
 
 def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
     stop_file = cluster.shared / "one"
-    execution = propeller.start(workflows.reduces_until_on_patient_pods, stop_file=str(stop_file))
+    execution = propeller.start(training_tasks.reduces_until_on_patient_pods, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     with away(cluster, "node-2"):
         wait_until(
@@ -79,7 +79,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     stop_file = cluster.shared / "two"
-    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
+    execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     lost = list_pods_on_node(cluster, execution, "node-2")["metadata"]
     with away(cluster, "node-2"):

@@ -1,9 +1,7 @@
 """A burn-in on real nodes: replicas communicate over the pod network, or the finding has the reason."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,11 +23,10 @@ TASKS = Path(__file__).with_name("burned.py")
 LOOKS: Sequence[Mapping[str, Any]] = yaml.safe_load(
     (REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml").read_text()
 )["doctor"]
-LOG = {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}
 BURNS = (
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create", "get", "delete"]},
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
-    LOG,
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
 )
 """The rights beyond reading that docs/reference/doctor.md lists."""
 MEASURED = re.compile(
@@ -60,15 +57,11 @@ def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]])
     return cluster.plane.certified(name)
 
 
-def command(kubeconfig: Path, task: str, *flags: str) -> Sequence[str | Path]:
-    options = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
-    return [KFPYTORCH, "doctor", *options, TASKS, task, "--burn-in", *flags]
-
-
-def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str], str]:
+def burned(kubeconfig: Path, task: str) -> tuple[Mapping[str, str], str]:
     """Run a burn-in; return its finding and its progress messages."""
+    options = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--image", IMAGE, "--output", "json"]
     ended = subprocess.run(
-        command(kubeconfig, task, *flags),
+        [KFPYTORCH, "doctor", *options, TASKS, task, "--burn-in"],
         env=environment(),
         capture_output=True,
         text=True,
@@ -91,42 +84,8 @@ def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(
     assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
 
 
-def test_missing_right_is_reported_before_the_job_is_created(space: RealCluster) -> None:
-    found, output = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
-    assert found["level"] == "unknown"
-    assert found["sentence"].endswith(": get pods/log")
-    assert '{apiGroups: [""], resources: [pods/log], verbs: [get]}' in found["remedy"]
-    assert "burn-in:" not in output
-
-
 def test_image_without_torch_is_reported(space: RealCluster) -> None:
     found, output = burned(space.kubeconfig(), "torchless")
     assert found["level"] == "error", f"{found}\n{output}"
     assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], output
     assert "`python` with torch in the task's image" in found["remedy"]
-
-
-def test_nodes_that_are_too_small_are_reported_after_the_timeout(space: RealCluster) -> None:
-    found, _ = burned(space.kubeconfig(), "large", "--burn-in-timeout", "15s")
-    assert found["level"] == "error"
-    assert found["sentence"].startswith("the burn-in did not end within 15 s; its last state was ")
-    assert "no node of 2 fits: 2 lack cpu" in found["sentence"]
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_burn_in_deletes_its_job(space: RealCluster, sent: signal.Signals, code: int) -> None:
-    asked = command(space.kubeconfig(), "pair")
-    with subprocess.Popen(
-        asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-
-        def is_running() -> bool:
-            found = space.admin.items(pods(NAMESPACE))
-            return "Running" in {each["status"].get("phase") for each in found}
-
-        wait_until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
-        os.kill(process.pid, sent)
-        _, output = process.communicate(timeout=60)
-    assert process.returncode == code, output
-    assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in output
-    assert "Traceback" not in output

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-import workflows
+import training_tasks
 import yaml
 from flyteidl.admin import agent_pb2 as admin
 from rig.api import Manifest, jobs, pods
@@ -158,7 +158,7 @@ def test_two_servers_are_ready_on_two_nodes_without_privileges(installed: Instal
 
 
 def test_propeller_runs_a_task_through_the_service(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.succeeds, value=3)
+    execution = propeller.start(training_tasks.succeeds, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
 
 
@@ -229,14 +229,14 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     installed: Installed, propeller: RealPropeller
 ) -> None:
     stop_file = installed.cluster.shared / "upgraded"
-    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
+    execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     before = job_pods(installed.cluster, execution), {each["metadata"]["uid"] for each in installed.servers()}
 
     installed.upgrade({"image": {"tag": NEXT}, "server": {"logLevel": "debug"}})
     images = {each["spec"]["containers"][0]["image"] for each in installed.servers() if is_kept(each)}
     assert images == {f"{RELEASE}:{NEXT}"}
-    during = propeller.start(workflows.fails, labels=31)
+    during = propeller.start(training_tasks.fails, labels=31)
     installed.roll_back()
     assert not before[1] & {each["metadata"]["uid"] for each in installed.servers()}
 

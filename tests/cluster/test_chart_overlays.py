@@ -105,35 +105,12 @@ def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, flyte: Flyt
     assert {*before} <= {*after}
 
 
-@pytest.mark.parametrize("chart", CONFIGS)
-def test_flyte_charts_enable_connectors_by_default(chart: str, flyte: Flyte) -> None:
-    assert flyte.propeller(chart)[ENABLED] == OF_THE_CHARTS
-
-
-def test_plugin_enabled_by_the_platform_stays_enabled(flyte: Flyte, tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    tasks = {"task-plugins": {"enabled-plugins": [*OF_THE_CHARTS, "spark"]}}
-    own.write_text(yaml.safe_dump({"enabled_plugins": {"tasks": tasks}}))
-    after = flyte.propeller("flyte-binary", own, CHARTS / "values-flyte-binary.yaml")
-    assert after[ENABLED] == [*OF_THE_CHARTS, "spark"]
-
-
 def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(flyte: Flyte, tmp_path: Path) -> None:
     guides = tmp_path / "guides.yaml"
     guides.write_text(yaml.safe_dump(GUIDES))
     after = flyte.propeller("flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
     assert {*OF_THE_CHARTS} - {*after[ENABLED]} == {"connector-service", "echo"}
     assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
-
-
-def test_our_connector_replaces_the_default_connector_of_flyte(flyte: Flyte, tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(yaml.safe_dump({"flyteconnector": {"enabled": True}}))
-    key = "plugins.connector-service.defaultconnector.endpoint"
-    endpoint = "dns:///kfpytorch-backend.kfpytorch.svc.cluster.local:8000"
-    for chart in CONFIGS:
-        assert flyte.propeller(chart, own)[key] == "k8s://flyteconnector.flyte:8000"
-        assert flyte.propeller(chart, own, CHARTS / f"values-{chart}.yaml")[key] == endpoint
 
 
 def rules(objects: Sequence[Manifest]) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from rig import audit, backend
+from rig import audit, backend, fake_nodes
 from rig.api import jobs, pods
 from rig.backend import RULES, Backend
 from rig.caller import Caller, CallerAttempt, Shape
@@ -118,15 +118,9 @@ def _wait_again(life: Life) -> None:
     shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
     job = jobs(NAMESPACE, life.running(shape).job)
     life.wait_until(lambda: _has_run_since_a_second(life.plane.admin.get(job).get("status", {})))
-    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in life.plane.admin.items("/api/v1/nodes")]
-    try:
-        for node in nodes:
-            life.plane.admin.patch(node, {"spec": {"unschedulable": True}})
+    with fake_nodes.cordoned(life.plane):
         life.plane.admin.delete(pods(NAMESPACE, f"{job.rpartition('/')[2]}-worker-0"))
         life.wait_until(lambda: ("", "events", "create") in life.used())
-    finally:
-        for node in nodes:
-            life.plane.admin.patch(node, {"spec": {"unschedulable": None}})
 
 
 @pytest.mark.parametrize("life", [NAMED], indirect=True, ids=["named"])

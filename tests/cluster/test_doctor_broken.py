@@ -1,4 +1,4 @@
-"""Clusters with one problem each: `kfpytorch doctor` reports exactly that problem, and its remedy.
+"""Broken clusters: `kfpytorch doctor` reports exactly the problems of each, and their remedies.
 
 All cases share one API server. They use separate namespaces if possible, and undo other changes.
 """
@@ -27,12 +27,10 @@ from backend_plugin.doctor.registry import CHECKS
 NAMESPACE = "doctor"
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts/kfpytorch-backend/files/rules.yaml"
-WORKFLOWS = ROOT / "tests/cluster/workflows.py"
-# The tasks of the other tiers, and the cluster examples. `greedy` deliberately requests too much.
+# The cluster examples, and a task that deliberately requests too much.
+TOO_LARGE = "asks_too_much"
 TASKS = (
-    *((WORKFLOWS, name) for name in ("rank_of", "labels_do_not_fit", "well_the_second_time", "all_reduced")),
-    *((WORKFLOWS, name) for name in ("all_reduced_until", "all_reduced_until_on_patient_pods")),
-    *((WORKFLOWS, name) for name in ("nothing", "nothing_twice", "greedy", "for_ever")),
+    (ROOT / "tests/cluster/training_tasks.py", TOO_LARGE),
     (ROOT / "examples/01_digits_elastic.py", "train"),
     (ROOT / "examples/02_digits_replicas.py", "train"),
     *((ROOT / "examples/03_guide_snippets.py", f"{name}_training") for name in ("distributed", "elastic")),
@@ -73,7 +71,7 @@ def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, 
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=str)
-def test_broken_cluster_has_the_expected_finding(
+def test_broken_cluster_has_the_expected_findings(
     cluster_in_order: ControlPlane, row: Break, tmp_path: Path
 ) -> None:
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
@@ -84,14 +82,13 @@ def test_broken_cluster_has_the_expected_finding(
 
         def is_found() -> bool:
             reports[:] = [doctor_runs.findings(kubeconfig, request)]
-            return {each.id for each in reports[0]} == {row.finds}
+            return {each.id for each in reports[0]} == {*row.finds}
 
         # Changes in the API server take effect with a short delay.
-        wait_until(
-            is_found, 60, lambda: f"{row.finds} is not all that is found:\n{format_findings(reports[0])}"
-        )
-    found = [each for each in reports[0] if each.id == row.finds]
-    assert any(row.remedy in each.remedy for each in found), format_findings(found)
+        wait_until(is_found, 60, lambda: f"{row} is not all that is found:\n{format_findings(reports[0])}")
+    for check, remedy in row.finds.items():
+        found = [each for each in reports[0] if each.id == check]
+        assert any(remedy in each.remedy for each in found), format_findings(found)
 
 
 def permitted(
@@ -167,7 +164,7 @@ def test_tasks_have_no_findings_unless_a_replica_is_too_large(
     kubeconfig = str(cluster_in_order.kubeconfig())
     done = CliRunner().invoke(kfpytorch, ["doctor", *arguments, "--kubeconfig", kubeconfig, "-o", "json"])
     ids = [each["id"] for each in json.loads(done.stdout)["findings"]]
-    assert ids == (["replica-too-large"] * 2 if name == "greedy" else []), done.stdout
+    assert ids == (["replica-too-large"] * 2 if name == TOO_LARGE else []), done.stdout
 
 
 def test_chart_rules_permit_all_checks_except_secrets(cluster_in_order: ControlPlane) -> None:

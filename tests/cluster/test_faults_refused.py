@@ -13,7 +13,7 @@ import grpc
 from rig import operator
 from rig.api import path_of, pods
 from rig.backend import Backend
-from rig.caller import Caller, Said, code_of
+from rig.caller import Caller, code_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
 
@@ -39,36 +39,23 @@ def with_objects(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[No
         yield
 
 
-def until_refused(caller: Caller) -> Said:
-    """Wait until the cluster rejects a job, and return the phase and message."""
-    responses: list[Said] = []
-
-    def refused() -> bool:
+def find_error(caller: Caller) -> str:
+    """Return the error of a CreateTask call, or the phase and message of a rejected job, or an empty text."""
+    try:
         attempt = caller.create()
-        if attempt.job:
-            caller.delete(attempt)
-            return False
-        responses.append(caller.get(attempt))
-        return True
+    except grpc.RpcError as error:
+        return f"{code_of(error)}: {error.details()}"
+    if not attempt.job:
+        response = caller.get(attempt)
+        return f"{response.phase}: {response.message}"
+    caller.delete(attempt)
+    return ""
 
-    wait_until(refused, 60, lambda: "it is not refused")
-    return responses[0]
 
-
-def until_unavailable(caller: Caller) -> str:
-    """Return the error of a CreateTask call, after waiting until a previous change takes effect."""
-    errors: list[str] = []
-
-    def is_unavailable() -> bool:
-        try:
-            caller.delete(caller.create())
-        except grpc.RpcError as error:
-            errors.append(f"{code_of(error)}: {error.details()}")  # type: ignore[attr-defined]
-        return bool(errors)
-
-    wait_until(is_unavailable, 60, lambda: "the calls succeed")
-    assert errors[0].startswith("UNAVAILABLE: ")
-    return errors[0]
+def wait_for_error(caller: Caller, start: str) -> str:
+    """Wait until a CreateTask call has an error that starts with this text, and return the error."""
+    wait_until(lambda: find_error(caller).startswith(start), 60, lambda: f"{find_error(caller)} not {start}")
+    return find_error(caller)
 
 
 def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
@@ -90,22 +77,13 @@ def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     with with_objects(plane, policy, binding):
-        response = until_refused(caller)
-    assert response.phase == "FAILED"
-    assert response.message.startswith("the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org ")
-    assert response.message.endswith(
+        error = wait_for_error(
+            caller, "FAILED: the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org "
+        )
+    assert error.endswith(
         f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: "
         "images come from registry.example.org"
     )
-
-
-def trouble(caller: Caller) -> str:
-    """Return the error of a CreateTask call, or an empty string."""
-    try:
-        caller.delete(caller.create())
-    except grpc.RpcError as error:
-        return f"{code_of(error)}: {error.details()}"
-    return ""
 
 
 def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
@@ -123,12 +101,10 @@ def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Calle
         wait_until(
             lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts"
         )
-        wait_until(lambda: bool(trouble(caller)), 60, lambda: "the quota is not in force")
-        error = trouble(caller)
-        assert error.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
+        error = wait_for_error(caller, "RESOURCE_EXHAUSTED: the job could not be created: ")
         assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in error
         assert error.endswith(f"limited: {counted}=0; retry")
-    wait_until(lambda: not trouble(caller), 60, lambda: trouble(caller))
+    wait_until(lambda: not find_error(caller), 60, lambda: find_error(caller))
 
 
 def test_terminating_namespace_error_contains_a_remedy(
@@ -144,17 +120,15 @@ def test_terminating_namespace_error_contains_a_remedy(
     plane.admin.create(kept)
     plane.admin.delete(f"/api/v1/namespaces/{name}")
     with Caller(served.endpoint, tmp_path, name, again=False) as caller:
-        error = until_unavailable(caller)
+        error = wait_for_error(caller, "UNAVAILABLE: ")
         assert f"unable to create new content in namespace {name} because it is being terminated" in error
         assert "; run it in another project or domain, or after the namespace exists again" in error
         plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
         wait_until(
             lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"
         )
-        assert (
-            f'namespaces "{name}" not found; create the namespace, as Flyte does for each project and domain'
-            in until_unavailable(caller)
-        )
+        remedy = "create the namespace, as Flyte does for each project and domain"
+        assert f'namespaces "{name}" not found; {remedy}' in wait_for_error(caller, "UNAVAILABLE: ")
 
 
 def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_path: Path) -> None:
@@ -167,9 +141,8 @@ def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_
             Backend(bare, tmp_path) as served,
             Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
         ):
-            assert "the cluster has no pytorchjobs.kubeflow.org; install the training-operator" in (
-                until_unavailable(caller)
-            )
+            error = wait_for_error(caller, "UNAVAILABLE: ")
+            assert "the cluster has no pytorchjobs.kubeflow.org; install the training-operator" in error
             bare.crds(operator.crds())
             wait_until(lambda: bool(caller.create().job), 60, lambda: "the created kinds have no effect")
     finally:

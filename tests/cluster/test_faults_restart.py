@@ -1,6 +1,5 @@
 """Restarts of the API server and etcd, and clock skew: no task is affected."""
 
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,9 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
-from rig.api import jobs
+from rig import kubelet
+from rig.api import finish_job, jobs
 from rig.backend import Backend
-from rig.caller import Caller, Said, code_of
+from rig.caller import Caller, code_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
 from rig.proxy import Proxy
@@ -30,18 +30,6 @@ def caller(bare: ControlPlane, tmp_path: Path) -> Iterator[Caller]:
         yield caller
 
 
-def wait_for_phase(caller: Caller, attempt: Any, phase: str) -> Said:
-    """Wait for this phase, and return it with its message."""
-    wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
-    return caller.get(attempt)
-
-
-def finish_job(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T00:00:00Z") -> None:
-    """Write a condition, as the operator does."""
-    condition = {"type": kind, "status": "True", "lastTransitionTime": at, "message": "played"}
-    plane.admin.patch(jobs(NAMESPACE, name) + "/status", {"status": {"conditions": [condition]}})
-
-
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_control_plane_restart_costs_no_attempt(bare: ControlPlane, caller: Caller, component: str) -> None:
     lives, ends, goes = caller.create(), caller.create(), caller.create()
@@ -58,8 +46,8 @@ def test_control_plane_restart_costs_no_attempt(bare: ControlPlane, caller: Call
     process.start()
     bare.wait()
     wait_until(lambda: _created(caller, late), 60, lambda: "a job cannot be created")
-    finish_job(bare, ends.job, "Succeeded")
-    wait_for_phase(caller, ends, "SUCCEEDED")
+    finish_job(bare.admin, jobs(NAMESPACE, ends.job), "Succeeded")
+    caller.wait_for(ends, "SUCCEEDED")
     wait_until(lambda: bare.admin.get(jobs(NAMESPACE, goes.job)) is None, 60, lambda: "it is not deleted")
     there = bare.admin.items(jobs(NAMESPACE))
     uids = {each["metadata"]["uid"] for each in there}
@@ -88,11 +76,11 @@ def test_clock_skew_does_not_change_phases(bare: ControlPlane, tmp_path: Path, m
         proxy.skew = timedelta(minutes=minutes)
         lives, well, badly = caller.create(), caller.create(), caller.create()
         assert caller.get(lives).phase == "QUEUED"
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = kubelet.format_now()
         caller.succeeded(well)
-        finish_job(bare, well.job, "Succeeded", now)
-        finish_job(bare, badly.job, "Failed", now)
-        wait_for_phase(caller, well, "SUCCEEDED")
-        failed = wait_for_phase(caller, badly, "RETRYABLE_FAILED")
+        finish_job(bare.admin, jobs(NAMESPACE, well.job), "Succeeded", now)
+        finish_job(bare.admin, jobs(NAMESPACE, badly.job), "Failed", now)
+        caller.wait_for(well, "SUCCEEDED")
+        failed = caller.wait_for(badly, "RETRYABLE_FAILED")
         assert "the pods that could show the reason no longer exist" in failed.message
         assert caller.get(lives).phase == "QUEUED"

@@ -1,12 +1,11 @@
 """The real FlytePropeller with our server and an embedded cluster, without pods of Kubernetes."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import workflows
-from rig.backend import environment
+import training_tasks
+from rig.backend import KFPYTORCH, environment
 from rig.control_plane import ControlPlane, free_ports
 from rig.process import Process
 from rig.propeller import PropellerOptions, RealPropeller, error_of
@@ -16,18 +15,10 @@ from rig.propeller import PropellerOptions, RealPropeller, error_of
 def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPropeller]:
     folder = tmp_path_factory.mktemp("embedded")
     (port,) = free_ports(1)
-    kfpytorch = Path(sys.executable).with_name("kfpytorch")
-    command = [
-        kfpytorch,
-        "serve",
-        "--port",
-        str(port),
-        "--state-dir",
-        folder / "state",
-        "--allow-unauthenticated",
-    ]
+    command = [KFPYTORCH, "serve", "--port", str(port), "--state-dir", folder / "state"]
+    command += ["--allow-unauthenticated", "--output-prefixes", folder.as_uri()]
     served = Process(
-        [*command, "--output-prefixes", folder.as_uri(), "--cpus", "8", "--memory", "64Gi"],
+        [*command, "--cpus", "8", "--memory", "64Gi"],
         folder / "server.log",
         environment=environment(),
         directory=Path(__file__).parent,
@@ -36,18 +27,9 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         yield propeller
 
 
-def test_successful_task_returns_its_outputs(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.succeeds, value=3)
-    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
-    shown = propeller.recorder.tasks(execution.name)
-    assert [each.phase for each in shown][-1] == "SUCCEEDED"
-
-
-def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.fails, labels=31)
-    found = propeller.wait(execution)
-    assert found["status"]["phase"] == 5
-    assert "batch 7 has 31 labels for 32 images" in str(error_of(found))
-    shown = propeller.recorder.tasks(execution.name)
-    assert {each.attempt for each in shown} == {0}
-    assert shown[-1].phase == "FAILED"
+def test_outputs_and_user_errors_are_returned(propeller: RealPropeller) -> None:
+    well = propeller.start(training_tasks.succeeds, value=3)
+    badly = propeller.start(training_tasks.fails, labels=31)
+    assert propeller.wait_for_outputs(well) == {"o0": "rank 0 of 2: 3"}
+    assert "batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(badly)))
+    assert propeller.attempts(badly) == 1

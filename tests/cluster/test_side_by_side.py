@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from go_comparison import table
-from go_comparison.platforms import Side, Sides
+from go_comparison.platforms import Sides
 from go_comparison.records import ComparisonRecord, read_record
 from go_comparison.scenarios import SCENARIOS
 from rig import backend
@@ -80,10 +80,7 @@ def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> C
         ) as ours,
     ):
         before = len(calls(plane))
-        sides = Sides(
-            theirs=Side(name="theirs", plane=plane, propeller=theirs),
-            ours=Side(name="ours", plane=plane, propeller=ours),
-        )
+        sides = Sides(theirs=theirs, ours=ours)
         with ThreadPoolExecutor(len(SCENARIOS)) as pool:
             done = pool.map(lambda act: act(sides), SCENARIOS.values())
             pairs = dict(zip(SCENARIOS, done, strict=True))

@@ -42,10 +42,6 @@ def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory
         yield plane
 
 
-def wait_for_phase(caller: Caller, attempt: CallerAttempt, phase: str) -> None:
-    wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
-
-
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
     selector = f"jobset.sigs.k8s.io/jobset-name={attempt.job}"
     return plane.admin.items(pods(NAMESPACE), labelSelector=selector)
@@ -62,7 +58,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
     plane: ControlPlane, caller: Caller, release: str
 ) -> None:
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: "10s"}))
-    wait_for_phase(caller, attempt, "RUNNING")
+    caller.wait_for(attempt, "RUNNING")
     selectors = [each["spec"].get("nodeSelector") for each in list_pods(plane, attempt)]
     message = caller.get(attempt).message
     if release == kueue.NEWER:
@@ -78,7 +74,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
             lambda: str(list_warnings(plane, attempt)),
         )
     caller.succeeded(attempt)
-    wait_for_phase(caller, attempt, "SUCCEEDED")
+    caller.wait_for(attempt, "SUCCEEDED")
 
 
 def test_cancelled_job_stays_failed_and_releases_its_quota(
@@ -86,15 +82,14 @@ def test_cancelled_job_stays_failed_and_releases_its_quota(
 ) -> None:
     # The end of its pods would restart this job, so it is ended by a suspension.
     first = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
-    wait_for_phase(caller, first, "RUNNING")
+    caller.wait_for(first, "RUNNING")
     second = caller.create(shape=Shape(workers=1, annotations={RUN: "5s"}))
-    wait_for_phase(caller, second, "WAITING_FOR_RESOURCES")
-    wait_until(lambda: "team" in caller.get(second).message, 60, lambda: str(caller.get(second)))
+    caller.wait_for(second, "WAITING_FOR_RESOURCES", part="team")
     client.cancel_job(first.job, namespace=NAMESPACE, server=str(served.state))
-    wait_for_phase(caller, first, "FAILED")
-    wait_for_phase(caller, second, "RUNNING")
+    caller.wait_for(first, "FAILED")
+    caller.wait_for(second, "RUNNING")
     caller.succeeded(second)
-    wait_for_phase(caller, second, "SUCCEEDED")
+    caller.wait_for(second, "SUCCEEDED")
     # Kueue resumes any admitted job, and the quota is free again.
     time.sleep(5)
     assert not list_pods(plane, first)

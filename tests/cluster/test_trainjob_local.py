@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import workflows
+import training_tasks
 from rig import environments
 
 
@@ -15,7 +15,7 @@ def run_locally(workflow: str, env: Mapping[str, str], *inputs: str) -> subproce
     """Run a workflow with `pyflyte run`; `env` are further variables."""
     pyflyte = Path(sys.executable).with_name("pyflyte")
     return subprocess.run(
-        [pyflyte, "run", workflows.__file__, workflow, *inputs],
+        [pyflyte, "run", training_tasks.__file__, workflow, *inputs],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -35,7 +35,7 @@ def open_mpi(mpi_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Ma
         "OPAL_PREFIX": str(root),
         "LD_LIBRARY_PATH": str(libraries),
         "PATH": f"{programs}:{root / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{Path(workflows.__file__).parent}:{root / 'lib/python3/dist-packages'}",
+        "PYTHONPATH": f"{Path(training_tasks.__file__).parent}:{root / 'lib/python3/dist-packages'}",
     }
 
 
@@ -65,7 +65,7 @@ def test_jax_processes_reduce() -> None:
     packages = environments.find_packages("jax")
     env = {
         "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([str(Path(workflows.__file__).parent), str(packages)]),
+        "PYTHONPATH": os.pathsep.join([str(Path(training_tasks.__file__).parent), str(packages)]),
     }
     done = run_locally("reduces_with_jax_by_node", env, "--value", "3", "--packages", str(packages))
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import workflows
+import training_tasks
 from rig import backend, environments, images, initializers, trainer
 from rig.api import pods
 from rig.backend import Backend
@@ -67,7 +67,7 @@ def propeller(cluster: RealCluster, served: Backend, shared: Path) -> Iterator[R
 def test_torch_nodes_have_the_ranks_of_master_and_worker(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
-    execution = propeller.start(workflows.succeeds, value=3)
+    execution = propeller.start(training_tasks.succeeds, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     assert job["spec"]["trainer"]["numNodes"] == 2
@@ -85,30 +85,15 @@ def image(cluster: RealCluster) -> str:
     return "pip:1"
 
 
-@pytest.fixture
-def wheel(shared: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheel that the task installs."""
-    folder = shared / request.node.name
-    folder.mkdir()
-    wheel = build_wheel(folder, "tiny_one", "1.2")
+def test_each_node_installs_the_packages_of_the_task(
+    propeller: RealPropeller, image: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = build_wheel(shared, "tiny_one", "1.2")
     packages = TrainJob(packages=[f"tiny_one @ file://{wheel}"])
     config = PyTorch(worker=Worker(replicas=1), train_job=packages)
-    monkeypatch.setattr(workflows.version_of_package, "_task_config", config)
-    return wheel
-
-
-def test_each_node_installs_the_packages_of_the_task(
-    propeller: RealPropeller, image: str, wheel: Path
-) -> None:
-    execution = propeller.start(workflows.installs, image)
+    monkeypatch.setattr(training_tasks.installs, "_task_config", config)
+    execution = propeller.start(training_tasks.installs, image)
     assert propeller.wait_for_outputs(execution) == {"o0": "1.2"}
-
-
-def test_absent_package_fails_the_task(propeller: RealPropeller, image: str, wheel: Path) -> None:
-    wheel.unlink()
-    execution = propeller.start(workflows.installs, image)
-    error = error_of(propeller.wait(execution, 240))
-    assert "packages cannot be installed: ERROR" in str(error)
 
 
 def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, propeller: RealPropeller) -> None:
@@ -121,17 +106,10 @@ def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, prop
     assert [each for each in left if each.startswith("packages-")] == []
 
 
-def test_elastic_agents_on_two_nodes_reduce(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.reduces, value=20)
-    assert propeller.wait_for_outputs(execution) == {"o0": 41}
-    phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
-    assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
-
-
 def test_logs_of_three_nodes_show_six_ranks(
     cluster: RealCluster, propeller: RealPropeller, served: Backend
 ) -> None:
-    execution = propeller.start(workflows.shows_the_ranks)
+    execution = propeller.start(training_tasks.shows_the_ranks)
     assert propeller.wait_for_outputs(execution) == {"o0": 6}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     connection = {"namespace": NAMESPACE, "server": str(served.state)}
@@ -149,26 +127,6 @@ def test_logs_of_three_nodes_show_six_ranks(
     assert sorted(ranks) == [*range(6)]
 
 
-def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.fails, labels=31)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 5
-    assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(found))
-    assert propeller.attempts(execution) == 1
-
-
-def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
-    stop_file = shared / "evicted"
-    execution = propeller.start(workflows.reduces_until, stop_file=str(stop_file))
-    propeller.until_shown(execution, "RUNNING", 240)
-    first = list_owned(cluster.admin, pods(NAMESPACE), execution)
-    evict(cluster, first[-1])
-    wait_for_replacements(cluster, execution, {each["metadata"]["uid"] for each in first})
-    stop_file.touch()
-    propeller.wait_for_success(execution)
-    assert propeller.attempts(execution) == 1
-
-
 def test_elastic_job_grows_and_survives_a_lost_node(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
@@ -176,7 +134,7 @@ def test_elastic_job_grows_and_survives_a_lost_node(
     size = WorldSize(cluster, Path(f"{stop_file}.size"))
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
-        execution = propeller.start(workflows.grows_and_shrinks, stop_file=str(stop_file))
+        execution = propeller.start(training_tasks.grows_and_shrinks, stop_file=str(stop_file))
         size.wait_for(1)
         set_unschedulable(cluster, "node-2", unschedulable=False)
         size.wait_for(2)
@@ -203,7 +161,7 @@ def test_repeated_drains_cost_no_attempt(
 ) -> None:
     stop_file = shared / "drained"
     size = WorldSize(cluster, Path(f"{stop_file}.size"))
-    execution = propeller.start(workflows.writes_its_size_until, stop_file=str(stop_file))
+    execution = propeller.start(training_tasks.writes_its_size_until, stop_file=str(stop_file))
     size.wait_for(2)
     for number in range(ROUNDS):
         node = f"node-{number % 2 + 1}"
@@ -217,46 +175,14 @@ def test_repeated_drains_cost_no_attempt(
     propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    jobset = cluster.admin.get(
-        f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
-    )
-    assert jobset is not None
-    assert jobset["status"]["restarts"] >= ROUNDS
+    assert get_jobset(cluster, job)["status"]["restarts"] >= ROUNDS
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
-    cluster: RealCluster, propeller: RealPropeller, shared: Path
-) -> None:
-    stop_file = shared / "slots"
-    size = WorldSize(cluster, Path(f"{stop_file}.size"))
-    set_slots(cluster, {"node-1": "2", "node-2": "1"})
-    set_unschedulable(cluster, "node-2", unschedulable=True)
-    try:
-        execution = propeller.start(workflows.grows_and_shrinks_by_slots, stop_file=str(stop_file))
-        size.wait_for(2)
-        set_unschedulable(cluster, "node-2", unschedulable=False)
-        size.wait_for(3)
-    finally:
-        set_unschedulable(cluster, "node-2", unschedulable=False)
-    with drained(cluster, "node-2", execution):
-        size.wait_for(2)
-        stop_file.touch()
-        assert propeller.wait_for_outputs(execution) == {"o0": 2}
-    assert propeller.attempts(execution) == 1
-
-
-def test_abort_deletes_the_trainjob_and_its_pods(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.sleeps)
-    propeller.until_shown(execution, "RUNNING", 240)
-    propeller.abort(execution)
-    for path in (TRAINJOBS, pods(NAMESPACE)):
-        wait_until(
-            lambda path=path: not list_owned(cluster.admin, path, execution),
-            90,
-            lambda path=path: f"{path} are left",
-        )
+def get_jobset(cluster: RealCluster, job: Mapping[str, Any]) -> dict[str, Any]:
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
+    found = cluster.admin.get(path)
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -268,21 +194,21 @@ def jax(cluster: RealCluster) -> str:
 
 
 def test_jax_processes_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller, jax: str) -> None:
-    execution = propeller.start(workflows.reduces_with_jax_by_node, value=3, packages=jax)
+    execution = propeller.start(training_tasks.reduces_with_jax_by_node, value=3, packages=jax)
     assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
 
 
 def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
-    execution = propeller.start(workflows.reduces_with_jax, value=-1, packages=jax)
+    execution = propeller.start(training_tasks.reduces_with_jax, value=-1, packages=jax)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "node-1 failed: ValueError: the learning rate is negative" in str(error_of(found))
 
 
 def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=3)
+    execution = propeller.start(training_tasks.reduces_with_mpi, images.MPI, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
@@ -294,7 +220,7 @@ def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealProp
 
 @pytest.mark.soak
 def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=-1)
+    execution = propeller.start(training_tasks.reduces_with_mpi, images.MPI, value=-1)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "ValueError: the learning rate is negative" in str(error_of(found))
@@ -324,7 +250,7 @@ def test_nodes_train_with_the_data_that_initializers_have_loaded(
     cluster: RealCluster, propeller: RealPropeller, shared: Path, data: None
 ) -> None:
     add_volume(cluster.admin, "data", shared / "data")
-    execution = propeller.start(workflows.reads_loaded_data)
+    execution = propeller.start(training_tasks.reads_loaded_data)
     assert propeller.wait_for_outputs(execution) == {"o0": 84}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     nodes = {
@@ -339,12 +265,14 @@ def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(
     cluster: RealCluster, propeller: RealPropeller, shared: Path, data: None
 ) -> None:
     add_volume(cluster.admin, "absent-data", shared / "absent-data")
-    execution = propeller.start(workflows.loads_absent_data)
+    execution = propeller.start(training_tasks.loads_absent_data)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "dataset-initializer-0 failed: exit code 1 (invalid-config)" in str(error_of(found))
     assert "NoSuchBucket" in str(error_of(found))
     assert propeller.attempts(execution) == 1
+    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
+    assert not get_jobset(cluster, job)["status"].get("restarts")
 
 
 @dataclass(frozen=True)
@@ -372,23 +300,6 @@ class WorldSize:
                 f"{name} on {pod['spec'].get('nodeName')}: {status['phase']} {conditions}\n{log.text}"
             )
         return "\n".join(lines)
-
-
-def set_slots(cluster: RealCluster, slots: Mapping[str, str]) -> None:
-    """Set the number of slots of each node, and wait until the scheduler may use them.
-
-    The kubelet adds new capacity to `allocatable` within 10 s. If the first pod is tried before and the next
-    ones after that, the nodes may be full without the first pod, which hosts the rendezvous.
-    """
-    for node, number in slots.items():
-        status = {"status": {"capacity": {workflows.SLOT: number}}}
-        cluster.admin.patch(f"/api/v1/nodes/{node}/status", status)
-
-    def read() -> dict[str, str | None]:
-        found = (cluster.admin.get(f"/api/v1/nodes/{node}") or {} for node in slots)
-        return {each["metadata"]["name"]: each["status"]["allocatable"].get(workflows.SLOT) for each in found}
-
-    wait_until(lambda: read() == slots, 120, lambda: str(read()))
 
 
 def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: set[str]) -> None:

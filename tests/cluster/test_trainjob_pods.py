@@ -1,23 +1,23 @@
 """Our server with the real Trainer and JobSet, which it finds by itself; only the pods are simulated."""
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from rig import kubelet
 from rig.api import pods
 from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt, Said, Shape
+from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import wait_until
-from rig.trainer import TrainerCluster, build_runtime
+from rig.trainer import TrainerCluster
 
 from backend_plugin import client
 
 NAMESPACE = "trainjobs"
-ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
+ENDS = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
 KINDS = ("trainjobs", "trainingruntimes")
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 MOST_DISRUPTIONS = 2
@@ -48,38 +48,6 @@ def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[int, dict[
     }
 
 
-def set_status(plane: ControlPlane, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-    """Write a pod status, as the kubelet does."""
-    plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": dict(status)})
-
-
-def build_time() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def build_running_status() -> Mapping[str, Any]:
-    began = build_time()
-    state = {"running": {"startedAt": began}}
-    container = {"name": "node", "ready": True, "started": True, "state": state, **_IMAGE}
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": began}
-    return {
-        "phase": "Running",
-        "startTime": began,
-        "containerStatuses": [container],
-        "conditions": [ready],
-    }
-
-
-_IMAGE = {"image": "image:1", "imageID": "", "restartCount": 0}
-
-
-def build_ended_status(code: int, *conditions: Mapping[str, str]) -> Mapping[str, Any]:
-    ended = {"exitCode": code, "startedAt": build_time(), "finishedAt": build_time(), "reason": ""}
-    container = {"name": "node", "ready": False, "state": {"terminated": ended}, **_IMAGE}
-    phase = "Failed" if code else "Succeeded"
-    return {"phase": phase, "containerStatuses": [container], "conditions": [dict(e) for e in conditions]}
-
-
 def start(plane: ControlPlane, caller: Caller, shape: Shape, *, nodes: int) -> CallerAttempt:
     """Create a job whose pods a test controls, and return when they exist."""
     attempt = caller.create(shape=Shape(**{**vars(shape), "annotations": {BY_HAND: "yes"}}))
@@ -99,22 +67,19 @@ def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, nodes: int, other
 
 def run_all(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None:
     for pod in list_pods(plane, attempt).values():
-        set_status(plane, pod, build_running_status())
-    wait_for_phase(caller, attempt, {"RUNNING"})
+        kubelet.run(plane.admin, pod)
+    caller.wait_for(attempt, "RUNNING")
 
 
-def wait_for_phase(caller: Caller, attempt: CallerAttempt, phases: set[str]) -> Said:
-    wait_until(
-        lambda: caller.get(attempt).phase in phases, 60, lambda: f"{attempt.job}: {caller.get(attempt)}"
-    )
-    return caller.get(attempt)
+def end(plane: ControlPlane, attempt: CallerAttempt, node: int, code: int, **status: Any) -> None:
+    kubelet.end(plane.admin, list_pods(plane, attempt)[node], code, **status)
 
 
 def test_job_succeeds_and_its_objects_are_deleted(
     plane: ControlPlane, caller: Caller, served: Backend
 ) -> None:
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
-    wait_for_phase(caller, attempt, {"RUNNING"})
+    caller.wait_for(attempt, "RUNNING")
     job = find(plane, "trainjobs", attempt)
     assert job is not None
 
@@ -135,7 +100,7 @@ def test_job_succeeds_and_its_objects_are_deleted(
     limit = timedelta(seconds=60)
     ended = client.wait_for_job(attempt.job, timeout=limit, namespace=NAMESPACE, server=str(served.state))
     assert ended.verdict.phase == "SUCCEEDED"
-    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+    assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
     caller.delete(attempt)
     wait_until(
         lambda: not list_pods(plane, attempt) and not any(find(plane, kind, attempt) for kind in KINDS),
@@ -149,25 +114,13 @@ def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller
     for _ in range(MOST_DISRUPTIONS):
         run_all(plane, caller, attempt)
         nodes = list_pods(plane, attempt)
-        set_status(plane, nodes[1], build_ended_status(143, DISRUPTED))
+        end(plane, attempt, 1, 143, conditions=[DISRUPTED])
         wait_for_pods(plane, attempt, 2, [each["metadata"]["uid"] for each in nodes.values()])
         assert caller.get(attempt).phase == "RUNNING"
     run_all(plane, caller, attempt)
-    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(143, DISRUPTED))
-    assert wait_for_phase(caller, attempt, ENDS).phase == "RETRYABLE_FAILED"
+    end(plane, attempt, 0, 143, conditions=[DISRUPTED])
+    assert caller.wait_for(attempt, *ENDS).phase == "RETRYABLE_FAILED"
     wait_until(lambda: not list_pods(plane, attempt), 60, lambda: "its pods are left")
-
-
-def test_failure_restarts_all_nodes_up_to_the_backoff_limit(plane: ControlPlane, caller: Caller) -> None:
-    attempt = start(plane, caller, Shape(workers=1, run_policy={"backoffLimit": 1}), nodes=2)
-    run_all(plane, caller, attempt)
-    nodes = list_pods(plane, attempt)
-    set_status(plane, nodes[0], build_ended_status(1))
-    wait_for_pods(plane, attempt, 2, [each["metadata"]["uid"] for each in nodes.values()])
-    assert caller.get(attempt).phase == "RUNNING"
-    run_all(plane, caller, attempt)
-    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(1))
-    assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
 
 
 def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
@@ -180,7 +133,7 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
     for code, replaced in ((1, {0, 1}), (43, {1})):
         run_all(plane, caller, attempt)
         nodes = list_pods(plane, attempt)
-        set_status(plane, nodes[1], build_ended_status(code))
+        end(plane, attempt, 1, code)
         wait_until(
             lambda nodes=nodes, replaced=replaced: find_replaced(plane, attempt, nodes) == replaced,
             60,
@@ -188,8 +141,8 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
         )
         assert caller.get(attempt).phase == "RUNNING"
     run_all(plane, caller, attempt)
-    set_status(plane, list_pods(plane, attempt)[1], build_ended_status(42))
-    response = wait_for_phase(caller, attempt, ENDS)
+    end(plane, attempt, 1, 42)
+    response = caller.wait_for(attempt, *ENDS)
     assert (response.phase, response.message.partition("\n")[0]) == (
         "FAILED",
         "node-1 failed: exit code 42 (user-error)",
@@ -212,8 +165,8 @@ def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, c
     attempt = start(plane, caller, shape, nodes=2)
     run_all(plane, caller, attempt)
     caller.succeeded(attempt)
-    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(0))
-    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+    end(plane, attempt, 0, 0)
+    assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
     wait_until(lambda: set(list_pods(plane, attempt)) <= {0}, 60, lambda: str(list_pods(plane, attempt)))
 
 
@@ -227,46 +180,18 @@ def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Call
     caller.delete(attempt)
 
 
-def test_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, served: Backend) -> None:
-    attempt = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
-    wait_for_phase(caller, attempt, {"RUNNING"})
-    client.cancel_job(attempt.job, namespace=NAMESPACE, server=str(served.state))
-    assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
-    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: str(list_pods(plane, attempt)))
-    job = find(plane, "trainjobs", attempt)
-    assert job is not None
-    assert job["spec"]["suspend"] is True
-
-
 def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(custom=ELASTIC, gpus=4), nodes=6)
     wait_until(lambda: len(list_placed(plane, attempt)) == 4, 60, lambda: "the four nodes are not full")
     for pod in list_placed(plane, attempt):
-        set_status(plane, pod, build_running_status())
-    wait_for_phase(caller, attempt, {"RUNNING"})
+        kubelet.run(plane.admin, pod)
+    caller.wait_for(attempt, "RUNNING")
     caller.succeeded(attempt)
     for pod in list_placed(plane, attempt):
-        set_status(plane, pod, build_ended_status(0))
-    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+        kubelet.end(plane.admin, pod)
+    assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
     wait_until(lambda: len(list_pods(plane, attempt)) == 4, 60, lambda: str(list_pods(plane, attempt)))
 
 
 def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
     return [each for each in list_pods(plane, attempt).values() if "nodeName" in each["spec"]]
-
-
-def test_named_runtime_is_patched_by_the_job(plane: ControlPlane, caller: Caller) -> None:
-    plane.admin.create(build_runtime("ClusterTrainingRuntime", "patched", "other:1"))
-    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "patched"}}}
-    shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
-    wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 60, lambda: "not found")
-    attempt = caller.create(shape=shape)
-    wait_for_phase(caller, attempt, {"RUNNING"})
-    for pod in list_pods(plane, attempt).values():
-        (container,) = pod["spec"]["containers"]
-        env = {each["name"]: each.get("value") for each in container["env"]}
-        assert container["image"] == "image:1"
-        assert (env["WORLD_SIZE"], env["PET_NNODES"]) == ("2", "2")
-    assert find(plane, "trainingruntimes", attempt) is None
-    caller.succeeded(attempt)
-    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"

@@ -3,7 +3,6 @@
 Logs are not tested here, because simulated pods have none.
 """
 
-import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -12,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import kubeflow_sdk, trainer
+from rig import environments, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.caller import Caller, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
+from rig.tools import SOURCES
 from rig.trainer import TrainerCluster
 
-from backend_plugin import async_client, client
+from backend_plugin import client
 
 NAMESPACE = "trainjobs-sdk"
 JOBS = 20
@@ -42,10 +42,16 @@ def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
     return trainer_cluster.plane
 
 
+def run_program(name: str) -> list[Path]:
+    """Return the command of a program with the SDK, which excludes the Kubernetes client of this project."""
+    python = environments.install("kubeflow-sdk") / "bin/python"
+    return [python, SOURCES / f"kubeflow-sdk/{name}.py"]
+
+
 @contextmanager
 def observing(plane: ControlPlane, folder: Path) -> Iterator[Iterator[str]]:
     """Run the program with the SDK, and yield the lines of its output."""
-    command = [kubeflow_sdk.python(), kubeflow_sdk.PROGRAM, plane.kubeconfig(), NAMESPACE]
+    command = [*run_program("observe"), plane.kubeconfig(), NAMESPACE]
     log = folder / "sdk.log"
     with (
         log.open("w") as errors,
@@ -100,7 +106,7 @@ def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
     """The job that the SDK has created from a shipped runtime, and the runtimes that it lists."""
     plane.namespace(SDK_NAMESPACE)
     plane.admin.apply_all(trainer.list_runtimes())
-    command = [kubeflow_sdk.python(), kubeflow_sdk.TRAIN, plane.kubeconfig(), SDK_NAMESPACE]
+    command = [*run_program("train"), plane.kubeconfig(), SDK_NAMESPACE]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -135,38 +141,3 @@ def test_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dic
     assert trained["runtimes"] == {
         each.name: [each.kind, each.framework, each.nodes, each.image] for each in found
     }
-
-
-@pytest.mark.parametrize("runtime", ["torch-distributed", "jax-distributed"])
-def test_job_that_lists_packages_runs_until_the_client_leaves(
-    plane: ControlPlane, served: Backend, trained: dict[str, Any], runtime: str
-) -> None:
-    def list_found() -> list[dict[str, Any]]:
-        found = plane.admin.items(pods(SDK_NAMESPACE))
-        return [each for each in found if each["metadata"]["name"].startswith("packages-")]
-
-    def list_events() -> str:
-        found = plane.admin.items(f"/api/v1/namespaces/{SDK_NAMESPACE}/events")
-        return str([each["message"] for each in found if "packages-" in each["involvedObject"]["name"]])
-
-    async def leave() -> list[dict[str, Any]]:
-        call = asyncio.create_task(
-            async_client.get_runtime_packages(runtime, namespace=SDK_NAMESPACE, server=str(served.state))
-        )
-        # A simulated pod runs forever.
-        await asyncio.to_thread(wait_until, lambda: call.done() or list_found() != [], 30, list_events)
-        found = list_found()
-        assert not call.done(), call.exception()
-        call.cancel()
-        await asyncio.wait([call])
-        return found
-
-    (pod,) = asyncio.run(leave())
-    (container,) = pod["spec"]["containers"]
-    assert (container["name"], container["command"][0]) == ("node", "sh")
-    assert container["image"] == trained["runtimes"][runtime][-1]
-    wait_until(lambda: list_jobs(plane) == [trained["job"]] and list_found() == [], 60, list_events)
-
-
-def list_jobs(plane: ControlPlane) -> list[str]:
-    return [each["metadata"]["name"] for each in plane.admin.items(TRAINJOBS)]

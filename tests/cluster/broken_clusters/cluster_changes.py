@@ -1,24 +1,21 @@
 """Context managers that break a cluster and repair it again, for changes other than additional objects."""
 
 import contextlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rig import operator
+from rig import fake_nodes, operator
 from rig.api import Manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
-from rig.proxy import ProxiedRequest, Proxy, ProxyFault
+from rig.proxy import Proxy
 
-from broken_clusters import healthy
 from broken_clusters.manifests import build_manifest
 
 if TYPE_CHECKING:
     from broken_clusters.break_case import BreakCase
 
-Around = Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _HOOK = "validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
@@ -79,28 +76,10 @@ def nobody(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, An
 
 
 @contextlib.contextmanager
-def _behind(on: "BreakCase", change: Callable[[Proxy], None]) -> Iterator[Mapping[str, Any]]:
+def ahead(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
     with Proxy(on.plane) as proxy:
-        change(proxy)
-        yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
-
-
-def version(git_version: str) -> Around:
-    def answer(asked: ProxiedRequest) -> ProxyFault | None:
-        body = json.dumps({"gitVersion": git_version}).encode()
-        return ProxyFault(code=200, body=body) if asked.path == "/version" else None
-
-    def change(proxy: Proxy) -> None:
-        proxy.choose = answer
-
-    return lambda on: _behind(on, change)
-
-
-def ahead(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-    def change(proxy: Proxy) -> None:
         proxy.skew = timedelta(minutes=3)
-
-    return _behind(on, change)
+        yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
 
 
 # ---- the operator
@@ -138,38 +117,6 @@ def without_kind(on: "BreakCase") -> Iterator[None]:
         on.plane.crds(operator.crds())
 
 
-@contextlib.contextmanager
-def old_kind(on: "BreakCase") -> Iterator[None]:
-    """Replace the CRD with an old version that has no `spec.runPolicy.suspend`."""
-    crd = on.plane.admin.get(_CRD)
-    assert crd is not None
-    (at,) = (number for number, each in enumerate(crd["spec"]["versions"]) if each["name"] == "v1")
-    del crd["spec"]["versions"][at]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
-        "runPolicy"
-    ]["properties"]["suspend"]
-    on.plane.admin._decode(on.plane.admin.request("PUT", _CRD, crd))
-    try:
-        yield
-    finally:
-        on.plane.crds(operator.crds())
-
-
-def asleep(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-    """Answer lists of PyTorchJobs with an old job without status, as if no operator reconciled it."""
-    job = build_manifest("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
-    job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
-
-    def answer(request: ProxiedRequest) -> ProxyFault | None:
-        is_list = request.method == "GET" and request.path.endswith("/pytorchjobs")
-        return ProxyFault(code=200, body=body) if is_list else None
-
-    def change(proxy: Proxy) -> None:
-        proxy.choose = answer
-
-    return _behind(on, change)
-
-
 # ---- admission
 
 
@@ -195,7 +142,7 @@ def away(namespace: str) -> Manifest:
 def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
     """Return an admission policy that rejects all objects with the label of our jobs."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    name = f"refuse-{namespace}"
+    name = f"refuse-{namespace}-{plural}"
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule(group, plural)], "namespaceSelector": here},
@@ -211,7 +158,7 @@ def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
 def altering(namespace: str, group: str, plural: str, path: str, value: str) -> Sequence[Manifest]:
     """Return an admission policy that adds `value` at `path` to all objects with the label of our jobs."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    name, version = f"alter-{namespace}", "admissionregistration.k8s.io/v1beta1"
+    name, version = f"alter-{namespace}-{plural}", "admissionregistration.k8s.io/v1beta1"
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
     spec = {
         "failurePolicy": "Fail",
@@ -241,20 +188,7 @@ def secured(on: "BreakCase") -> Iterator[None]:
     yield
 
 
-# ---- nodes
-
-
-def nodes(spec: Mapping[str, Any]) -> Around:
-    """Patch `spec` into the spec of every node, and remove its keys on exit."""
-
-    @contextlib.contextmanager
-    def around(on: "BreakCase") -> Iterator[None]:
-        for name in healthy.NODES:
-            on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict(spec)})
-        try:
-            yield
-        finally:
-            for name in healthy.NODES:
-                on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict.fromkeys(spec)})
-
-    return around
+@contextlib.contextmanager
+def cordoned(on: "BreakCase") -> Iterator[None]:
+    with fake_nodes.cordoned(on.plane):
+        yield

@@ -1,40 +1,26 @@
 """An S3 store outside the cluster that doctor tests break."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from rig.stores import S3
 
 if TYPE_CHECKING:
     from broken_clusters.break_case import BreakCase
 
-Around = Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
 
-
-def s3(bucket: str = "flyte", **environment: str) -> Around:
-    """Start an S3 server with an output prefix in `bucket`. `environment` overrides the client settings."""
+def s3(**environment: str) -> Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any]]]:
+    """Start an S3 server for the outputs. `environment` overrides the client settings."""
 
     @contextlib.contextmanager
     def around(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
         folder = on.folder / "s3"
         folder.mkdir()
-        with S3(folder) as store, _environment({**store.environment, **environment}):
-            yield {"output_prefixes": [f"s3://{bucket}/metadata"]}
+        with S3(folder) as store, pytest.MonkeyPatch.context() as patch:
+            for name, value in {**store.environment, **environment}.items():
+                patch.setenv(name, value)
+            yield {"output_prefixes": [f"{store.uri}/metadata"]}
 
     return around
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -67,49 +67,29 @@ def configuration(settings: Mapping[str, Any]) -> Manifest:
 
 
 def changed(*path: str, to: Any) -> Manifest:
-    """Return the configuration of Flyte with another value at `path`, or without it if `to` is None."""
+    """Return the configuration of Flyte with another value at `path`."""
     settings: Any = copy.deepcopy(dict(PROPELLER))
     part = settings
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = to
-    if to is None:
-        del part[path[-1]]
     return configuration(settings)
 
 
-def deployed(plane: ControlPlane, manifest: Manifest, ready: int = 1) -> None:
+def deployed(plane: ControlPlane, manifest: Manifest) -> None:
     """Create a Deployment with the status that its controller would write."""
     plane.admin.apply(manifest)
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
-    amount = ready or None
-    plane.admin.patch(
-        path, {"status": {"replicas": amount, "readyReplicas": amount, "availableReplicas": amount}}
-    )
+    plane.admin.patch(path, {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}})
 
 
-def node(plane: ControlPlane, name: str, **has: str) -> None:
-    """Create a ready node, by default with eight GPUs."""
-    amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8", **has}
+def node(plane: ControlPlane, name: str) -> None:
+    """Create a ready node with eight GPUs, and write the status that its kubelet would write."""
     labels = {"kubernetes.io/hostname": name, **LABELS}
-    manifest = build_manifest("v1", "Node", name, labels=labels)
-    if plane.admin.get(f"/api/v1/nodes/{name}") is None:
-        plane.admin.create(manifest)
+    plane.admin.create(build_manifest("v1", "Node", name, labels=labels))
     # No controller runs here that would remove the taint of a new node.
     plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
-    status(plane, name, amounts, amounts)
-
-
-def status(
-    plane: ControlPlane, name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str]
-) -> None:
-    """Write the status that the node's kubelet would write."""
+    amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is ready"}
-    # A merge patch keeps keys that it does not name.
-    gone = dict.fromkeys((GPU, "nvidia.com/mig-1g.10gb"))
-    node_status = {
-        "capacity": {**gone, **capacity},
-        "allocatable": {**gone, **allocatable},
-        "conditions": [ready],
-    }
-    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": node_status})
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": status})

@@ -1,14 +1,14 @@
 """Builders for objects that other projects create in a cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 Manifest = dict[str, Any]
 
 
 def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Manifest:
-    """Return an object; `labels`, `annotations` and `finalizers` become part of its metadata."""
-    metadata = {key: fields.pop(key) for key in ("labels", "annotations", "finalizers") if key in fields}
+    """Return an object; `labels` and `annotations` become part of its metadata."""
+    metadata = {key: fields.pop(key) for key in ("labels", "annotations") if key in fields}
     where = {"namespace": namespace} if namespace else {}
     return {
         "apiVersion": api_version,
@@ -18,17 +18,11 @@ def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", 
     }
 
 
-def deployment(name: str, namespace: str, image: str, args: Sequence[str] = (), **spec: Any) -> Manifest:
-    container = {"name": "main", "image": image, "args": [*args]}
+def deployment(name: str, namespace: str, image: str) -> Manifest:
     labels = {"app": name}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
-    return build_manifest(
-        "apps/v1",
-        "Deployment",
-        name,
-        namespace,
-        spec={"replicas": 1, "selector": {"matchLabels": labels}, "template": pod},
-    )
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
+    return build_manifest("apps/v1", "Deployment", name, namespace, spec=spec)
 
 
 def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster") -> Manifest:
@@ -66,17 +60,10 @@ def limit_range(namespace: str, **limits: Any) -> Manifest:
     return build_manifest("v1", "LimitRange", "most", namespace, spec=spec)
 
 
-def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
-    container = {"name": "default", "image": "nothing:1"}
-    return build_manifest(
-        "v1", "PodTemplate", "platform", namespace, template={"spec": {"containers": [container], **spec}}
-    )
-
-
-def gang_template(
+def pod_template(
     namespace: str, name: str, spec: Mapping[str, Any] | None = None, **metadata: Mapping[str, str]
 ) -> Manifest:
-    """Return a PodTemplate that tasks can name; `metadata` has the labels and annotations of its pods."""
+    """Return a PodTemplate; `metadata` has the labels and annotations of its pods."""
     container = {"name": "default", "image": "nothing:1"}
     template = {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
     return build_manifest("v1", "PodTemplate", name, namespace, template=template)

@@ -51,10 +51,6 @@ def _yunikorn(lacks: int | str, asked: int, held: int | str, replicas: int = 5) 
 
 
 TOLD: Final[Mapping[str, Mapping[str, str]]] = {
-    "blocked": {
-        "": f"WAITING_FOR_RESOURCES worker-3 waiting for a node: {_LACK} (4 of 5 replicas ready)\n",
-        "yunikorn": "WAITING_FOR_RESOURCES worker-3…: … (4 of 5 replicas ready)\n",
-    },
     "behind": {
         **_coscheduled(4, 10, 6),
         "yunikorn": _yunikorn(4, 10, 6),
@@ -87,23 +83,12 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         "kueue": "RUNNING admitted before and evicted (Preempted);"
         f" {_wait(4, 'queue team', 10, 6)}; next in its queue {_HELD}\n"
     },
-    "given-up": {
-        "": f"RETRYABLE_FAILED {_wait(4, 'the cluster', 10, 6)}… (given up after 4 s)\n",
-        "yunikorn": "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu…10 requested, 6 held…(given up after 4 s)",
-        "kueue": f"RETRYABLE_FAILED {_wait(4, 'queue team', 10, 6)}; next in its queue (given up after 4 s)",
-    },
-    "timed-out": {
-        "yunikorn": "RETRYABLE_FAILED master-0 failed: ResourceReservationTimeout: …(unschedulable)\n"
-        "4 more of 5 replicas failed after it\n"
-    },
     "drained": {
         "kueue": "RUNNING queue team: admitted before and evicted (ClusterQueueStopped); ClusterQueue team is"
         f" inactive {_HELD}\n"
     },
     "stopped": {"kueue": f"WAITING_FOR_RESOURCES queue team: ClusterQueue team is inactive {_HELD}\n"},
     "held": {"kueue": f"WAITING_FOR_RESOURCES queue smaller: LocalQueue smaller is inactive {_HELD}\n"},
-    "lost-member": dict.fromkeys(
-        ("coscheduling-backend", "coscheduling-operator", "kueue"), f"{_CORDONED}\n"
-    ),
+    "lost-member": {"": f"{_CORDONED}\n"},
     "lost-place": {"yunikorn": "RUNNING worker-…: … (4 of 5 replicas ready)\n"},
 }

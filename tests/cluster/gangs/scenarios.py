@@ -1,17 +1,17 @@
 """Scenarios of gang scheduling: each is a function that runs on some of the platforms."""
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from rig import fake_nodes
 from rig.api import pods
 from rig.caller import CallerAttempt, Shape
 from rig.process import wait_until
 
 from gangs.installation import OURS
-from gangs.scene import EVENTS, GROUPS, QUEUES, Scene, template
+from gangs.scene import EVENTS, GROUPS, QUEUES, Scene
 from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
 
 MEMBERS: Final = 5
@@ -37,58 +37,24 @@ def running(scene: Scene, shape: Shape = GANG) -> CallerAttempt:
     return attempt
 
 
-def fits(scene: Scene) -> None:
-    """A gang of five that fits runs and succeeds."""
-    attempt = scene.create(GANG)
-    scene.until_placed(attempt, MEMBERS)
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
-    scene.finish(attempt)
-    scene.until_told(attempt, "SUCCEEDED")
-    wait_until(lambda: not scene.reserving(), 60, lambda: f"room is kept by {scene.reserving()}")
-
-
 def grouped(scene: Scene) -> None:
-    """The PodGroup is owned by the job and has the requests of the gang. It is deleted when the job ends."""
+    """The PodGroup is owned by the job and has the requests of the gang. It is deleted when the job ends.
+
+    A PodGroup of our server that is deleted earlier is created again.
+    """
     attempt = running(scene)
     (group,) = scene.groups()
+    if OURS[scene.platform.name][0] == "our PodGroup":
+        path = f"{GROUPS}/{attempt.job}"
+        scene.plane.admin.delete(path)
+        wait_until(lambda: _is_another(scene, path, group), 60, lambda: "it is not made again")
+        (group,) = scene.groups()
     assert group["metadata"]["name"] == attempt.job
     assert [each["uid"] for each in group["metadata"]["ownerReferences"]] == [attempt.uid]
     wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", GPU: "10"}}
     assert {key: group["spec"][key] for key in wanted} == wanted
     scene.finish(attempt)
     wait_until(lambda: not scene.groups(), 60, lambda: "the group is left")
-
-
-def healed(scene: Scene) -> None:
-    """A PodGroup of ours that is deleted is created again with the same spec."""
-    running(scene)
-    attempt = scene.create(GANG)
-    scene.hears(attempt, "behind")
-    (before,) = (each for each in scene.groups() if each["metadata"]["name"] == attempt.job)
-    scene.plane.admin.delete(f"{GROUPS}/{attempt.job}")
-    wait_until(
-        lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 60, lambda: "it is not made again"
-    )
-    again = scene.plane.admin.get(f"{GROUPS}/{attempt.job}")
-    assert again is not None
-    assert again["spec"] == before["spec"]
-
-
-def deadlock(scene: Scene) -> None:
-    """Two jobs without gangs deadlock if one and a half fit; two gangs run in turn."""
-    with scene.without() as alone:
-        shape = Shape(workers=MEMBERS - 1, gpus=2, custom=template(scene.platform.alone, gated=True))
-        both = alone.create(shape), alone.create(shape)
-        for attempt in both:
-            wait_until(
-                lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 60, lambda: "pods are missing"
-            )
-        alone.queue(*both)
-        # Eight of ten pods are bound. Neither job is complete, and neither can make progress.
-        assert [*map(alone.placed, both)] == [4, 4]
-        for attempt in both:
-            alone.hears(attempt, "blocked")
-    jobs_take_turns(scene)
 
 
 def jobs_take_turns(scene: Scene) -> None:
@@ -100,9 +66,11 @@ def jobs_take_turns(scene: Scene) -> None:
     scene.hears(other, "behind")
     assert scene.placed(other) == 0
     scene.finish(one)
-    scene.until_told(other, "RUNNING")
-    assert scene.placed(other) == MEMBERS
+    scene.until_told(other, "RUNNING", "5 of 5 replicas ready")
     scene.until_told(one, "SUCCEEDED")
+    scene.finish(other)
+    scene.until_told(other, "SUCCEEDED")
+    wait_until(lambda: not scene.reserving(), 60, lambda: f"room is kept by {scene.reserving()}")
 
 
 def unequal(scene: Scene) -> None:
@@ -247,23 +215,6 @@ def queue_stopped(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
-def queue_timeout(scene: Scene) -> None:
-    """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
-    running(scene)
-    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
-    scene.hears(attempt, "given-up")
-
-
-def places_timeout(scene: Scene) -> None:
-    """A gang with some placeholders times out if it does not get the others: it fails and releases them."""
-    with scene.saying(**{"schedule-timeout": f"{_PATIENCE}s"}) as hasty:
-        first = running(hasty)
-        attempt = hasty.create(GANG)
-        hasty.hears(attempt, "timed-out")
-        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
-        assert hasty.placed(first) == MEMBERS
-
-
 _AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
 PERSISTENT: Final = Shape(
     gpus=2,
@@ -307,7 +258,7 @@ def lost_member(scene: Scene) -> None:
     attempt = running(scene, PERSISTENT)
     # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
     wait_until(lambda: scene.age(attempt) > timedelta(seconds=2), 60, lambda: "it does not grow older")
-    with _cordoned(scene):
+    with fake_nodes.cordoned(scene.plane):
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
         message = scene.until_turned(attempt, "WaitingForResources")
@@ -319,36 +270,18 @@ def lost_member(scene: Scene) -> None:
 
 def admitted(scene: Scene) -> None:
     """A job that its queue has admitted waits for resources while no node is open."""
-    with _cordoned(scene):
+    with fake_nodes.cordoned(scene.plane):
         attempt = scene.create(GANG)
         scene.until_told(attempt, "WAITING_FOR_RESOURCES", "no node of 4 fits: 4 were unschedulable")
         assert not scene.placed(attempt)
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
-@contextlib.contextmanager
-def _cordoned(scene: Scene) -> Iterator[None]:
-    """Close all nodes to new pods."""
-    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in scene.plane.admin.items("/api/v1/nodes")]
-    try:
-        for node in nodes:
-            scene.plane.admin.patch(node, {"spec": {"unschedulable": True}})
-        yield
-    finally:
-        for node in nodes:
-            scene.plane.admin.patch(node, {"spec": {"unschedulable": None}})
-
-
 def selected(scene: Scene) -> None:
-    """The scheduler that `auto` detects is used, and a gang starts whole or waits whole."""
+    """The scheduler that `auto` detects is used."""
     first = running(scene)
     scene.until_told(first, "RUNNING", "5 of 5 replicas ready")
     assert (scene.ganged(first), scene.scheduler(first)) == OURS[scene.platform.name]
-    attempt = scene.create(GANG)
-    scene.hears(attempt, "behind")
-    assert (scene.placed(first), scene.placed(attempt)) == (MEMBERS, 0)
-    scene.finish(first)
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
 def _lose_one(scene: Scene, attempt: CallerAttempt) -> None:
@@ -375,48 +308,28 @@ def abort(scene: Scene) -> None:
     assert scene.placed(first) == MEMBERS
 
 
-def second_attempt(scene: Scene) -> None:
-    """The attempt after a failed one is a separate gang, and gets its room immediately."""
-    attempt = running(scene)
-    for pod in scene.pods(attempt):
-        scene.fail(pod)
-    scene.until_told(attempt, "FAILED", "exit code 1")
-    again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
-    scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
-    assert again.job != attempt.job
-    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the first attempt is left")
-    wait_until(lambda: scene.companions() <= {again.job}, 60, lambda: f"left: {scene.companions()}")
-
-
-_PODS: Final = ("coscheduling-backend", "coscheduling-operator", "yunikorn")
-_GANGS: Final = (*_PODS, "kueue")
-_QUEUES: Final = ("yunikorn", "kueue")
 _BOTH: Final = "coscheduling-backend-kueue"
+_GANGS: Final = ("coscheduling-backend", "yunikorn", "kueue")
+_QUEUES: Final = ("yunikorn", "kueue")
 
 SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
-    fits: ("none", *_GANGS, _BOTH),
     grouped: ("coscheduling-backend", "coscheduling-operator"),
-    healed: ("coscheduling-backend",),
-    deadlock: ("coscheduling-backend", *_QUEUES),
-    jobs_take_turns: ("coscheduling-operator", _BOTH),
+    jobs_take_turns: (*_GANGS, "coscheduling-operator", _BOTH),
     unequal: _GANGS,
     sidecars: ("yunikorn",),
-    elastic: _PODS,
+    elastic: ("coscheduling-backend", "yunikorn"),
     elastic_counts_all: ("kueue",),
     queue_limit: _QUEUES,
     queue_never: _QUEUES,
-    quota: ("coscheduling-backend", "coscheduling-operator"),
-    priority: _PODS,
+    quota: ("coscheduling-backend",),
+    priority: ("coscheduling-backend", "yunikorn"),
     preemption: ("kueue",),
     queue_stopped: ("kueue",),
-    queue_timeout: _GANGS,
-    places_timeout: ("yunikorn",),
-    restart: ("coscheduling-backend", "coscheduling-operator", "kueue"),
+    restart: ("coscheduling-backend",),
     lost_place: ("yunikorn",),
-    lost_member: ("coscheduling-backend", "coscheduling-operator", "kueue"),
+    lost_member: ("coscheduling-backend", "kueue"),
     admitted: ("kueue",),
     selected: tuple(name for name, platform in PLATFORMS.items() if platform.like),
     abort: (*_GANGS, _BOTH),
-    second_attempt: _GANGS,
 }
-"""The scenarios, each with the platforms on which it is possible."""
+"""The scenarios, each with the platforms on which it is possible and differs."""

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from rig import kubelet
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt, Said, Shape
+from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_until
@@ -27,7 +28,6 @@ QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
 _IDENTITY: Final = "kfpytorch.flyte.org/job"
 _SETTINGS: Final = "settings.yaml"
-_GATE: Final = "kfpytorch.test/turn"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
 _TRIES: Final = 6
 """The limit for timeouts of one call in a row, on a machine that other programs use."""
@@ -49,13 +49,6 @@ class Scene:
     @property
     def plane(self) -> ControlPlane:
         return self.ground.plane
-
-    @contextlib.contextmanager
-    def without(self) -> Iterator["Scene"]:
-        """Yield a scene on the same cluster with a server that has no gang settings."""
-        alone = Platform(ground=self.platform.ground, gang={}, alone=self.platform.alone)
-        with staged(self.ground, alone, self.folder / "without") as scene:
-            yield scene
 
     @contextlib.contextmanager
     def saying(self, **gang: str) -> Iterator["Scene"]:
@@ -148,41 +141,15 @@ class Scene:
         answer = self.plane.admin.request("GET", path)
         return answer.json()["items"] if answer.is_success else []
 
-    def queue(self, *attempts: CallerAttempt) -> None:
-        """Ungate the pods of these jobs alternately, so that the scheduler queues them in this order."""
-        for turn in zip(*map(self.names, attempts), strict=True):
-            for name in turn:
-                self.plane.admin.patch(pods(NAMESPACE, name), {"spec": {"schedulingGates": None}})
-                wait_until(
-                    lambda name=name: self._is_looked_at(name),
-                    60,
-                    lambda name=name: f"nobody looks at {name}",
-                )
-
-    def _is_looked_at(self, name: str) -> bool:
-        pod = self.plane.admin.get(pods(NAMESPACE, name))
-        assert pod is not None
-        conditions = {each["type"]: each for each in pod["status"].get("conditions", ())}
-        return conditions.get("PodScheduled", {}).get("reason") != "SchedulingGated" and (
-            "PodScheduled" in conditions or "nodeName" in pod["spec"]
-        )
-
     def finish(self, attempt: CallerAttempt) -> None:
         """Let the pods of a job succeed, and write the outputs of its task."""
         self.caller.succeeded(attempt)
         for name in self.names(attempt):
             self.plane.admin.patch(pods(NAMESPACE, name), {"metadata": {"annotations": {RUN: "100ms"}}})
 
-    def fail(self, pod: Mapping[str, Any]) -> None:
+    def fail(self, pod: dict[str, Any]) -> None:
         """Let a pod fail with exit code 1."""
-        name = pod["metadata"]["name"]
-        ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
-        statuses = [
-            {"name": each["name"], "image": each["image"], "imageID": "", "ready": False, "restartCount": 0}
-            for each in pod["spec"]["containers"]
-        ]
-        failed = {"phase": "Failed", "containerStatuses": [{**each, "state": ended} for each in statuses]}
-        self.plane.admin.patch(f"{pods(NAMESPACE, name)}/status", {"status": failed})
+        kubelet.end(self.plane.admin, pod, 1)
 
     def until_placed(self, attempt: CallerAttempt, count: int) -> None:
         """Wait until `count` of its pods are bound."""
@@ -190,7 +157,7 @@ class Scene:
 
     def hears(self, attempt: CallerAttempt, event: str) -> None:
         """Wait until the message begins as `expected_messages` specifies for this event and platform."""
-        platform = self.platform.name if self.platform.gang else self.platform.ground
+        platform = self.platform.name
         latest: list[str] = []
 
         def heard() -> bool:
@@ -219,15 +186,9 @@ class Scene:
         )
         return str(self.turns(attempt)[-1]["message"])
 
-    def until_told(self, attempt: CallerAttempt, phase: str, part: str = "") -> Said:
-        """Wait for this phase with `part` in the message, and return both."""
-
-        def is_reported() -> bool:
-            response = self.caller.get(attempt)
-            return response.phase == phase and part in response.message
-
-        wait_until(is_reported, 60, lambda: f"{self.caller.get(attempt)} instead of {phase} {part}")
-        return self.caller.get(attempt)
+    def until_told(self, attempt: CallerAttempt, phase: str, part: str = "") -> None:
+        """Wait for this phase with `part` in the message."""
+        self.caller.wait_for(attempt, phase, part=part)
 
     def clear(self) -> None:
         """Delete all jobs and wait until all their objects are gone."""
@@ -277,10 +238,7 @@ def _holds_a_place(pod: Mapping[str, Any]) -> bool:
     return _PLACEHOLDER in pod["metadata"].get("annotations", {})
 
 
-def template(fields: Mapping[str, Any], *, gated: bool = False) -> Mapping[str, Any]:
+def template(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the `custom` field for a pod template of both roles."""
-    spec: dict[str, Any] = {"containers": [], **fields.get("spec", {})}
-    if gated:
-        spec["schedulingGates"] = [{"name": _GATE}]
-    role = {"podTemplate": {**fields, "spec": spec}}
+    role = {"podTemplate": {**fields, "spec": {"containers": [], **fields.get("spec", {})}}}
     return {"kfpytorch": {"master": role, "worker": role}}

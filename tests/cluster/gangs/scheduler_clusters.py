@@ -59,11 +59,10 @@ class Platform:
         if self.like:
             return self.like
         parts = [self.gang[key] for key in ("scheduler", "pod-groups-by") if key in self.gang]
-        return "-".join([*parts, "kueue"] if "local-queue" in self.gang else parts) or "none"
+        return "-".join([*parts, "kueue"] if "local-queue" in self.gang else parts)
 
 
 PLATFORMS: Final[Mapping[str, Platform]] = {
-    "none": Platform(ground="coscheduling", gang={}),
     "coscheduling-backend": Platform(
         ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "backend"}
     ),

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from flytekit.core.workflow import WorkflowBase
+from flytekit.core.base_task import PythonTask
 from rig.api import Manifest, jobs, pods
-from rig.control_plane import ControlPlane
 from rig.process import wait_until
-from rig.propeller import TERMINATED, RealExecution, RealPropeller
+from rig.propeller import RealExecution, RealPropeller, list_owned
 from rig.recorder import RecordedPhase
 
 _PATIENCE: Final = 180
@@ -18,25 +17,11 @@ _PATIENCE: Final = 180
 _TRANSLATING: Final = Lock()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """One of the two platforms."""
-
-    name: str
-    plane: ControlPlane
-    propeller: RealPropeller
-
-    def start(self, workflow: WorkflowBase, annotations: Mapping[str, str], **inputs: Any) -> "Run":
-        """Start an execution of this workflow."""
-        with _TRANSLATING:
-            return Run(side=self, execution=self.propeller.start(workflow, annotations=annotations, **inputs))
-
-
 @dataclass(kw_only=True)
 class Run:
     """An execution on one side."""
 
-    side: Side
+    propeller: RealPropeller
     execution: RealExecution
     until_abort: Sequence[RecordedPhase] | None = None
     """The events until we aborted it; None if it was not aborted."""
@@ -48,12 +33,11 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """True if propeller has finished the execution."""
-        found = self.side.propeller.find_execution(self.execution)
-        return found is None or TERMINATED in found["metadata"].get("labels", {})
+        return self.propeller.has_ended(self.execution)
 
     def shown(self) -> Sequence[RecordedPhase]:
         """Return the task events until now."""
-        return self.side.propeller.recorder.tasks(self.execution.name)
+        return self.propeller.recorder.tasks(self.execution.name)
 
     def phases(self) -> Sequence[str]:
         """Return the phases of these events."""
@@ -61,17 +45,17 @@ class Run:
 
     def pods(self) -> Sequence[Manifest]:
         """Return its pods."""
-        return self._list_owned(pods(self.side.propeller.namespace))
+        return list_owned(self.propeller.api, pods(self.propeller.namespace), self.execution)
 
     def jobs(self) -> Sequence[Manifest]:
         """Return its PyTorchJobs."""
-        return self._list_owned(jobs(self.side.propeller.namespace))
+        return list_owned(self.propeller.api, jobs(self.propeller.namespace), self.execution)
 
     def abort(self) -> None:
         """Abort the execution, as a user does."""
         self.until_abort = self.shown()
         self.aborted = time.monotonic()
-        self.side.propeller.abort(self.execution)
+        self.propeller.abort(self.execution)
 
     def is_gone(self) -> bool:
         """True if it was not aborted, or if its objects have been deleted since the abort."""
@@ -81,10 +65,7 @@ class Run:
 
     def wait_until(self, so: Callable[[], bool]) -> None:
         """Wait for a condition."""
-        wait_until(so, _PATIENCE, lambda: f"{self.side.name}: {self.shown()}")
-
-    def _list_owned(self, path: str) -> Sequence[Manifest]:
-        return self.side.plane.admin.items(path, labelSelector=f"execution-id={self.execution.name}")
+        wait_until(so, _PATIENCE, lambda: f"{self.propeller.namespace}: {self.shown()}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +83,14 @@ class Pair:
 class Sides:
     """The two platforms."""
 
-    theirs: Side
-    ours: Side
+    theirs: RealPropeller
+    ours: RealPropeller
 
-    def start(self, workflow: WorkflowBase, annotations: Mapping[str, str], **inputs: Any) -> Pair:
+    def start(self, task: PythonTask, annotations: Mapping[str, str], **inputs: Any) -> Pair:
         """Start the same execution on both."""
-        theirs = self.theirs.start(workflow, annotations, **inputs)
-        return Pair(theirs=theirs, ours=self.ours.start(workflow, annotations, **inputs))
+        with _TRANSLATING:
+            theirs, ours = (
+                Run(propeller=each, execution=each.start(task, annotations=annotations, **inputs))
+                for each in (self.theirs, self.ours)
+            )
+        return Pair(theirs=theirs, ours=ours)

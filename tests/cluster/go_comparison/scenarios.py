@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import workflows
+import training_tasks
+from rig import kubelet
 from rig.fake_nodes import BY_HAND, RUN
 
-from go_comparison import kubelet
-from go_comparison.kubelet import Act
+from go_comparison import pod_acts
 from go_comparison.platforms import Pair, Sides
+from go_comparison.pod_acts import Act
 
 _HAND: Final = {BY_HAND: "yes"}
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
@@ -17,45 +18,47 @@ _SILENCE: Final = 12
 
 
 def _ends_well(sides: Sides) -> Pair:
-    return _wait_for_end(sides.start(workflows.says_nothing, {RUN: "5s"}))
+    return _wait_for_end(sides.start(training_tasks.says_nothing, {RUN: "5s"}))
 
 
 def _all_raise(sides: Sides) -> Pair:
-    acts = {"master": kubelet.runs_its_program, "worker": kubelet.runs_its_program}
-    return _played(sides.start(workflows.fails, _HAND, labels=31), acts)
+    acts = {"master": pod_acts.runs_its_program, "worker": pod_acts.runs_its_program}
+    return _played(sides.start(training_tasks.fails, _HAND, labels=31), acts)
 
 
 def _one_raises(sides: Sides) -> Pair:
-    acts = {"master": kubelet.runs, "worker": kubelet.runs_its_program}
-    return _played_until_silence(sides.start(workflows.fails, _HAND, labels=31), acts)
+    acts = {"master": kubelet.run, "worker": pod_acts.runs_its_program}
+    return _played_until_silence(sides.start(training_tasks.fails, _HAND, labels=31), acts)
 
 
 def _recovers(sides: Sides) -> Pair:
-    return _played(sides.start(workflows.recovers, _HAND, value=1), {"master": kubelet.runs_its_program})
+    return _played(
+        sides.start(training_tasks.recovers, _HAND, value=1), {"master": pod_acts.runs_its_program}
+    )
 
 
 def _is_killed(sides: Sides) -> Pair:
-    acts = {"master": kubelet.runs, "worker": kubelet.is_killed_for_its_memory}
-    return _played(sides.start(workflows.says_nothing, _HAND), acts)
+    acts = {"master": kubelet.run, "worker": pod_acts.is_killed_for_its_memory}
+    return _played(sides.start(training_tasks.says_nothing, _HAND), acts)
 
 
 def _is_preempted(sides: Sides) -> Pair:
-    acts = {"master": kubelet.runs, "worker": kubelet.is_preempted}
-    return _played(sides.start(workflows.says_nothing, _HAND), acts)
+    acts = {"master": kubelet.run, "worker": pod_acts.is_preempted}
+    return _played(sides.start(training_tasks.says_nothing, _HAND), acts)
 
 
 def _has_no_image(sides: Sides) -> Pair:
-    acts = {"master": kubelet.runs, "worker": kubelet.has_no_image}
-    return _played_until_silence(sides.start(workflows.says_nothing, _HAND), acts)
+    acts = {"master": kubelet.run, "worker": pod_acts.has_no_image}
+    return _played_until_silence(sides.start(training_tasks.says_nothing, _HAND), acts)
 
 
 def _finds_no_node(sides: Sides) -> Pair:
-    pair = sides.start(workflows.asks_too_much, {})
+    pair = sides.start(training_tasks.asks_too_much, {})
     return _aborted(pair, _silence(lambda: "WAITING_FOR_RESOURCES" in pair.ours.phases()))
 
 
 def _is_aborted(sides: Sides) -> Pair:
-    pair = sides.start(workflows.says_nothing, {})
+    pair = sides.start(training_tasks.says_nothing, {})
     for run in pair:
         run.wait_until(lambda run=run: "RUNNING" in run.phases())
     return _aborted(pair, lambda: True)
@@ -76,13 +79,13 @@ SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
 
 
 def _played(pair: Pair, acts: Mapping[str, Act]) -> Pair:
-    kubelet.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
+    pod_acts.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
     return pair
 
 
 def _played_until_silence(pair: Pair, acts: Mapping[str, Act]) -> Pair:
     """Wait until our execution has ended, then abort theirs if it reports no end for a while."""
-    kubelet.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
+    pod_acts.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
     return _aborted(pair, lambda: True)
 
 

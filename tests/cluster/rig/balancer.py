@@ -1,69 +1,29 @@
-"""A TCP load balancer: one address for several servers, as a Service is."""
+"""A TCP load balancer: one address for several servers, as a Service is.
+
+``python -m rig.balancer HOST PORT ENDPOINT...`` runs until it is killed.
+"""
 
 import contextlib
 import itertools
 import socket
 import sys
 import threading
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator
 from typing import Final
-
-from rig.control_plane import HERE
 
 _CHUNK: Final = 1 << 16
 
 
-class Balancer:
-    """A context manager that forwards the connections of one port; `endpoints` may change while it runs.
-
-    Args:
-        endpoints: The addresses of the servers.
-        listen: The host and port to listen on; by default a free port of the loopback address.
-    """
-
-    def __init__(self, endpoints: Sequence[str], listen: tuple[str, int] = (HERE, 0)) -> None:
-        self.endpoints = list(endpoints)
-        self._turn = itertools.count()
-        self._listening = socket.create_server(listen)
-        self.endpoint = f"{HERE}:{self._listening.getsockname()[1]}"
-
-    def __enter__(self) -> "Balancer":
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Closing the socket does not wake the thread that waits in accept().
+def connect(endpoints: Iterator[str], count: int) -> socket.socket | None:
+    """Return a connection to the next of the servers that accepts one, or None."""
+    for endpoint in itertools.islice(endpoints, count):
+        host, _, port = endpoint.rpartition(":")
         with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                caller, _ = self._listening.accept()
-            except OSError:
-                return
-            server = self._connected()
-            if server is None:
-                caller.close()
-                continue
-            for ends in ((caller, server), (server, caller)):
-                threading.Thread(target=_pump, args=ends, daemon=True).start()
-
-    def _connected(self) -> socket.socket | None:
-        """Return a connection to the next server that accepts one, or None."""
-        first = next(self._turn)
-        for offset in range(len(self.endpoints)):
-            host, _, port = self.endpoints[(first + offset) % len(self.endpoints)].rpartition(":")
-            with contextlib.suppress(OSError):
-                return socket.create_connection((host, int(port)), timeout=5)
-        return None
+            return socket.create_connection((host, int(port)), timeout=5)
+    return None
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def pump(source: socket.socket, target: socket.socket) -> None:
     """Copy data until either socket is closed, then close both."""
     source.settimeout(None)
     with contextlib.suppress(OSError):
@@ -76,9 +36,17 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def main(host: str, port: str, *endpoints: str) -> None:
-    """Run a balancer as a program in another namespace, until it is killed."""
-    with Balancer(endpoints, (host, int(port))):
-        threading.Event().wait()
+    """Forward the connections of a port."""
+    turn = itertools.cycle(endpoints)
+    with socket.create_server((host, int(port))) as listening:
+        while True:
+            caller, _ = listening.accept()
+            server = connect(turn, len(endpoints))
+            if server is None:
+                caller.close()
+                continue
+            for ends in ((caller, server), (server, caller)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -15,6 +14,7 @@ from google.protobuf.json_format import ParseDict
 from propeller.wire import SERVICE_CONFIG, Wire, delete_request, get_request
 
 from backend_plugin.core import job_ref
+from rig.process import wait_until
 
 _SECONDS: Final = 10
 """Propeller's own timeout for a call."""
@@ -88,9 +88,7 @@ class Caller:
     def __enter__(self) -> "Caller":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.wire.close()
 
     def attempt(self, number: int = 0, execution: str = "") -> CallerAttempt:
@@ -111,6 +109,17 @@ class Caller:
         request = get_request(attempt.meta, attempt.prefix)
         resource = self._send(lambda: self.wire.get(request).result()).resource
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
+
+    def wait_for(self, attempt: CallerAttempt, *phases: str, part: str = "") -> Said:
+        """Wait until an attempt has one of these phases, with `part` in its message, and return both."""
+        latest: list[Said] = []
+
+        def is_reported() -> bool:
+            latest[:] = [self.get(attempt)]
+            return latest[0].phase in phases and part in latest[0].message
+
+        wait_until(is_reported, 60, lambda: f"{attempt.job}: {latest[0]} instead of {phases} {part}")
+        return latest[0]
 
     def delete(self, attempt: CallerAttempt) -> None:
         """Delete the job of an attempt. Raises the error of the call."""

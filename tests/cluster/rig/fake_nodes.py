@@ -1,6 +1,7 @@
 """Simulated nodes and pods, run by kwok."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import yaml
@@ -69,6 +70,19 @@ def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
         "metadata": {"name": name, "annotations": dict(_MARK), "labels": {"kubernetes.io/hostname": name}},
         "status": {"allocatable": has, "capacity": has},
     }
+
+
+@contextlib.contextmanager
+def cordoned(plane: ControlPlane) -> Iterator[None]:
+    """Close all nodes to new pods."""
+    nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in plane.admin.items("/api/v1/nodes")]
+    try:
+        for node in nodes:
+            plane.admin.patch(node, {"spec": {"unschedulable": True}})
+        yield
+    finally:
+        for node in nodes:
+            plane.admin.patch(node, {"spec": {"unschedulable": None}})
 
 
 def _is_ready(found: Mapping[str, Any]) -> bool:

@@ -68,7 +68,7 @@ def python(names: Sequence[str] = ()) -> Image:
         environment={
             "HOME": "/root",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            # The workflows of these tests, and this repository instead of an installed version.
+            # The tasks of these tests, and this repository instead of an installed version.
             "PYTHONPATH": f"{REPOSITORY / 'tests' / 'cluster'}:{REPOSITORY}",
             "PYTHONDONTWRITEBYTECODE": "1",
         },

@@ -1,8 +1,6 @@
 """The training operator with its webhook."""
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,45 +47,18 @@ def start(plane: ControlPlane, *flags: str) -> Process:
         (served / name).write_bytes(path.read_bytes())
         (_LOOKED_FOR / name).touch()
     plane.admin.apply(_webhook(webhook))
-    process = _process(plane, temporary, Ports(metrics=metrics, health=health, webhook=webhook), flags)
-    plane.enter(process)
+    flags_of_rig = (
+        "--enable-scheme=pytorchjob",
+        f"--kubeconfig={plane.kubeconfig()}",
+        f"--metrics-bind-address={HERE}:{metrics}",
+        f"--health-probe-bind-address={plane.place.listen}:{health}",
+        f"--webhook-server-port={webhook}",
+    )
+    known = {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)}
+    process = plane.enter(plane.process("training-operator", (*flags_of_rig, *flags), known))
     process.wait_until(lambda: plane.place.is_ready(health))
     wait_until(lambda: refuses(plane), 60, lambda: "its webhook refuses nothing: " + process.tail())
     return process
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ports:
-    """The ports of one operator process."""
-
-    metrics: int
-    health: int
-    webhook: int
-
-
-def _process(plane: ControlPlane, temporary: Path, ports: Ports, flags: Sequence[str] = ()) -> Process:
-    return plane.process(
-        "training-operator",
-        (
-            "--enable-scheme=pytorchjob",
-            f"--kubeconfig={plane.kubeconfig()}",
-            f"--metrics-bind-address={HERE}:{ports.metrics}",
-            f"--health-probe-bind-address={plane.place.listen}:{ports.health}",
-            f"--webhook-server-port={ports.webhook}",
-            *flags,
-        ),
-        {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)},
-    )
-
-
-@contextlib.contextmanager
-def another(plane: ControlPlane) -> Iterator[Process]:
-    """Start a second operator next to the first; the webhook still calls the first."""
-    metrics, health, webhook = free_ports(3)
-    ports = Ports(metrics=metrics, health=health, webhook=webhook)
-    with _process(plane, plane.folder / "operator", ports) as process:
-        process.wait_until(lambda: plane.place.is_ready(health))
-        yield process
 
 
 def _webhook(port: int) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The real FlytePropeller: compiles workflows, runs them and collects the events that users would see."""
+"""The real FlytePropeller: runs tasks as workflows, and collects the events that users would see."""
 
 import base64
 import contextlib
@@ -10,14 +10,14 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from flyteidl.core import literals_pb2, workflow_closure_pb2
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
+from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
-from flytekit.core.workflow import WorkflowBase
+from flytekit.core.workflow import ImperativeWorkflow
 from flytekit.models.admin.workflow import WorkflowSpec
 from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskSpec
@@ -37,7 +37,7 @@ DOMAIN: Final = "development"
 NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
 IMAGE: Final = "image:1"
 """The image of tasks that do not name one."""
-TERMINATED: Final = "termination-status"
+_TERMINATED: Final = "termination-status"
 """The label that propeller sets on a finished execution."""
 
 
@@ -59,10 +59,10 @@ class PropellerOptions:
 
 @dataclass
 class RealExecution:
-    """One execution of a workflow."""
+    """One execution of a workflow with one task."""
 
     name: str
-    workflow: WorkflowBase
+    task: PythonTask
     outputs_at: str
     """The path in the store that the end node of the workflow writes to."""
     created: float
@@ -73,6 +73,7 @@ class RealPropeller:
     """A propeller and its event recorder; a context manager that starts and stops them."""
 
     def __init__(self, plane: ControlPlane, folder: Path, options: PropellerOptions) -> None:
+        self.api = plane.admin
         self._plane = plane
         self._folder = folder
         self._options = options
@@ -95,29 +96,27 @@ class RealPropeller:
             stack.enter_context(self.recorder)
             stack.enter_context(self.process)
             path = "/apis/flyte.lyft.com/v1alpha1/flyteworkflows"
-            self.process.wait_until(lambda: self._plane.admin.request("GET", path).is_success)
+            self.process.wait_until(lambda: self.api.request("GET", path).is_success)
             self._stack = stack.pop_all()
         self._plane.namespace(self.namespace)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def start(
         self,
-        workflow: WorkflowBase,
+        task: PythonTask,
         image: str = IMAGE,
         annotations: Mapping[str, str] | None = None,
         **inputs: Any,
     ) -> RealExecution:
-        """Start an execution of a workflow; `annotations` are set on all objects that it creates."""
+        """Start an execution of a task; `annotations` are set on all objects that it creates."""
         name = f"f{uuid.uuid4().hex[:19]}"
         context = FlyteContextManager.current_context()
-        literals = TypeEngine.dict_to_literal_map(context, inputs, workflow.python_interface.inputs)
+        literals = TypeEngine.dict_to_literal_map(context, inputs, task.python_interface.inputs)
         asked = {
-            "closure": _encoded(_closure(workflow, image).SerializeToString()),
+            "closure": _encoded(_closure(task, image).SerializeToString()),
             "inputs": _encoded(literals.to_flyte_idl().SerializeToString()),
             "project": PROJECT,
             "domain": self._options.domain,
@@ -136,23 +135,24 @@ class RealPropeller:
         )
         assert compiled.returncode == 0, compiled.stderr
         created = time.time()
-        self._plane.admin.create(json.loads(compiled.stdout))
+        self.api.create(json.loads(compiled.stdout))
         outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
-        return RealExecution(name, workflow, outputs, created)
+        return RealExecution(name, task, outputs, created)
 
     def find_execution(self, execution: RealExecution) -> dict[str, Any] | None:
         """Return the FlyteWorkflow of an execution, or None after propeller has deleted it."""
-        return self._plane.admin.get(self._path(execution))
+        return self.api.get(self._path(execution))
+
+    def has_ended(self, execution: RealExecution) -> bool:
+        found = self.find_execution(execution)
+        return found is None or _TERMINATED in found["metadata"].get("labels", {})
 
     def wait(self, execution: RealExecution, seconds: float = 120) -> dict[str, Any]:
         """Wait until the execution has ended, and return its FlyteWorkflow."""
-
-        def is_finished() -> bool:
-            found = self.find_execution(execution)
-            return found is None or TERMINATED in found["metadata"].get("labels", {})
-
         wait_until(
-            is_finished, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}"
+            lambda: self.has_ended(execution),
+            seconds,
+            lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}",
         )
         found = self.find_execution(execution)
         assert found is not None, "it was deleted"
@@ -182,14 +182,14 @@ class RealPropeller:
 
     def abort(self, execution: RealExecution) -> None:
         """Delete the FlyteWorkflow, as flyteadmin does when a user aborts the execution."""
-        self._plane.admin.delete(self._path(execution))
+        self.api.delete(self._path(execution))
 
     def outputs(self, execution: RealExecution) -> Mapping[str, Any]:
         """Return the outputs of the workflow as Python values."""
         document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()
-        types = execution.workflow.python_interface.outputs
+        types = execution.task.python_interface.outputs
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
 
     def _path(self, execution: RealExecution) -> str:
@@ -244,7 +244,13 @@ def _connector(options: PropellerOptions) -> Mapping[str, Any]:
     return {**CONNECTOR, "defaultConnector": connector, "webApi": {**CONNECTOR["webApi"], "caching": caching}}
 
 
-def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.WorkflowClosure:
+def _closure(task: PythonTask, image: str) -> workflow_closure_pb2.WorkflowClosure:
+    workflow = ImperativeWorkflow(name=f"workflow.{task.name}")
+    inputs = task.python_interface.inputs.items()
+    values = {name: workflow.add_workflow_input(name, kind) for name, kind in inputs}
+    node = workflow.add_entity(task, **values)
+    for name in task.python_interface.outputs:
+        workflow.add_workflow_output(name, node.outputs[name])
     settings = SerializationSettings(
         project=PROJECT,
         domain=DOMAIN,

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final
 
 import aiohttp
@@ -102,9 +101,7 @@ class Proxy:
         self._run(self._start())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

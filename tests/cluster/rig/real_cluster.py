@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from rig import debian, dns, images, leftovers, namespaces, operator, scheduling
@@ -116,10 +115,8 @@ class RealCluster:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     @property
     def admin(self) -> Api:

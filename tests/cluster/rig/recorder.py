@@ -4,7 +4,6 @@ import threading
 import time
 from concurrent import futures
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -41,7 +40,6 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks: list[tuple[float, events.TaskExecutionEvent]] = []
-        self._nodes: list[events.NodeExecutionEvent] = []
         self._workflows: list[events.WorkflowExecutionEvent] = []
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
@@ -51,9 +49,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         self._server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
 
     def tasks(self, execution: str) -> list[RecordedPhase]:
@@ -71,11 +67,6 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         with self._lock:
             return [name(each.phase) for each in self._workflows if each.execution_id.name == execution]
 
-    def nodes(self, execution: str) -> list[events.NodeExecutionEvent]:
-        """Return the node events of an execution, in order of arrival."""
-        with self._lock:
-            return [each for each in self._nodes if each.id.execution_id.name == execution]
-
     # ---- gRPC methods, which have the names of the service definition
 
     def CreateTaskEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -85,9 +76,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         return event_pb2.TaskExecutionEventResponse()
 
     def CreateNodeEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record an event of a node."""
-        with self._lock:
-            self._nodes.append(request.event)
+        """Ignore an event of a node."""
         return event_pb2.NodeExecutionEventResponse()
 
     def CreateWorkflowEvent(self, request: Any, context: Any) -> Any:  # noqa: N802

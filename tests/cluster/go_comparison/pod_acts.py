@@ -1,4 +1,4 @@
-"""Writes the statuses of pods as kubelets do.
+"""The acts of pods, with statuses as kubelets write them.
 
 The program of a pod can run as a process of this machine, so that its outputs in the store are real.
 """
@@ -9,12 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import httpx
+from rig import kubelet
 from rig.api import Api, Manifest, pods
 from rig.process import wait_until
 
@@ -40,7 +38,7 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
                     role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
                     if uid not in started and pod["spec"].get("nodeName"):
                         started.add(uid)
-                        acting.append(pool.submit(acts[role], run.side.plane.admin, pod))
+                        acting.append(pool.submit(acts[role], run.propeller.api, pod))
             return is_enough()
 
         wait_until(is_done, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
@@ -48,14 +46,9 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
         each.result()
 
 
-def runs(api: Api, pod: Manifest) -> None:
-    """Let the pod run until it is deleted."""
-    _begins(api, pod)
-
-
 def runs_its_program(api: Api, pod: Manifest) -> None:
     """Run the program of the pod, and let the pod end with its exit code."""
-    began = _begins(api, pod)
+    kubelet.run(api, pod)
     container = pod["spec"]["containers"][0]
     here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(_HERE)}
     ended = subprocess.run(
@@ -65,28 +58,28 @@ def runs_its_program(api: Api, pod: Manifest) -> None:
         capture_output=True,
         check=False,
     )
-    _ends(api, pod, _Ended(began, ended.returncode, "Error" if ended.returncode else "Completed"))
+    kubelet.end(api, pod, ended.returncode)
 
 
 def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
     """Let the pod run for a while, and let it end as OOMKilled."""
-    began = _begins(api, pod)
+    kubelet.run(api, pod)
     time.sleep(_LIFE)
-    _ends(api, pod, _Ended(began, 137, "OOMKilled"))
+    kubelet.end(api, pod, 137, "OOMKilled")
 
 
 def is_preempted(api: Api, pod: Manifest) -> None:
     """Let the pod run for a while, and preempt it: set its DisruptionTarget condition and delete it."""
-    began = _begins(api, pod)
+    kubelet.run(api, pod)
     time.sleep(_LIFE)
     disruption = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "PreemptionByScheduler",
         "message": "default-scheduler: preempting to accommodate a higher priority pod",
-        "lastTransitionTime": _format_now(),
+        "lastTransitionTime": kubelet.format_now(),
     }
-    _ends(api, pod, _Ended(began, 143, "Error"), disruption)
+    kubelet.end(api, pod, 143, conditions=[disruption])
     metadata = pod["metadata"]
     api.delete(pods(metadata["namespace"], metadata["name"]))
 
@@ -95,36 +88,7 @@ def has_no_image(api: Api, pod: Manifest) -> None:
     """Let the pod wait in ImagePullBackOff."""
     image = pod["spec"]["containers"][0]["image"]
     waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
-    _write(api, pod, {"phase": "Pending", "startTime": _format_now()}, {"waiting": waiting})
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """The start time, exit code and reason of a terminated container."""
-
-    began: str
-    code: int
-    reason: str
-
-
-def _begins(api: Api, pod: Manifest) -> str:
-    """Set the container to running, and return its start time."""
-    began = _format_now()
-    _write(api, pod, {"phase": "Running", "startTime": began}, {"running": {"startedAt": began}})
-    return began
-
-
-def _ends(api: Api, pod: Manifest, how: _Ended, *conditions: Manifest) -> None:
-    terminated = {
-        "exitCode": how.code,
-        "reason": how.reason,
-        "startedAt": how.began,
-        "finishedAt": _format_now(),
-    }
-    phase: Manifest = {"phase": "Failed" if how.code else "Succeeded"}
-    if conditions:
-        phase["conditions"] = list(conditions)
-    _write(api, pod, phase, {"terminated": terminated})
+    kubelet.write(api, pod, {"waiting": waiting}, phase="Pending", startTime=kubelet.format_now())
 
 
 def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
@@ -133,29 +97,3 @@ def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
     return {
         each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
     }
-
-
-def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
-    container = pod["spec"]["containers"][0]
-    container_status = {
-        "name": container["name"],
-        "image": container["image"],
-        "imageID": "",
-        "ready": "running" in state,
-        "restartCount": 0,
-        "state": state,
-    }
-    metadata = pod["metadata"]
-    path = pods(metadata["namespace"], metadata["name"])
-    answer = api.request(
-        "PATCH",
-        f"{path}/status",
-        {"status": {**status, "containerStatuses": [container_status]}},
-        headers={"Content-Type": "application/merge-patch+json"},
-    )
-    # The pod may have been deleted with its job.
-    assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
-
-
-def _format_now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,11 +1,11 @@
-"""Workflows with one small training task each, as a user would write them."""
+"""Small training tasks, as a user would write them."""
 
 import os
 import sys
 import time
 from pathlib import Path
 
-from flytekit import PodTemplate, Resources, task, workflow
+from flytekit import PodTemplate, Resources, task
 from flytekit.exceptions.user import FlyteRecoverableException
 from kubernetes.client import (
     V1Affinity,
@@ -14,7 +14,6 @@ from kubernetes.client import (
     V1PodAffinityTerm,
     V1PodAntiAffinity,
     V1PodSpec,
-    V1ResourceRequirements,
     V1Toleration,
 )
 
@@ -24,54 +23,34 @@ SMALL = Resources(cpu="100m", mem="400Mi")
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
-def rank_of(value: int) -> str:
+def succeeds(value: int) -> str:
     return f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {value}"
 
 
-@workflow
-def succeeds(value: int) -> str:
-    return rank_of(value=value)
-
-
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
-def version_of_package() -> str:
+def installs() -> str:
     """Return the version of a package that a test adds to the task config."""
     import tiny_one
 
     return str(tiny_one.VERSION)
 
 
-@workflow
-def installs() -> str:
-    return version_of_package()
-
-
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=2)
-def labels_do_not_fit(labels: int) -> int:
+def fails(labels: int) -> int:
     if labels != 32:
         raise ValueError(f"batch 7 has {labels} labels for 32 images")
     return labels
 
 
-@workflow
-def fails(labels: int) -> int:
-    return labels_do_not_fit(labels=labels)
-
-
 @task(task_config=PyTorch(worker=Worker(replicas=0)), requests=SMALL, retries=1)
-def well_the_second_time(value: int) -> int:
+def recovers(value: int) -> int:
     if os.environ["FLYTE_ATTEMPT_NUMBER"] == "0":
         raise FlyteRecoverableException("the data server closed the connection")
     return value + 1
 
 
-@workflow
-def recovers(value: int) -> int:
-    return well_the_second_time(value=value)
-
-
 @task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=Resources(cpu="100m", mem="2Gi"))
-def all_reduced(value: int) -> int:
+def reduces(value: int) -> int:
     import torch
     import torch.distributed as dist
 
@@ -79,11 +58,6 @@ def all_reduced(value: int) -> int:
     total = torch.tensor(value + dist.get_rank())
     dist.all_reduce(total)
     return int(total.item())
-
-
-@workflow
-def reduces(value: int) -> int:
-    return all_reduced(value=value)
 
 
 def reduced_until(stop_file: str) -> int:
@@ -121,13 +95,8 @@ TWO_NODES = {"task_config": Elastic(nnodes=2, nproc_per_node=1), "requests": Res
 
 
 @task(**TWO_NODES, retries=1)
-def all_reduced_until(stop_file: str) -> int:
-    return reduced_until(stop_file)
-
-
-@workflow
 def reduces_until(stop_file: str) -> int:
-    return all_reduced_until(stop_file=stop_file)
+    return reduced_until(stop_file)
 
 
 @task(
@@ -149,13 +118,8 @@ def reduces_until(stop_file: str) -> int:
         ),
     ),
 )
-def all_reduced_until_on_patient_pods(stop_file: str) -> int:
-    return reduced_until(stop_file)
-
-
-@workflow
 def reduces_until_on_patient_pods(stop_file: str) -> int:
-    return all_reduced_until_on_patient_pods(stop_file=stop_file)
+    return reduced_until(stop_file)
 
 
 def spread(name: str) -> PodTemplate:
@@ -179,58 +143,17 @@ def spread(name: str) -> PodTemplate:
     requests=Resources(cpu="100m", mem="2Gi"),
     pod_template=spread("sizes"),
 )
-def sizes_until(stop_file: str) -> int:
-    return written_sizes_until(stop_file)
-
-
-@workflow
 def grows_and_shrinks(stop_file: str) -> int:
-    return sizes_until(stop_file=stop_file)
-
-
-SLOT = "example.com/slot"
-"""A resource of which each of these pods needs one."""
-
-
-@task(
-    task_config=Elastic(
-        nnodes="2:4", nproc_per_node=1, max_restarts=3, rdzv_configs={"last_call_timeout": 2}
-    ),
-    pod_template=PodTemplate(
-        primary_container_name="main",
-        pod_spec=V1PodSpec(
-            containers=[
-                V1Container(
-                    name="main",
-                    resources=V1ResourceRequirements(
-                        requests={"cpu": "100m", "memory": "1Gi", SLOT: "1"}, limits={SLOT: "1"}
-                    ),
-                )
-            ]
-        ),
-    ),
-)
-def sizes_of_slots_until(stop_file: str) -> int:
     return written_sizes_until(stop_file)
-
-
-@workflow
-def grows_and_shrinks_by_slots(stop_file: str) -> int:
-    return sizes_of_slots_until(stop_file=stop_file)
 
 
 @task(**TWO_NODES)
-def sizes_of_two_nodes_until(stop_file: str) -> int:
+def writes_its_size_until(stop_file: str) -> int:
     return written_sizes_until(stop_file)
 
 
-@workflow
-def writes_its_size_until(stop_file: str) -> int:
-    return sizes_of_two_nodes_until(stop_file=stop_file)
-
-
 @task(task_config=Elastic(nnodes=3, nproc_per_node=2), requests=Resources(cpu="100m", mem="1Gi"))
-def get_torch_dist() -> int:
+def shows_the_ranks() -> int:
     """The first program of the guide to PyTorch on Kubeflow Trainer."""
     import torch
     import torch.distributed as dist
@@ -243,11 +166,6 @@ def get_torch_dist() -> int:
     print(f"RANK: {dist.get_rank()}")
     print(f"LOCAL_RANK: {os.environ['LOCAL_RANK']}")
     return dist.get_world_size()
-
-
-@workflow
-def shows_the_ranks() -> int:
-    return get_torch_dist()
 
 
 def reduce_with_mpi(value: int) -> int:
@@ -266,33 +184,18 @@ def reduce_with_mpi(value: int) -> int:
     requests=Resources(cpu="100m", mem="2Gi"),
     pod_template=spread("mpi"),
 )
-def mpi_ranks(value: int) -> int:
+def reduces_with_mpi(value: int) -> int:
     return reduce_with_mpi(value)
 
 
-@workflow
-def reduces_with_mpi(value: int) -> int:
-    return mpi_ranks(value=value)
-
-
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
-def nothing() -> None:
+def says_nothing() -> None:
     """A task for simulated pods."""
 
 
-@workflow
-def says_nothing() -> None:
-    nothing()
-
-
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=1)
-def nothing_twice() -> None:
-    """The same task with one retry."""
-
-
-@workflow
 def tries_twice() -> None:
-    nothing_twice()
+    """The same task with one retry."""
 
 
 @task(
@@ -300,23 +203,8 @@ def tries_twice() -> None:
     requests=Resources(cpu="100m", mem="400Mi", gpu="64"),
     limits=Resources(gpu="64"),
 )
-def greedy() -> None:
-    """A task that requests more GPUs than any node has."""
-
-
-@workflow
 def asks_too_much() -> None:
-    greedy()
-
-
-@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
-def for_ever() -> None:
-    time.sleep(600)
-
-
-@workflow
-def sleeps() -> None:
-    for_ever()
+    """A task that requests more GPUs than any node has."""
 
 
 def reduce_with_jax(value: int, packages: str) -> int:
@@ -348,13 +236,8 @@ JAX = {"requests": Resources(cpu="100m", mem="2Gi"), "environment": {"JAX_PLATFO
     pod_template=spread("jax"),
     **JAX,
 )
-def jax_processes(value: int, packages: str) -> int:
-    return reduce_with_jax(value, packages)
-
-
-@workflow
 def reduces_with_jax(value: int, packages: str) -> int:
-    return jax_processes(value=value, packages=packages)
+    return reduce_with_jax(value, packages)
 
 
 @task(
@@ -362,13 +245,8 @@ def reduces_with_jax(value: int, packages: str) -> int:
     pod_template=spread("jax-by-node"),
     **JAX,
 )
-def jax_processes_by_node(value: int, packages: str) -> int:
-    return reduce_with_jax(value, packages)
-
-
-@workflow
 def reduces_with_jax_by_node(value: int, packages: str) -> int:
-    return jax_processes_by_node(value=value, packages=packages)
+    return reduce_with_jax(value, packages)
 
 
 @task(
@@ -383,30 +261,22 @@ def reduces_with_jax_by_node(value: int, packages: str) -> int:
     pod_template=spread("data"),
     requests=SMALL,
 )
-def loaded_data() -> int:
+def reads_loaded_data() -> int:
     """Return the sum of the numbers of the data set, times the factor of the model; every rank reads both."""
     numbers = Path(os.environ["FLYTE_KFPYTORCH_DATASET"], "numbers.txt").read_text().split()
     factor = Path(os.environ["FLYTE_KFPYTORCH_MODEL"], "factor.txt").read_text()
     return int(factor) * sum(map(int, numbers))
 
 
-@workflow
-def reads_loaded_data() -> int:
-    return loaded_data()
-
-
 @task(
     task_config=PyTorch(
         worker=Worker(replicas=0),
-        train_job=TrainJob(dataset=Dataset(uri="s3://absent/numbers", secret="store"), storage="1Gi"),
+        train_job=TrainJob(
+            dataset=Dataset(uri="s3://absent/numbers", secret="store"), storage="1Gi", max_restarts=3
+        ),
     ),
     requests=SMALL,
     retries=2,
 )
-def absent_data() -> None:
-    """A task whose data set is in a bucket that does not exist."""
-
-
-@workflow
 def loads_absent_data() -> None:
-    absent_data()
+    """A task whose data set is in a bucket that does not exist."""

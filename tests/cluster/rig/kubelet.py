@@ -1,0 +1,54 @@
+"""Writes the statuses of simulated pods, as kubelets do."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+
+from rig.api import Api, Manifest, pods
+
+
+def run(api: Api, pod: Manifest) -> None:
+    """Report that all containers of the pod run."""
+    running = {"running": {"startedAt": format_now()}, "terminated": None}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": format_now()}
+    kept = [each for each in pod["status"].get("conditions", ()) if each["type"] != "Ready"]
+    write(api, pod, running, phase="Running", startTime=format_now(), conditions=[*kept, ready])
+
+
+def end(api: Api, pod: Manifest, code: int = 0, container_reason: str = "", **status: Any) -> None:
+    """Report that all containers of the pod have ended; `status` has further fields of its status."""
+    metadata, now = pod["metadata"], format_now()
+    found = api.get(pods(metadata["namespace"], metadata["name"])) or pod
+    running = [each["state"].get("running") or {} for each in found["status"].get("containerStatuses", ())]
+    ended = {
+        "exitCode": code,
+        "reason": container_reason or ("Error" if code else "Completed"),
+        # The server ignores error files from before the start.
+        "startedAt": next((each["startedAt"] for each in running if "startedAt" in each), now),
+        "finishedAt": now,
+    }
+    phase = "Failed" if code else "Succeeded"
+    write(api, pod, {"running": None, "terminated": ended}, **{"phase": phase, **status})
+
+
+def write(api: Api, pod: Manifest, state: Mapping[str, Any], **status: Any) -> None:
+    """Write the state of all containers of a pod, unless it has been deleted with its job."""
+    metadata = pod["metadata"]
+    about = {"imageID": "", "ready": bool(state.get("running")), "restartCount": 0, "state": dict(state)}
+    containers: Sequence[Manifest] = [
+        {"name": each["name"], "image": each["image"], **about} for each in pod["spec"]["containers"]
+    ]
+    answer = api.request(
+        "PATCH",
+        f"{pods(metadata['namespace'], metadata['name'])}/status",
+        {"status": {**status, "containerStatuses": containers}},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
+
+
+def format_now() -> str:
+    """Return the time as the API server writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
