@@ -1,4 +1,7 @@
-"""End-to-end tests without simulation: propeller, our server, the operator, and training on two nodes."""
+"""End-to-end tests without simulation: propeller, our server, the operator, and training on two nodes.
+
+`test_chart_installed` has a task that succeeds and one that fails, and `test_side_by_side` one that recovers.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ from rig import backend
 from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of, list_owned
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(600)
@@ -27,37 +30,6 @@ def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
         RealPropeller(cluster.plane, folder, PropellerOptions(connector=served.endpoint)) as propeller,
     ):
         yield propeller
-
-
-def test_replicas_train_and_return_their_outputs(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.succeeds, value=3)
-    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
-    phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
-    assert phases[-1] == "SUCCEEDED"
-
-
-def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.reduces, value=20)
-    propeller.until_shown(execution, "RUNNING", 240)
-    nodes = {each["spec"]["nodeName"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)}
-    assert len(nodes) == 2
-    assert propeller.wait_for_outputs(execution) == {"o0": 41}
-
-
-def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.fails, labels=31)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 5
-    assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(found))
-    assert propeller.attempts(execution) == 1
-    last = propeller.recorder.tasks(execution.name)[-1]
-    assert (last.phase, last.kind) == ("FAILED", "USER")
-
-
-def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.recovers, value=1)
-    assert propeller.wait_for_outputs(execution) == {"o0": 2}
-    assert propeller.attempts(execution) == 2
 
 
 def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:

@@ -251,33 +251,22 @@ def is_kept(pod: Manifest) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
 
 
-@pytest.fixture(scope="module")
-def certified(installed: Installed) -> Installed:
-    """The release with Secrets for a server certificate and for the authority of client certificates."""
+def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed: Installed) -> None:
+    """With an authority for client certificates, the doctor skips its check of the connector."""
     authority = installed.cluster.authority
     pair = authority.server("connector", (HOST,))
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
     texts = {name: file.read_text() for name, file in files.items()}
     installed.secret("tls", texts, "kubernetes.io/tls")
-    return installed
-
-
-def test_servers_with_a_certificate_pass_their_readiness_probe(certified: Installed) -> None:
-    certified.upgrade({"tls": {"existingSecret": "tls"}})
-    containers = [each["spec"]["containers"][0] for each in certified.servers() if is_kept(each)]
+    installed.upgrade({"tls": {"existingSecret": "tls"}})
+    containers = [each["spec"]["containers"][0] for each in installed.servers() if is_kept(each)]
     probes = [each["readinessProbe"]["exec"]["command"] for each in containers]
     assert probes == [["kfpytorch", "health", "--tls-server-name", HOST]] * 2
-
-
-def test_helm_test_connects_to_servers_with_tls(certified: Installed) -> None:
-    found, container, log = doctored(certified)
+    found, container, log = doctored(installed)
     assert found == WELL, log
     assert f"--connector=grpcs://{HOST}:8000" in container["args"]
-
-
-def test_helm_test_with_a_client_ca_skips_the_connector_check(certified: Installed) -> None:
-    certified.upgrade({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
-    found, container, log = doctored(certified)
+    installed.upgrade({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
+    found, container, log = doctored(installed)
     assert found == WELL, log
     assert not [each for each in container["args"] if each.startswith("--connector")]
 

@@ -33,3 +33,5 @@ def test_outputs_and_user_errors_are_returned(propeller: RealPropeller) -> None:
     assert propeller.wait_for_outputs(well) == {"o0": "rank 0 of 2: 3"}
     assert "batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(badly)))
     assert propeller.attempts(badly) == 1
+    last = propeller.recorder.tasks(badly.name)[-1]
+    assert (last.phase, last.kind) == ("FAILED", "USER")

@@ -49,17 +49,6 @@ def recovers(value: int) -> int:
     return value + 1
 
 
-@task(task_config=Elastic(nnodes=2, nproc_per_node=1), requests=Resources(cpu="100m", mem="2Gi"))
-def reduces(value: int) -> int:
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    total = torch.tensor(value + dist.get_rank())
-    dist.all_reduce(total)
-    return int(total.item())
-
-
 def reduced_until(stop_file: str) -> int:
     """Run all-reduce steps, at least one, until the file `stop_file` exists, and return their number."""
     import torch
