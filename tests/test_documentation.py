@@ -1,18 +1,36 @@
-"""Code in README and docs runs, and the targets, links, files and modules that they name exist."""
+"""Code in README and docs is valid and runs, and what the pages name exists: commands, targets, links, files.
 
+`test_documented_commands` runs console blocks, and the e2e tests run the programs of
+docs/reference/failure-examples.md.
+"""
+
+import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
+import yaml
+
+from backend_plugin.cli.commands import COMMANDS, kfpytorch
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-
-FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:\.venv/bin/)?((?:kfpytorch|pyflyte) (?! )[^\n]*)")
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+# Separators between shell commands.
+APART = re.compile(r" \| | && |; | > | < |  # ")
+WORD = re.compile(r"[a-z]+")
 WORKFLOW = re.compile(r"^@workflow\ndef (\w+)", re.MULTILINE)
 TRAINS = re.compile(r"import torch|@task\(task_config=Elastic")
 TARGET = re.compile(r"^([a-z0-9]+):", re.MULTILINE)
@@ -25,25 +43,118 @@ EXAMPLE = re.compile(r"\b(?:examples|benchmarks|docs|tests)/[\w/]+\.\w+")
 class Block(NamedTuple):
     page: Path
     line: int
+    language: str
     text: str
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
+BLOCKS = [
+    Block(page, text.count("\n", 0, fence.start()) + 1, fence["language"], fence["text"])
+    for page in PAGES
+    for text in [page.read_text()]
+    for fence in FENCE.finditer(text)
+]
+
+
+def parsed(block: Block) -> object:
+    """Return the content of a block, parsed as its language."""
+    match block.language:
+        case "yaml":
+            return list(yaml.safe_load_all(block.text))
+        case "json":
+            return json.loads(block.text)
+        case "proto" | "text" | "sh" | "console" | "svg":
+            return block.text
+        case "py" | "python":
+            return ast.parse(block.text)
+    raise AssertionError(f"{block} is of a language that is not checked: {block.language!r}")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_each_code_block_is_parsed_in_its_language(block: Block) -> None:
+    assert parsed(block)
+
+
+def written(page: Path) -> Iterator[str]:
+    """Yield each shell line and each inline code text, which may contain a command."""
+    text = page.read_text()
+    for block in FENCE.finditer(text):
+        if block["language"] in ("sh", "text", "console"):
+            yield from block["text"].replace("\\\n", "").splitlines()
+    yield from INLINE.findall(FENCE.sub("", text))
+
+
+def commands(page: Path) -> list[str]:
+    """Return the kfpytorch and pyflyte commands on a page."""
+    parts = (part.strip() for line in written(page) for part in APART.split(line))
+    return sorted({found[1] for part in parts if (found := COMMAND.match(part))})
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        pytest.param(page, shown, id=f"{page.relative_to(ROOT)}-{shown}")
+        for page in PAGES
+        for shown in commands(page)
+    ],
+)
+def test_each_documented_command_exists_with_its_options(page: Path, shown: str) -> None:
+    words = shown.split()
+    if words[0] == "pyflyte":
+        # Arguments after a Python file are inputs of its task.
+        words = list(takewhile(lambda word: not word.endswith(".py"), words))
+    known = options_of(tuple(filter(WORD.fullmatch, words[:3])))
+    assert set(OPTION.findall(" ".join(words))) - known == set()
+
+
+@cache
+def options_of(words: tuple[str, ...]) -> set[str]:
+    """Return the options of a command and of its parent commands."""
+    if words[0] == "pyflyte":
+        return set().union(*(flytekits()[" ".join(words[:count])] for count in range(1, len(words) + 1)))
+    assert words[1:2] == () or words[1] in COMMANDS, f"there is no kfpytorch {words[1]}"
+    context = click.Context(kfpytorch)
+    command = kfpytorch.get_command(context, words[1]) if words[1:] else None
+    parts = [kfpytorch, command] if command else [kfpytorch]
+    options = [option for part in parts for option in part.get_params(context)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+# Loading flytekit's commands takes seconds and emits warnings, so it runs once in a separate process.
+FLYTEKITS = """
+import click, json
+from flytekit.clis.sdk_in_container.pyflyte import main
+def tell(path, command):
+    context = click.Context(command)
+    print(json.dumps([path, [name for option in command.get_params(context) for name in option.opts]]))
+    if path.count(" ") < 2 and path != "pyflyte run" and isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            tell(f"{path} {name}", command.get_command(context, name))
+tell("pyflyte", main)
+"""
+
+
+@cache
+def flytekits() -> dict[str, list[str]]:
+    done = subprocess.run([sys.executable, "-c", FLYTEKITS], check=True, stdout=subprocess.PIPE, text=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def test_pages_contain_each_command() -> None:
+    shown = [command.split() for page in PAGES for command in commands(page)]
+    assert {words[1] for words in shown if words[0] == "kfpytorch"} >= set(COMMANDS)
+    assert {words[1] for words in shown if words[0] == "pyflyte"} >= {"run", "serve"}
+
+
 def python_blocks() -> list["pytest.param"]:
     """Return every Python block. Blocks that need torch have its mark."""
-    blocks = [
-        Block(page, text.count("\n", 0, fence.start()) + 1, fence["text"])
-        for page in PAGES
-        for text in [page.read_text()]
-        for fence in FENCE.finditer(text)
-        if fence["language"] == "python"
-    ]
+    found = [block for block in BLOCKS if block.language == "python"]
     torch = pytest.mark.torch
     return [
         pytest.param(block, id=str(block), marks=[torch] if TRAINS.search(block.text) else [])
-        for block in blocks
+        for block in found
     ]
 
 
@@ -56,7 +167,7 @@ def mentions(pattern: re.Pattern[str]) -> list["pytest.param"]:
     ]
 
 
-def command(block: Block) -> list[str | Path]:
+def build_command(block: Block) -> list[str | Path]:
     """Return the command for a block. A block with a workflow runs with pyflyte."""
     if WORKFLOW.search(block.text):
         return [Path(sys.executable).with_name("pyflyte"), "run"]
@@ -69,7 +180,7 @@ def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
     # Leading blank lines give a traceback the line numbers of the page.
     script.write_text("\n" * block.line + block.text)
     done = subprocess.run(
-        [*command(block), script, *WORKFLOW.findall(block.text)[-1:]],
+        [*build_command(block), script, *WORKFLOW.findall(block.text)[-1:]],
         check=False,
         cwd=tmp_path,
         capture_output=True,

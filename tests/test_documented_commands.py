@@ -92,12 +92,3 @@ def test_page_shows_the_real_output_of_its_commands(page: Path, folder: Path) ->
             page.write_text(text)
         else:
             assert agrees(block["text"], real), real
-
-
-def test_pages_with_commands_are_found() -> None:
-    assert {page.stem for page in PAGES} >= {
-        "preview-manifests",
-        "diagnose-a-pending-job",
-        "render",
-        "explain",
-    }

@@ -4,56 +4,34 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import config_page
-import error_table_page
 import generated
 import phases_page
 import pytest
+import reference_pages
 import timeouts_page
-import wire_format_page
 
 from backend_plugin.core.verdict import Phase
 
 DOCS = Path(__file__).parent.parent / "docs"
 CLASSES = (
-    "RunPolicy",
-    "Master",
-    "Worker",
-    "PyTorch",
-    "Elastic",
-    "Gang",
-    "TrainJob",
-    "SuccessPolicy",
-    "PodFailurePolicyRule",
-    "Dataset",
-    "Model",
-    "Storage",
-    "Topology",
+    *("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob", "SuccessPolicy"),
+    *("PodFailurePolicyRule", "Dataset", "Model", "Storage", "Topology"),
 )
 MESSAGES = (
-    "TaskExtension",
-    "Role",
-    "Toleration",
-    "Gang",
-    "TrainJob",
-    "SuccessPolicy",
-    "PodFailurePolicyRule",
-    "DataSource",
-    "Storage",
-    "Topology",
-    "JobRef",
+    *("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "SuccessPolicy", "PodFailurePolicyRule"),
+    *("DataSource", "Storage", "Topology", "JobRef"),
 )
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/task-config.md": {name: partial(config_page.build_class_table, name) for name in CLASSES},
+    "reference/task-config.md": {name: partial(reference_pages.build_class_table, name) for name in CLASSES},
     "reference/phases.md": {
         name: partial(phases_page.build_phase_table, name) for name in phases_page.TABLES
     },
     "reference/wire-format.md": {
-        "flyteidl": wire_format_page.build_flyteidl_table,
-        **{name: partial(wire_format_page.build_message_table, name) for name in MESSAGES},
+        "flyteidl": reference_pages.build_flyteidl_table,
+        **{name: partial(reference_pages.build_message_table, name) for name in MESSAGES},
     },
-    "explanation/kubernetes-api-use.md": {"answers": error_table_page.build_error_table},
+    "explanation/kubernetes-api-use.md": {"answers": reference_pages.build_error_table},
     "explanation/timeouts.md": {
         "settings": timeouts_page.build_settings_table,
         "server": timeouts_page.build_server_table,

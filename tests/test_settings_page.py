@@ -1,5 +1,6 @@
-"""docs/reference/settings.md lists exactly the supported settings, with type and default."""
+"""The pages about settings list exactly the supported settings, with type and default, and the metrics."""
 
+import inspect
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,7 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from server_metrics import get_exported_name, list_metrics
 
+from backend_plugin.cli import serve, serve_check
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.settings import (
     PodSecurityMode,
@@ -20,8 +23,11 @@ from backend_plugin.core.settings import (
     value_parsers,
 )
 from backend_plugin.core.settings.logs import LogTemplate
+from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
+from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 
-PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
+REFERENCE = Path(__file__).parent.parent / "docs/reference"
+PAGE, SERVER_PAGE = ((REFERENCE / name).read_text() for name in ("settings.md", "server.md"))
 TYPES = {
     value_parsers.boolean: "true or false",
     platform_parsers.causes_by_exit_code: "causes by exit code",
@@ -45,19 +51,26 @@ TYPES = {
     platform_parsers.requirement: "node selector requirement",
     value_parsers.text: "text",
     value_parsers.text_map: "texts by name",
+    value_parsers.message_size: "bytes",
+    machine_parsers.parse_namespace_template: "template",
+    machine_parsers.parse_path: "path",
+    machine_parsers.parse_prefixes: "places",
     platform_parsers.toleration: "toleration",
     platform_parsers.tolerations: "tolerations",
     platform_parsers.tolerations_by_resource: "tolerations by resource",
 }
-UNSAID = ("", None, (), {}, timedelta(0))
+UNSAID = ("", None, (), [], {}, timedelta(0))
 DEFAULTS = Settings()
+SERVER_DEFAULTS = load_settings(SettingsSources()).settings
+FLAGS = {option for parameter in serve.command.params for option in parameter.opts}
+MEBIBYTE = 2**20
 
 
-def table(heading: str) -> list[list[str]]:
-    """Return the first three columns of the tables under a heading."""
-    text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+def table(heading: str, columns: int = 3, page: str = PAGE) -> list[list[str]]:
+    """Return the first columns of the tables under a heading."""
+    text = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*) \|$", text, re.MULTILINE)
-    return [[cell.strip() for cell in row.split(" | ")][:3] for row in rows]
+    return [[cell.strip() for cell in row.split(" | ")][:columns] for row in rows]
 
 
 def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
@@ -69,23 +82,39 @@ def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
 
 
 def type_of(reader: Any) -> str:
-    return "sections by name" if isinstance(reader, engine.NamedSections) else TYPES[reader]
+    if isinstance(reader, engine.NamedSections):
+        return "sections by name"
+    if reader in TYPES:
+        return TYPES[reader]
+    closure = inspect.getclosurevars(reader).nonlocals
+    if "words" in closure:
+        return " or ".join(f"`{word}`" for word in closure["words"])
+    return f"{closure['least']} to {closure['most']}"
 
 
 def written(value: Any) -> str:
     """Return a default in the syntax of the settings file, or an empty text for an empty default."""
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
     if value in UNSAID:
         return ""
-    if isinstance(value, PodSecurityMode | Quantity):
-        return f"`{value.value if isinstance(value, PodSecurityMode) else value.text}`"
-    if isinstance(value, timedelta):
-        hours, minutes = divmod(int(value.total_seconds()) // 60, 60)
-        return f"`{hours}h`" if hours else f"`{minutes}m`"
     if isinstance(value, Mapping):
         return "<br>".join(f"`{key}: {msgspec.json.encode(item).decode()}`" for key, item in value.items())
-    return f"`{value}`"
+    return ", ".join(f"`{text_of(each)}`" for each in (value if isinstance(value, list) else [value]))
+
+
+def text_of(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case PodSecurityMode():
+            return value.value
+        case Quantity():
+            return value.text
+        case timedelta():
+            hours, minutes = divmod(int(value.total_seconds()) // 60, 60)
+            return f"{hours}h" if hours else f"{minutes}m"
+        case int() if value >= MEBIBYTE:
+            return f"{value // MEBIBYTE}Mi"
+    return str(value)
 
 
 def test_each_flyte_setting_is_listed() -> None:
@@ -114,3 +143,40 @@ def test_each_ignored_setting_is_listed() -> None:
 def test_each_key_of_a_log_template_is_listed() -> None:
     keys = [field.encode_name for field in msgspec.structs.fields(LogTemplate)]
     assert [row[0] for row in table("Log templates")] == [f"`{key}`" for key in keys if key != "scheme"]
+
+
+# ---- the server
+
+
+def default_of(key: str) -> str:
+    """Return the default as text for the page, or an empty text for an empty default."""
+    value = serve_check.get_value(SERVER_DEFAULTS, key)
+    if key == "embedded.code-dir":
+        assert value == str(Path.cwd())
+        return "`.`"
+    if key == "state-dir":
+        return f"`{str(value).replace(str(Path.home()), '~')}`"
+    return written(value)
+
+
+def test_each_server_setting_is_listed() -> None:
+    expected = []
+    for key, reader in KEYS.items():
+        flag = f"`{get_flag(key)}`" if get_flag(key) in FLAGS else ""
+        expected.append([f"`{key}`", f"`{get_variable(key)}`", flag, type_of(reader), default_of(key)])
+    assert table("Settings", 5, SERVER_PAGE) == expected
+
+
+def test_each_flag_has_a_setting_or_is_listed_separately() -> None:
+    of_settings = {get_flag(key) for key in KEYS}
+    cells = " ".join(cell for (cell,) in table("Flags that are no settings", 1, SERVER_PAGE))
+    apart = set(re.findall(r"-[\w-]+", cells))
+    assert FLAGS - of_settings == apart
+
+
+def test_each_metric_is_listed() -> None:
+    assert table("Metrics", 3, SERVER_PAGE) == [
+        [f"`{get_exported_name(part)}`", part._type, ", ".join(f"`{label}`" for label in part._labelnames)]
+        for part in list_metrics()
+    ]
+    assert all(row[3] for row in table("Metrics", 4, SERVER_PAGE)), "each has a unit"

@@ -98,10 +98,3 @@ def test_pages_use_standard_terms() -> None:
 def test_comments_and_messages_of_charts_use_standard_terms() -> None:
     files = [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}]
     assert [each for path in files for each in find_retired(path)] == []
-
-
-@pytest.mark.parametrize(
-    "text", ["# nobody reads it", '"""Told to the server."""', 'x = "the server is asked for more"']
-)
-def test_retired_word_is_found(text: str, tmp_path: Path) -> None:
-    assert [text for _, text in read_python(text) if RETIRED.search(text)]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +91,13 @@ def command(**options: Any) -> None:
     ):
         if options["file"] is None:
             _run_demo_tasks(Path(folder))
-        elif not _run_user_task(Path(folder), options):
+            return
+        task, execution, inputs = submit.read_request(options, Path(folder))
+        with _run_server(Path(folder), task.root) as state:
+            submit.print_title(task.template.id.name)
+            server = client.Server(address=str(state))
+            ended_well = submit.run_execution(server, Path(folder) / "store", task, execution, inputs)
+        if not ended_well:
             sys.exit(_FAILED)
 
 
@@ -119,16 +125,6 @@ def _run_demo_tasks(folder: Path) -> None:
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
             asking.print_line(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
-
-
-def _run_user_task(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Run a task of the user; return True if it succeeded."""
-    task, execution, inputs = submit.read_request(options, folder)
-    with _run_server(folder, task.root) as state:
-        submit.print_title(task.template.id.name)
-        return submit.run_execution(
-            client.Server(address=str(state)), folder / "store", task, execution, inputs
-        )
 
 
 @contextmanager

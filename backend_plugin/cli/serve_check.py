@@ -1,22 +1,33 @@
 """``kfpytorch serve --check``: prints the effective settings with their sources, and all problems."""
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import rich_click as click
 
-from backend_plugin.cli import command_errors, effective_values, json_lines, serve_settings
+from backend_plugin.cli import command_errors, json_lines, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
+from backend_plugin.core.quantity import Quantity
+from backend_plugin.core.settings import Settings, loader
 from backend_plugin.embedded.state_lock import find_foreign_files, find_holder
 from backend_plugin.shell import credentials, tracing
 from backend_plugin.shell.credentials import KeyRing, Token
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.server import find_bind_error
 from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags, ServerSettings
+from backend_plugin.shell.settings.loader import KEYS
+
+_DEFAULT: Final = "default"
+_SECTIONS: Final = ("tls", "embedded", "kubernetes")
+_PLATFORM: Final = "plugins.k8s."
+"""The prefix of the keys of platform settings; keys of the server have none."""
 
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
@@ -32,7 +43,7 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
     else:
         effective = configuration.server
         problems = [*_iter_problems(effective)]
-        settings = effective_values.list_values(configuration, file or "")
+        settings = _list_values(configuration, file or "")
     missing = _iter_missing_packages(effective.settings) if effective else ()
     notes = [f"{scheme}:// cannot be read: {package} is not installed" for scheme, package in missing]
     if form == "json":
@@ -90,7 +101,7 @@ def _iter_file_problems(effective: EffectiveSettings) -> Iterator[Problem]:
 
 
 def _build_problem(effective: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
-    value = str(effective_values.get_value(effective.settings, key))
+    value = str(get_value(effective.settings, key))
     return Problem(field=f"server.{key}", value=value, message=message, remedy=remedy)
 
 
@@ -128,3 +139,71 @@ def _print_text(
     for note in notes:
         click.echo(printable.escape(f"note: {note}"))
     command_errors.print_problems(problems)
+
+
+# ---- values
+
+
+def _list_values(configuration: serve_settings.Configuration, file: str) -> Mapping[str, tuple[Any, str]]:
+    """Return the value and the source of each setting of the server and of the platform, by its key."""
+    server, section = configuration.server, configuration.section
+    values = {key: (get_value(server.settings, key), server.sources.get(key, _DEFAULT)) for key in KEYS}
+    for key in (*loader.list_keys(), *_iter_named_keys(section)):
+        source = file if _find_value(section, key) else _DEFAULT
+        values[_PLATFORM + key] = (_get_platform_value(configuration.platform, section, key), source)
+    return values
+
+
+def get_value(settings: ServerSettings, key: str) -> Any:
+    """Return the value of a key as JSON, or None if it is not set."""
+    part, _, rest = key.replace("-", "_").partition(".")
+    found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
+    if found is None and part not in _SECTIONS:
+        found = getattr(settings, f"{part}_{rest}" if rest else part)
+    return _encode_value(found)
+
+
+def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of the sections by project, namespace and scheduler, which override general settings."""
+    for path in loader.list_named_sections():
+        for name, inner in (_find_value(section, path) or {}).items():
+            for key in inner if isinstance(inner, Mapping) else ():
+                yield f"{path}.{name}.{key}"
+
+
+def _find_value(section: Mapping[str, Any], key: str) -> Any:
+    parts: Sequence[str] = key.split(".")
+    found: Any = section
+    while parts and isinstance(found, Mapping):
+        # The name of a section may contain dots.
+        size = next((n for n in range(1, len(parts) + 1) if ".".join(parts[:n]) in found), None)
+        if size is None:
+            return None
+        found, parts = found[".".join(parts[:size])], parts[size:]
+    return None if parts or found in (None, {}, []) else found
+
+
+def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
+    field = loader.get_field(key)
+    found: Any = settings
+    for part in field.split("."):
+        found = getattr(found, part, None)
+    return _encode_value(_find_value(section, key) if found is None else found)
+
+
+def _encode_value(value: Any) -> Any:
+    """Return the value of a setting as JSON."""
+    match value:
+        case Quantity():
+            return value.text
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+        case Mapping():
+            return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_encode_value(each) for each in value]
+        case _ if dataclasses.is_dataclass(value):
+            names = [each.name for each in dataclasses.fields(value)]
+            return {name.replace("_", "-"): _encode_value(getattr(value, name)) for name in names}
+        case _:
+            return msgspec.to_builtins(value, enc_hook=str)

@@ -41,7 +41,7 @@ class Columns:
 
     def format_header(self) -> str:
         """Return the header row."""
-        return self._format_row(self._header, plainly=True)
+        return self.format_row(self._header)
 
     def fit_rows(self, rows: Iterable[Sequence[str]]) -> None:
         """Widen the columns for these rows."""
@@ -50,19 +50,13 @@ class Columns:
 
     def format_row(self, row: Sequence[str]) -> str:
         """Return a row with coloured state words."""
-        safe = [printable.escape(cell) for cell in row]
-        self.fit_rows([safe])
-        return self._format_row(safe, plainly=False)
-
-    def _format_row(self, row: Sequence[str], *, plainly: bool) -> str:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths[:-1], strict=True)]
+        *first, last = [printable.escape(cell) for cell in row]
+        self.fit_rows([[*first, last]])
+        cells = [cell.ljust(width) for cell, width in zip(first, self._widths[:-1], strict=True)]
         room = None
         if self._edge is not None:
             room = max(_NARROWEST, self._edge - sum(len(cell) + len(_GAP) for cell in cells))
-        cells.append(shorten(row[-1], room))
-        if not plainly:
-            cells = [_colour_cell(cell) for cell in cells]
-        return _GAP.join(cells).rstrip()
+        return _GAP.join(_colour_cell(cell) for cell in (*cells, shorten(last, room))).rstrip()
 
 
 def _has_edge() -> bool:

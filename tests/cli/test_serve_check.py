@@ -116,37 +116,13 @@ def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [(None, "No such file"), ("- a", "is not a mapping"), ("a: [", "is not YAML")]
-)
-def test_invalid_settings_file_is_reported(tmp_path: Path, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "s.yaml").write_text(content)
-    result = check("-s", str(tmp_path / "s.yaml"))
-    assert (result.exit_code, result.stdout) == (2 if content is None else 1, "")
-    assert f"settings {tmp_path}/s.yaml" in result.stderr
-    assert message in result.stderr
-
-
-def test_settings_file_without_server_settings_is_valid(tmp_path: Path) -> None:
-    for text in ("", "server:", "server: {}", "plugins: {k8s: {}}"):
-        (tmp_path / "s.yaml").write_text(text)
-        assert as_json("-s", str(tmp_path / "s.yaml"))["problems"] == []
-
-
 def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x y")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        arguments = [
-            "--tls-certificate",
-            "/absent",
-            "--tls-key",
-            "/absent",
-            "--token-file",
-            str(tmp_path / "file"),
-        ]
-        report = as_json(*arguments, "--state-dir", str(tmp_path / "file/state"), "--port", port)
+        tls = ("--tls-certificate", "/absent", "--tls-key", "/absent")
+        files = ("--token-file", str(tmp_path / "file"), "--state-dir", str(tmp_path / "file/state"))
+        report = as_json(*tls, *files, "--port", port)
     problems = {each["field"]: each["message"] for each in report["problems"]}
     assert problems == {
         "server.tls.certificate": "/absent: No such file or directory",
@@ -175,6 +151,7 @@ def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in result.stderr
     (tmp_path / "t.yaml").write_text("- a")
+    assert "is not a mapping; write a section server" in check("-s", str(tmp_path / "t.yaml")).stderr
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
 

@@ -6,8 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from serving import Served
-from stories import ready_server
+from serving import Served, ready_server
 
 from backend_plugin.kube import list_watch
 from backend_plugin.shell import output_collector

@@ -5,6 +5,7 @@ from typing import Any
 
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from kubernetes_messages import varint
 from serving import CONTAINER, metadata, template
 
 Build = Callable[[int], dict[str, Any]]
@@ -152,17 +153,9 @@ def large(size: int) -> Iterator[Request]:
 
 def build_job_requests(size: int, meta: bytes) -> Iterator[Request]:
     """Yield requests for a job: with large references, queries and texts."""
-    references = (meta, meta + b"x" * size, b"\x1a" + _length(size) + b"n" * size, b"\x08\x01" * (size // 2))
+    references = (meta, meta + b"x" * size, b"\x1a" + varint(size) + b"n" * size, b"\x08\x01" * (size // 2))
     for reference in references:
         yield "GetTask", admin.GetTaskRequest(resource_meta=reference).SerializeToString()
         yield "DeleteTask", admin.DeleteTaskRequest(resource_meta=reference).SerializeToString()
         yield "GetTaskLogs", admin.GetTaskLogsRequest(resource_meta=reference).SerializeToString()
     yield "GetTask", admin.GetTaskRequest(resource_meta=meta, output_prefix="x" * size).SerializeToString()
-
-
-def _length(size: int) -> bytes:
-    written = b""
-    while size > 0x7F:
-        written += bytes([size & 0x7F | 0x80])
-        size >>= 7
-    return written + bytes([size])

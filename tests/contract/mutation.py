@@ -10,15 +10,15 @@ from typing import Any, Final
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from kubernetes_messages import BYTES
+from kubernetes_messages import field as encode_field
 
 Mutate = Callable[[Message, random.Random], bytes]
 
 TEXTS: Final = (
     "",
-    " ",
     "a\nb\r\0c",
     "../../../../etc/passwd",
-    "/etc/shadow",
     "file:///etc/passwd",
     "file://host/etc/passwd",
     "simplecache::s3://bucket/x",
@@ -26,22 +26,21 @@ TEXTS: Final = (
     "s3://user:secret@bucket/prefix",
     "s3://bucket/../other",
     "kube-system",
-    "-leading",
     "UPPER.case_under",
     "{{ .input }}",
-    "${HOME}$(id)`id`",
-    "'; DROP TABLE objects; --",
     "\u202e\ufeff\U0001f600",
-    "1e999",
     "9" * 400,
     "x" * 64,
-    "x" * 300,
 )
 HUGE: Final = "y" * 100_000
-INTEGERS: Final = (0, 1, -1, 2, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
+INTEGERS: Final = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
 DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
 # The depth that protobuf still parses; `bottomless` exceeds it.
 DEPTH = 25
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return encode_field(number, BYTES, content)
 
 
 # ---- bytes
@@ -55,17 +54,11 @@ def flipped(message: Message, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def cut(message: Message, dice: random.Random) -> bytes:
-    data = message.SerializeToString()
-    return data[: dice.randrange(len(data) + 1)]
-
-
 def spliced(message: Message, dice: random.Random) -> bytes:
-    """Insert a copy of a random part at a random place."""
+    """Cut the message at a random place, and append a random part of it."""
     data = message.SerializeToString()
     begin, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))
-    place = dice.randrange(len(data) + 1)
-    return data[:place] + data[begin:end] + data[place:]
+    return data[: dice.randrange(len(data) + 1)] + data[begin:end]
 
 
 def noise(message: Message, dice: random.Random) -> bytes:
@@ -87,15 +80,6 @@ def bottomless(message: Message, dice: random.Random) -> bytes:
     return message.SerializeToString() + _field(template, _field(custom, _field(1, entry)))
 
 
-def _field(number: int, data: bytes) -> bytes:
-    """Return a length-delimited protobuf field."""
-    length, tail = len(data), b""
-    while length > 127:
-        tail += bytes([length & 127 | 128])
-        length >>= 7
-    return bytes([number << 3 | 2]) + tail + bytes([length]) + data
-
-
 # ---- fields
 
 
@@ -106,23 +90,12 @@ def changed(message: Message, dice: random.Random) -> bytes:
     for _ in range(dice.choice((1, 1, 1, 2, 5))):
         places = list(_places(copy))
         if places:
-            owner, field = dice.choice(places)
-            _change(owner, field, dice)
+            owner, changing = dice.choice(places)
+            _change(owner, changing, dice)
     return bytes(copy.SerializeToString())
 
 
-MUTATIONS: Final[tuple[Mutate, ...]] = (
-    changed,
-    changed,
-    changed,
-    changed,
-    flipped,
-    cut,
-    spliced,
-    noise,
-    doubled,
-    bottomless,
-)
+MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, doubled, bottomless)
 
 
 def mutated(message: Message, dice: random.Random) -> bytes:
@@ -138,10 +111,8 @@ def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
             continue
         held = getattr(message, field.name)
         if _is_map(field):
-            values = held.values() if _holds_messages(field) else ()
-        else:
-            values = held if field.is_repeated else (held,)
-        for each in values:
+            held = held.values() if field.message_type.fields_by_name["value"].message_type else ()
+        for each in held if field.is_repeated else (held,):
             yield from _places(each)
 
 
@@ -149,31 +120,28 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _holds_messages(field: FieldDescriptor) -> bool:
-    return field.message_type.fields_by_name["value"].message_type is not None
-
-
 def _change(owner: Message, field: FieldDescriptor, dice: random.Random) -> None:
+    held = getattr(owner, field.name)
     if dice.random() < 0.25:
         owner.ClearField(field.name)
     elif isinstance(owner, struct_pb2.Value):
         owner.CopyFrom(_value(dice))
     elif _is_map(field):
-        _set_map_value(getattr(owner, field.name), field, dice)
+        _set_map_value(held, field.message_type.fields_by_name["value"], dice)
     elif field.is_repeated:
-        _extend(getattr(owner, field.name), field, dice)
+        _extend(held, field, dice)
     elif field.message_type is not None:
-        getattr(owner, field.name).MergeFrom(_message(field, dice))
+        held.MergeFrom(_message(field, dice))
     else:
         setattr(owner, field.name, _scalar(field, dice))
 
 
 def _set_map_value(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
     key = dice.choice(TEXTS)
-    if _holds_messages(field):
-        held[key].MergeFrom(_message(field.message_type.fields_by_name["value"], dice))
+    if field.message_type is not None:
+        held[key].MergeFrom(_message(field, dice))
     else:
-        held[key] = _scalar(field.message_type.fields_by_name["value"], dice)
+        held[key] = _scalar(field, dice)
 
 
 def _extend(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
@@ -196,6 +164,13 @@ def _message(field: FieldDescriptor, dice: random.Random) -> Message:
     return made
 
 
+_RANGES: Final = {
+    FieldDescriptor.CPPTYPE_UINT32: range(2**32),
+    FieldDescriptor.CPPTYPE_UINT64: range(2**32),
+    FieldDescriptor.CPPTYPE_INT64: range(-(2**63), 2**63),
+}
+
+
 def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
@@ -205,12 +180,9 @@ def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
             return dice.random() < 0.5
         case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
             return dice.choice(DOUBLES)
-        case FieldDescriptor.CPPTYPE_UINT32 | FieldDescriptor.CPPTYPE_UINT64:
-            return dice.choice([number for number in INTEGERS if 0 <= number < 2**32])
-        case FieldDescriptor.CPPTYPE_INT64:
-            return dice.choice([number for number in INTEGERS if -(2**63) <= number < 2**63])
-        case _:
-            return dice.choice([number for number in INTEGERS if -(2**31) <= number < 2**31])
+        case kind:
+            valid = _RANGES.get(kind, range(-(2**31), 2**31))
+            return dice.choice([number for number in INTEGERS if number in valid])
 
 
 def _value(dice: random.Random) -> struct_pb2.Value:
@@ -226,22 +198,18 @@ def _value(dice: random.Random) -> struct_pb2.Value:
         case _:
             inner = made
             for _ in range(dice.choice((3, DEPTH))):
-                inner = (
-                    inner.struct_value.fields["spec"]
-                    if dice.random() < 0.5
-                    else inner.list_value.values.add()
-                )
+                is_object = dice.random() < 0.5
+                inner = inner.struct_value.fields["spec"] if is_object else inner.list_value.values.add()
             inner.string_value = "deep"
     return made
 
 
 def _leaf(dice: random.Random) -> struct_pb2.Value:
-    match dice.randrange(4):
-        case 0:
-            return struct_pb2.Value(string_value=dice.choice(TEXTS))
-        case 1:
-            return struct_pb2.Value(number_value=dice.choice(DOUBLES))
-        case 2:
-            return struct_pb2.Value(bool_value=True)
-        case _:
-            return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
+    return dice.choice(
+        (
+            struct_pb2.Value(string_value=dice.choice(TEXTS)),
+            struct_pb2.Value(number_value=dice.choice(DOUBLES)),
+            struct_pb2.Value(bool_value=True),
+            struct_pb2.Value(null_value=struct_pb2.NULL_VALUE),
+        )
+    )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +13,9 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
-from scripted_cluster import ScriptedCluster
+from scripted_cluster import ScriptedCluster, ago
 
-from backend_plugin.core import settings
+from backend_plugin.core import job_ref, settings
 from backend_plugin.shell import connector_handlers, connector_service
 from backend_plugin.shell import reconciler as keepers
 from backend_plugin.shell.allowlist import Allowlist
@@ -183,3 +183,63 @@ async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float 
             return
         assert loop.time() < deadline, "it did not come about"
         await asyncio.sleep(0.01)
+
+
+# ---- scenarios
+
+Story = Callable[[Served], Awaitable[None]]
+LABEL = "training.kubeflow.org/"
+
+
+@asynccontextmanager
+async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
+    """Start a server, and wait until its caches are complete."""
+    async with serving(store, **more) as served:
+        await wait_until(served.cache.ready.is_set)
+        yield served
+
+
+def run_story(story: Story, store: Path, **more: Any) -> None:
+    async def run() -> None:
+        async with ready_server(store, **more) as served:
+            await story(served)
+
+    asyncio.run(run())
+
+
+def condition(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **fields}
+
+
+def status(*kinds: str) -> dict[str, Any]:
+    conditions = [condition(kind, reason=f"PyTorchJob{kind}") for kind in ("Created", *kinds)]
+    return {"startTime": ago(0), "conditions": conditions}
+
+
+def pod(job: str, replica: str, phase: str, **fields: Any) -> dict[str, Any]:
+    role, _, index = replica.partition("-")
+    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"{job}-{replica}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase, **fields},
+    }
+
+
+def terminated(code: int) -> list[dict[str, Any]]:
+    state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(0)}}
+    return [{"name": "pytorch", "state": state}]
+
+
+def name_of(meta: bytes) -> str:
+    return job_ref.decode(meta).name
+
+
+async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
+    return await served.phase(meta) == phase
+
+
+def forged(meta: bytes, **fields: str) -> bytes:
+    """Return a reference to something else with a valid signature, as from a server with another defect."""
+    return job_ref.encode(replace(job_ref.decode(meta), **fields), RING.keys)  # type: ignore[arg-type]

@@ -13,9 +13,14 @@ from backend_plugin.shell.metrics import Metrics
 NAME = ObjectName(namespace="ns", name="j")
 
 
-def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
+def build_cluster() -> ScriptedCluster:
     cluster = ScriptedCluster()
     cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    return cluster
+
+
+def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
+    cluster = build_cluster()
     orders, begun = BackgroundOperations(Metrics()), asyncio.Event()
 
     async def life() -> None:
@@ -43,8 +48,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
 
 
 def test_deletions_get_a_longer_drain_than_other_operations() -> None:
-    cluster = ScriptedCluster()
-    cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    cluster = build_cluster()
 
     async def settled() -> float:
         orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
@@ -63,8 +67,7 @@ def test_deletions_get_a_longer_drain_than_other_operations() -> None:
 
 def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_operations, "FIRST_PAUSE", 600.0)  # Longer than the test.
-    cluster = ScriptedCluster()
-    cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    cluster = build_cluster()
 
     async def settled() -> None:
         orders = BackgroundOperations(Metrics())

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from certificates import Authority
@@ -123,67 +124,75 @@ def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.Monke
     assert run("jobs", "--token", "another").exit_code == 1
 
 
-def test_untrusted_authority_error_contains_the_ca_option(serve: Port) -> None:
-    address = f"grpcs://127.0.0.1:{serve()}"
-    for more in ((), ("--ca", "others.crt")):
-        message = fail("--server", address, *more)
-        assert message.startswith(
-            f"Error: the server at {address} has a certificate from a CA that is not trusted here: "
-        )
-        assert message.endswith("; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n")
+CA = ("--ca", "ours.crt")
+MESSAGES = {
+    "untrusted": ({}, "grpcs://127.0.0.1:PORT", (), "has a certificate from a CA that is not trusted here: "),
+    "another ca": (
+        {},
+        "grpcs://127.0.0.1:PORT",
+        ("--ca", "others.crt"),
+        "; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n",
+    ),
+    "wrong name": (
+        {},
+        "grpcs://localhost:PORT",
+        CA,
+        "has a certificate for 127.0.0.1, server.test, not for localhost; write --tls-server-name 127.0.0.1, "
+        "or issue it for this name, too\n",
+    ),
+    "no tls": (
+        {"tls": False},
+        "grpcs://127.0.0.1:PORT",
+        (),
+        "does not use TLS, and the call used it; write --server 127.0.0.1:PORT, without --ca and --cert\n",
+    ),
+    "tls": (
+        {},
+        "127.0.0.1:PORT",
+        (),
+        "requires TLS, and the call used none; write --server grpcs://127.0.0.1:PORT\n",
+    ),
+    "no client certificate": (
+        {"mutual": True},
+        "grpcs://127.0.0.1:PORT",
+        CA,
+        "requires a certificate of its clients; write --cert FILE --key FILE, or set KFPYTORCH_CERT and "
+        "KFPYTORCH_KEY\n",
+    ),
+    "another client certificate": (
+        {"mutual": True},
+        "grpcs://127.0.0.1:PORT",
+        (*CA, "--cert", "others-client.crt", "--key", "others-client.key"),
+        "does not accept the certificate in others-client.crt; use one of the authority in the server's "
+        "setting tls.client-ca\n",
+    ),
+    "expired": (
+        {"age": timedelta(days=7)},
+        "grpcs://127.0.0.1:PORT",
+        CA,
+        "has a certificate that is not valid now: certificate has expired; ",
+    ),
+}
 
 
-def test_wrong_certificate_name_error_contains_the_names_of_the_certificate(serve: Port) -> None:
-    port = serve()
-    message = fail("--server", f"grpcs://localhost:{port}", "--ca", "ours.crt")
-    assert message == (
-        f"Error: the server at grpcs://localhost:{port} has a certificate for 127.0.0.1, server.test, "
-        "not for localhost; write --tls-server-name 127.0.0.1, or issue it for this name, too\n"
-    )
+@pytest.mark.parametrize(("how", "address", "options", "message"), MESSAGES.values(), ids=MESSAGES)
+def test_failed_connection_is_explained_with_its_remedy(
+    serve: Port, how: Any, address: str, options: tuple[str, ...], message: str
+) -> None:
+    port = str(serve(**how))
+    address = address.replace("PORT", port)
+    found = fail("--server", address, *options)
+    assert found.startswith(f"Error: the server at {address} ")
+    assert message.replace("PORT", port) in found
+
+
+def test_remedies_for_tls_work(serve: Port) -> None:
+    port, plain = serve(), serve(tls=False)
     named = ("--tls-server-name", "127.0.0.1")
-    assert run("jobs", "--server", f"grpcs://localhost:{port}", "--ca", "ours.crt", *named).exit_code == 0
-
-
-def test_port_without_tls_error_contains_the_correct_address(serve: Port) -> None:
-    port = serve(tls=False)
-    message = fail("--server", f"grpcs://127.0.0.1:{port}")
-    assert message == (
-        f"Error: the server at grpcs://127.0.0.1:{port} does not use TLS, and the call used it; "
-        f"write --server 127.0.0.1:{port}, without --ca and --cert\n"
-    )
-    assert fail("--server", f"127.0.0.1:{port}", "--ca", "ours.crt") == message
-    assert run("jobs", "--server", f"127.0.0.1:{port}").exit_code == 0
-
-
-def test_port_with_tls_error_contains_the_correct_address(serve: Port) -> None:
-    port = serve()
-    message = fail("--server", f"127.0.0.1:{port}")
-    assert message == (
-        f"Error: the server at 127.0.0.1:{port} requires TLS, and the call used none; "
-        f"write --server grpcs://127.0.0.1:{port}\n"
-    )
-    assert run("jobs", "--server", f"grpcs://127.0.0.1:{port}", "--ca", "ours.crt").exit_code == 0
-
-
-def test_missing_client_certificate_error_contains_the_options(serve: Port) -> None:
-    address = f"grpcs://127.0.0.1:{serve(mutual=True)}"
-    assert fail("--server", address, "--ca", "ours.crt") == (
-        f"Error: the server at {address} requires a certificate of its clients; "
-        "write --cert FILE --key FILE, or set KFPYTORCH_CERT and KFPYTORCH_KEY\n"
-    )
-    others = ("--cert", "others-client.crt", "--key", "others-client.key")
-    assert fail("--server", address, "--ca", "ours.crt", *others) == (
-        f"Error: the server at {address} does not accept the certificate in others-client.crt; "
-        "use one of the authority in the server's setting tls.client-ca\n"
-    )
-
-
-def test_expired_certificate_is_reported(serve: Port) -> None:
-    address = f"grpcs://127.0.0.1:{serve(age=timedelta(days=7))}"
-    message = fail("--server", address, "--ca", "ours.crt")
-    assert message.startswith(
-        f"Error: the server at {address} has a certificate that is not valid now: certificate has expired; "
-    )
+    assert run("jobs", "--server", f"grpcs://localhost:{port}", *CA, *named).exit_code == 0
+    assert run("jobs", "--server", f"127.0.0.1:{plain}").exit_code == 0
+    # A CA file adds the scheme of TLS.
+    assert "does not use TLS" in fail("--server", f"127.0.0.1:{plain}", *CA)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import Any
 import click
 import grpc
 import pytest
-from serving import Served
-from stories import name_of, pod, status
+from serving import Served, name_of, pod, status
 
 from backend_plugin.cli import command_errors, inspect_commands, json_lines, tables
 from backend_plugin.core import printable

@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, serving, wait_until
-from stories import name_of
+from serving import NAMESPACE, Served, name_of, serving, wait_until
 
 from backend_plugin.shell import job_deleter
 from backend_plugin.shell.cluster import NotDurable, ObjectName

@@ -6,9 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -21,7 +20,7 @@ from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.server_address import Server
 from backend_plugin.shell.credentials import Tls, build_server_credentials
 
-OURS, OTHERS = Authority("ours"), Authority("others")
+OURS = Authority("ours")
 
 
 @pytest.fixture(autouse=True)
@@ -29,61 +28,37 @@ def nobody_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
 
 
-@pytest.fixture
-def unused() -> Iterator[int]:
-    """A bound port on which no server listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
-
-
-def secured(folder: Path, age: timedelta = timedelta(0), *, mutual: bool = False) -> grpc.ServerCredentials:
+def secured(folder: Path, *, mutual: bool = False) -> grpc.ServerCredentials:
     files = Tls(
         certificate=folder / "tls.crt",
         key=folder / "tls.key",
         client_ca=folder / "ca.crt" if mutual else None,
     )
-    OURS.issue("server", files.certificate, files.key, age)
+    OURS.issue("server", files.certificate, files.key)
     (folder / "ca.crt").write_bytes(OURS.pem)
-    (folder / "others.crt").write_bytes(OTHERS.pem)
     return build_server_credentials(files)
 
 
-async def tried(address: str, certificate: Path | str = "", **files: str) -> ProbeResult:
-    server = Server(address=address, ca=str(certificate), **files)
-    found = (await external_probes.probe_external(Facts(namespace="any"), (), server)).connector
+def probe(address: str, certificate: Path | str = "") -> ProbeResult:
+    server = Server(address=address, ca=str(certificate))
+    found = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector
     assert found is not None
     return found
 
 
-@asynccontextmanager
-async def listening(credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
-    async with serving(credentials=credentials) as served:
-        yield int(served.address.rpartition(":")[2])
+def probe_server(
+    scheme: str, credentials: grpc.ServerCredentials, certificate: Path | str = ""
+) -> ProbeResult:
+    async def run() -> ProbeResult:
+        async with serving(credentials=credentials) as served:
+            return await asyncio.to_thread(probe, f"{scheme}{served.address}", certificate)
 
-
-def probe(
-    name: str,
-    scheme: str = "grpcs://",
-    credentials: grpc.ServerCredentials | None = None,
-    certificate: Path | str = "",
-) -> tuple[str, str]:
-    """Return the problem and the remedy, with PORT in place of the port."""
-
-    async def run_probe() -> ProbeResult:
-        async with listening(credentials) as port:
-            found = await tried(f"{scheme}{name}:{port}", certificate)
-            return ProbeResult(
-                what="", trouble=found.trouble, remedy=found.remedy.replace(f":{port}", ":PORT")
-            )
-
-    found = asyncio.run(run_probe())
-    return found.trouble, found.remedy
+    return asyncio.run(run())
 
 
 def test_trusted_certificate_causes_no_tls_problem(tmp_path: Path) -> None:
-    trouble, _ = probe("127.0.0.1", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
-    assert trouble == "serves no tasks of type pytorch; its types are none"
+    found = probe_server("grpcs://", secured(tmp_path), tmp_path / "ca.crt")
+    assert found.trouble == "serves no tasks of type pytorch; its types are none"
 
 
 @pytest.fixture
@@ -106,29 +81,24 @@ def resetting() -> Iterator[int]:
 
 
 def test_reset_handshake_is_reported_without_a_tls_claim(resetting: int) -> None:
-    found = asyncio.run(tried(f"grpcs://127.0.0.1:{resetting}"))
-    assert found.trouble.startswith("does not answer: ")
+    assert probe(f"grpcs://127.0.0.1:{resetting}").trouble.startswith("does not answer: ")
 
 
-ASKS = """
+ASK = """
 import asyncio, sys
-from backend_plugin.server_address import Server
-from backend_plugin.doctor import external_probes
-from backend_plugin.doctor.facts import Facts
-server = Server(address=sys.argv[1])
-print(asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector.trouble)
+from backend_plugin.cli.commands import kfpytorch
+kfpytorch(["jobs", "--server", sys.argv[1]])
 """
 
 
-async def test_remedy_for_an_unknown_authority_works(tmp_path: Path) -> None:
+async def test_roots_of_grpc_are_trusted(tmp_path: Path) -> None:
     """gRPC reads the variable once per process, so this test uses another process."""
-
-    async with listening(secured(tmp_path)) as port:
+    async with serving(credentials=secured(tmp_path)) as served:
         known = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "ca.crt")}
-        command = [sys.executable, "-c", ASKS, f"grpcs://127.0.0.1:{port}"]
-        done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
-        result = (await done.communicate())[0].decode()
-    assert result == "serves no tasks of type pytorch; its types are none\n"
+        command = [sys.executable, "-c", ASK, f"grpcs://{served.address}"]
+        done = await asyncio.create_subprocess_exec(*command, env=known, stderr=subprocess.PIPE)
+        errors = (await done.communicate())[1].decode()
+    assert "does not support this call" in errors
 
 
 @pytest.mark.parametrize(
@@ -141,11 +111,10 @@ def test_unusable_ca_file_is_reported_instead_of_the_server(
     file = tmp_path / "roots.crt"
     if content is not None:
         file.write_text(content)
-    trouble, remedy = probe("127.0.0.1", credentials=secured(tmp_path), certificate=file)
-    assert f"{file}" in trouble
-    assert why in trouble
-    assert remedy.startswith("name PEM files with --ca")
+    found = probe_server("grpcs://", secured(tmp_path), file)
+    assert f"{file} cannot be used: {why}" in found.trouble
+    assert found.remedy.startswith("name PEM files with --ca")
 
 
 def test_mutual_tls_server_is_reported_as_requiring_tls(tmp_path: Path) -> None:
-    assert probe("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"
+    assert probe_server("", secured(tmp_path, mutual=True)).trouble == "requires TLS, and the call used none"

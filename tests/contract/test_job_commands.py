@@ -97,17 +97,6 @@ def test_describe_shows_replicas_events_and_the_message_for_flyte(served: Served
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
 
 
-def test_describe_as_json_has_every_field_with_null_for_missing_values(served: ServedJobs) -> None:
-    job = records("describe", "f1")
-    assert (job["name"], job["verdict"]["phase"], job["verdict"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
-    assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
-    assert [(each["role"], each["restarts"], each["exit_code"]) for each in job["replicas"]] == [
-        ("master", 0, None),
-        ("worker", 2, None),
-    ]
-    assert [each["name"] for each in records("jobs")] == ["f2-n0-0-bbb", "f1-n0-0-aaa"]
-
-
 def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
     result = typed("jobs", "-n", "elsewhere")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "there are no jobs\n")
@@ -154,11 +143,8 @@ def test_wait_for_a_failed_job_exits_with_1_and_its_message(served: ServedJobs) 
 
 def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
     result = typed("wait", "f1", "--timeout", "2500ms")
-    assert (result.exit_code, result.stdout, result.stderr) == (
-        4,
-        "",
-        "Error: f1-n0-0-aaa has not ended within 2.5 s; its phase is RUNNING\n",
-    )
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == "Error: f1-n0-0-aaa has not ended within 2.5 s; its phase is RUNNING\n"
 
 
 def test_deletion_of_the_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
@@ -187,11 +173,8 @@ def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
 
 def test_empty_log_is_reported(served: ServedJobs) -> None:
     result = typed("logs", "f2")
-    assert (result.exit_code, result.stdout, result.stderr) == (
-        0,
-        "",
-        "there is no output, or it was deleted with the pods\n",
-    )
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "there is no output, or it was deleted with the pods\n"
 
 
 def test_terminal_control_sequences_are_removed_from_log_lines(served: ServedJobs) -> None:
@@ -226,14 +209,6 @@ def test_closed_output_pipe_ends_the_logs_command_quietly(served: ServedJobs) ->
         check=True,
     )
     assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
-
-
-def test_logs_follow_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
-    following = command("logs", "-f", "f1", served=served)
-    assert following.stdout.readline() == "[master-0] hello from master-0\n"
-    following.send_signal(signal.SIGINT)
-    rest, errors = following.communicate()
-    assert (rest in ("", "[worker-0] hello from worker-0\n"), errors, following.returncode) == (True, "", 130)
 
 
 def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,8 +9,20 @@ import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from msgspec.json import encode
-from serving import NAMESPACE, Served, get_now, metadata, template, wait_until
-from stories import forged, is_phase, name_of, pod, status, terminated
+from serving import (
+    NAMESPACE,
+    Served,
+    forged,
+    get_now,
+    is_phase,
+    metadata,
+    name_of,
+    pod,
+    status,
+    template,
+    terminated,
+    wait_until,
+)
 
 from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys

@@ -100,18 +100,12 @@ def test_server_output_matches_the_documentation(
     assert [*differences(value, kind)] == []
 
 
-def test_watched_job_matches_the_documentation(served: ServedJobs) -> None:
+def test_output_about_an_ended_job_matches_the_documentation(served: ServedJobs) -> None:
+    assert [*differences(run("wait", "f2", code=1), "Job")] == []
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     value = run("describe", "f1", "--watch")
     assert value.pop("change") == "job"
     assert [*differences(value, "Job")] == []
-
-
-def test_ended_job_matches_the_documentation(served: ServedJobs) -> None:
-    assert [*differences(run("wait", "f2", code=1), "Job")] == []
-
-
-def test_explanation_matches_the_documentation() -> None:
     text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
     assert [*differences(run("explain", "-", text=text), "Explanation")] == []
 

@@ -3,8 +3,7 @@
 from datetime import datetime, timezone
 
 import pytest
-from serving import NAMESPACE, Served, wait_until
-from stories import is_phase, name_of, pod, ready_server, status, terminated
+from serving import NAMESPACE, Served, is_phase, name_of, pod, ready_server, status, terminated, wait_until
 
 from backend_plugin.core import cleanup
 from backend_plugin.core.names import PLACE, PLACE_OF

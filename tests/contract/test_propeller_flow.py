@@ -1,6 +1,6 @@
 """Propeller's rules in the demo, against a scripted connector."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,10 +93,6 @@ def walked(scripted: Scripted, node: TaskNode) -> list[Any]:
         return list(road.run_node(node))
 
 
-def phases(reports: Sequence[Any]) -> list[str]:
-    return [each.phase for each in reports if isinstance(each, ReportedPhase)]
-
-
 def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
     answers = [
         ("QUEUED", "never shown"),
@@ -147,15 +143,11 @@ def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> Non
 def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path) -> None:
     scripted = Scripted([[("RETRYABLE_FAILED", "node lost")]] * 2)
     reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
-    assert phases(reports) == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
-    assert reports[-1].code == "RetriesExhausted|TaskFailedWithError"
-    assert reports[-1].message == (
-        "[2/2] currentAttempt done. Last Error: USER::failed to run the job: node lost"
-    )
-    assert [each.task_execution_metadata.task_execution_id.retry_attempt for each in scripted.created] == [
-        0,
-        1,
-    ]
+    assert [each.phase for each in reports[:-1]] == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
+    message = "[2/2] currentAttempt done. Last Error: USER::failed to run the job: node lost"
+    assert reports[-1] == NodeFailed(code="RetriesExhausted|TaskFailedWithError", message=message)
+    ids = [each.task_execution_metadata.task_execution_id for each in scripted.created]
+    assert [each.retry_attempt for each in ids] == [0, 1]
     # The last attempt is not deleted.
     assert scripted.deleted == [b"0"]
 
@@ -172,30 +164,38 @@ def written(kind: int) -> bytes:
     return ErrorDocument(error=error).SerializeToString()
 
 
-LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
-    "outputs": ({"outputs.pb": b""}, lambda end: end == NodeSucceeded()),
-    "nothing": ({}, lambda end: end.code == "RetriesExhausted|OutputsNotFound"),
-    "an error": (
-        {"error.pb": written(ContainerError.NON_RECOVERABLE), "outputs.pb": b""},
-        lambda end: end == NodeFailed(code="USER:ValueError", message="no data"),
-    ),
-    "an error that may pass": (
-        {"error.pb": written(ContainerError.RECOVERABLE)},
-        lambda end: end.code == "RetriesExhausted|USER:ValueError",
-    ),
-}
+OUTPUT, LASTING, PASSING = b"", written(ContainerError.NON_RECOVERABLE), written(ContainerError.RECOVERABLE)
+EXHAUSTED = "[1/1] currentAttempt done. Last Error: USER::"
 
 
-@pytest.mark.parametrize(("files", "is_right"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(
+    ("files", "end"),
+    [
+        ({"outputs.pb": OUTPUT}, NodeSucceeded()),
+        (
+            {},
+            NodeFailed(
+                code="RetriesExhausted|OutputsNotFound", message=f"{EXHAUSTED}outputs.pb was not found"
+            ),
+        ),
+        (
+            {"error.pb": LASTING, "outputs.pb": OUTPUT},
+            NodeFailed(code="USER:ValueError", message="no data"),
+        ),
+        (
+            {"error.pb": PASSING},
+            NodeFailed(code="RetriesExhausted|USER:ValueError", message=f"{EXHAUSTED}no data"),
+        ),
+    ],
+)
 def test_output_files_decide_the_result_of_a_task_with_outputs(
-    tmp_path: Path, files: dict[str, bytes], is_right: Callable[[Any], bool]
+    tmp_path: Path, files: dict[str, bytes], end: Any
 ) -> None:
     node = a_node(tmp_path, interface=OUTPUTS)
     node.get_output_directory(0).mkdir(parents=True)
     for name, data in files.items():
         (node.get_output_directory(0) / name).write_bytes(data)
-    end = walked(Scripted([[("SUCCEEDED", "")]]), node)[-1]
-    assert is_right(end), end
+    assert walked(Scripted([[("SUCCEEDED", "")]]), node)[-1] == end
 
 
 def test_five_failed_status_calls_are_tolerated(tmp_path: Path) -> None:

@@ -51,12 +51,6 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
     return await health(channel) == "SERVING"
 
 
-async def test_health_of_an_unknown_service_is_not_found() -> None:
-    async with calling() as (_, channel):
-        result = (await code_of(health(channel, "other")))[0]
-    assert result is grpc.StatusCode.NOT_FOUND
-
-
 def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
     async def check() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
         async with calling(drain_seconds=60) as (served, channel):
@@ -112,15 +106,6 @@ def test_server_replacement_is_transparent_with_the_service_config_of_the_chart(
 
     # In each replacement, about one of the six callers has a call in progress.
     assert all(asyncio.run(replaced(8)))
-
-
-async def test_call_that_exceeds_the_drain_timeout_is_cancelled() -> None:
-    async with calling(drain_seconds=0.2) as (served, channel):
-        running = asyncio.ensure_future(call(channel, "Wait"))
-        await wait_until(lambda: served.tiny.waiting == 1)
-        served.server.stop()
-        result = (await code_of(running))[0]
-    assert result is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_two_servers_do_not_share_a_port() -> None:

@@ -8,8 +8,7 @@ import grpc
 import pytest
 from scripted_cluster import ScriptedCluster
 from server_metrics import read_counts
-from serving import Served, wait_until
-from stories import name_of, pod, ready_server, run_story, status
+from serving import Served, name_of, pod, ready_server, run_story, status, wait_until
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell import reconciler

@@ -227,11 +227,6 @@ def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None
         assert jobs(tmp_path / "state").exit_code == 0
 
 
-def test_missing_token_file_is_reported(tmp_path: Path) -> None:
-    missing = str(tmp_path / "none")
-    assert missing in reject("--state-dir", str(tmp_path), "--token-file", missing)
-
-
 @pytest.mark.parametrize(
     ("there", "message"),
     [

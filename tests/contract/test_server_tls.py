@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -29,12 +29,6 @@ def tls(folder: Path, *, mutual: bool = False) -> Tls:
     OURS.issue("server", files.certificate, files.key)
     (folder / "ca.crt").write_bytes(OURS.pem)
     return files
-
-
-@asynccontextmanager
-async def secured(files: Tls) -> AsyncIterator[TinyServed]:
-    async with serving(credentials=build_server_credentials(files)) as served:
-        yield served
 
 
 async def call_server(
@@ -75,7 +69,7 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
 ) -> None:
     files = tls(tmp_path)
 
-    async with secured(files) as served:
+    async with serving(credentials=build_server_credentials(files)) as served:
         credentials = grpc.ssl_channel_credentials(OURS.pem)
         async with grpc.aio.secure_channel(served.address, credentials) as old:
             assert await served.echo(old) == b"hello"
@@ -104,18 +98,14 @@ def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAc\n"
         "-----END ENCRYPTED PRIVATE KEY-----\n"
     )
+    absent, other, words = tmp_path / "absent", tmp_path / "other.key", tmp_path / "words"
     for certificate, key, authority, word in (
-        (tmp_path / "absent", good.key, None, "absent: No such file or directory"),
-        (good.certificate, tmp_path / "absent", None, "absent: No such file or directory"),
-        (
-            good.certificate,
-            tmp_path / "other.key",
-            None,
-            r"are not a certificate and its key \(KEY_VALUES_MISM",
-        ),
-        (tmp_path / "words", good.key, None, "are not a certificate and its key"),
+        (absent, good.key, None, "absent: No such file or directory"),
+        (good.certificate, absent, None, "absent: No such file or directory"),
+        (good.certificate, other, None, r"are not a certificate and its key \(KEY_VALUES_MISM"),
+        (words, good.key, None, "are not a certificate and its key"),
         (good.certificate, locked, None, "the key without a password"),
-        (good.certificate, good.key, tmp_path / "words", "contains no CA certificate"),
+        (good.certificate, good.key, words, "contains no CA certificate"),
         (tmp_path, good.key, None, "Is a directory"),
     ):
         with pytest.raises(UnusableCredentials, match=word):

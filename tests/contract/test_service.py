@@ -11,8 +11,21 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
 from server_metrics import read_counts
-from serving import NAMESPACE, Served, get_now, metadata, serving, template, wait_until
-from stories import is_phase, name_of, pod, run_story, status, terminated
+from serving import (
+    NAMESPACE,
+    Served,
+    get_now,
+    is_phase,
+    metadata,
+    name_of,
+    pod,
+    run_story,
+    serving,
+    status,
+    template,
+    terminated,
+    wait_until,
+)
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
@@ -48,14 +61,6 @@ async def test_job_is_owned_by_the_workflow_of_its_execution(served: Served) -> 
     (job,) = served.cluster.objects.values()
     (reference,) = job["metadata"]["ownerReferences"]
     assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
-
-
-async def test_invalid_task_fails_at_the_first_status_call(served: Served) -> None:
-    meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
-    assert await served.phase(meta) == "FAILED"
-    assert "custom.workerReplicas.replicas" in (await served.get(meta)).message
-    assert served.cluster.objects == {}
-    await served.delete(meta)
 
 
 @pytest.mark.parametrize(
@@ -228,28 +233,6 @@ def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: 
     folder.mkdir(parents=True)
     (folder / "outputs.pb").write_bytes(b"")
     run_story(third, tmp_path, cluster=cluster)
-
-
-async def test_last_log_lines_of_replicas_are_returned(served: Served) -> None:
-    meta = await served.create()
-    name = name_of(meta)
-    served.cluster.apply(pod(name, "worker-0", "Running"))
-    served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
-    assert await served.read_logs(meta) == ["worker-0: b", "worker-0: c"]
-
-
-async def test_supported_task_types_are_reported_to_propeller(served: Served) -> None:
-    ask = served.channel.unary_unary(
-        "/flyteidl.service.AgentMetadataService/ListAgents",
-        request_serializer=admin.ListAgentsRequest.SerializeToString,
-        response_deserializer=admin.ListAgentsResponse.FromString,
-    )
-    (agent,) = (await ask(admin.ListAgentsRequest())).agents
-    assert [(each.name, each.version) for each in agent.supported_task_categories] == [
-        ("pytorch", 0),
-        ("pytorch", 1),
-    ]
-    assert not agent.is_sync
 
 
 async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served: Served) -> None:

@@ -28,22 +28,8 @@ OTHER_IMAGE = {**REPLICAS, "workerReplicas": {"replicas": 1, "image": "other:1"}
 RUNTIME = {"runtime": "torch-distributed"}
 
 
-def build_elastic(**fields: Any) -> dict[str, Any]:
-    elastic = {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 1, **fields}
-    return {"workerReplicas": {"replicas": 2}, "elasticConfig": elastic}
-
-
 ROWS = {
     "unequal nodes": (OTHER_IMAGE, {}, 'master and worker: image: "train:1" and "other:1"'),
-    "fewer than no nodes": (
-        {**REPLICAS, "workerReplicas": {"replicas": -1}},
-        {},
-        "custom.workerReplicas.replicas: -1",
-    ),
-    "no nodes": (build_elastic(minReplicas=0), {}, "custom.elasticConfig.minReplicas: 0"),
-    "no processes": (build_elastic(nprocPerNode=0), {}, "custom.elasticConfig.nprocPerNode: 0"),
-    "fewer than no processes": (build_elastic(nprocPerNode=-1), {}, "custom.elasticConfig.nprocPerNode: -1"),
-    "a word for the processes": (build_elastic(nprocPerNode="auto"), {}, "custom.elasticConfig.nprocPerNode"),
     "pod names that are too long": (
         {**REPLICAS, "workerReplicas": {"replicas": 100_001}},
         {},
@@ -54,19 +40,10 @@ ROWS = {
         {"runtime": "Torch_Distributed"},
         'custom.kfpytorch.trainJob.runtime: "Torch_Distributed"',
     ),
-    "a name of a runtime that is too long": (
+    "restarts of a named runtime": (
         REPLICAS,
-        {"runtime": 254 * "a"},
-        "custom.kfpytorch.trainJob.runtime: ",
-    ),
-}
-OF_RUNTIMES = {
-    "a range": (build_elastic(maxReplicas=3), {}, "custom.elasticConfig: 2:3"),
-    "restarts": (REPLICAS, {"maxRestarts": 1}, "custom.kfpytorch.trainJob.maxRestarts: 1"),
-    "a success policy": (
-        REPLICAS,
-        {"successPolicy": {"succeededIndexes": "0"}},
-        'custom.kfpytorch.trainJob.successPolicy: "0"',
+        {**RUNTIME, "maxRestarts": 1},
+        "custom.kfpytorch.trainJob.maxRestarts: 1",
     ),
 }
 MISSING = {
@@ -122,30 +99,19 @@ def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, ap
 
 
 @pytest.mark.parametrize("enter", [render, create])
-@pytest.mark.parametrize("options", [{}, RUNTIME], ids=["own runtime", "named runtime"])
-@pytest.mark.parametrize("row", ROWS.values(), ids=[*ROWS])
+@pytest.mark.parametrize(("custom", "options", "found"), ROWS.values(), ids=[*ROWS])
 def test_unsupported_task_is_rejected_by_field_and_value(
-    tmp_path: Path, enter: Any, options: Any, row: Any
+    tmp_path: Path, enter: Any, custom: Any, options: Any, found: str
 ) -> None:
-    custom, own, found = row
-    assert found in enter(tmp_path, build_custom(custom, {**options, **own}))
+    assert found in enter(tmp_path, build_custom(custom, options))
 
 
 @pytest.mark.parametrize("enter", [render, create])
-@pytest.mark.parametrize(("custom", "own", "found"), OF_RUNTIMES.values(), ids=[*OF_RUNTIMES])
-def test_unsupported_patch_of_a_named_runtime_is_rejected(
-    tmp_path: Path, enter: Any, custom: Any, own: Any, found: str
-) -> None:
-    assert found in enter(tmp_path, build_custom(custom, {**RUNTIME, **own}))
-
-
-@pytest.mark.parametrize("enter", [render, create])
-@pytest.mark.parametrize("options", [{}, RUNTIME], ids=["own runtime", "named runtime"])
 @pytest.mark.parametrize(("apis", "lacking"), MISSING.values(), ids=[*MISSING])
 def test_missing_operator_error_contains_the_installation_command(
-    tmp_path: Path, enter: Any, options: Any, apis: Any, lacking: str
+    tmp_path: Path, enter: Any, apis: Any, lacking: str
 ) -> None:
-    message = enter(tmp_path, build_custom(REPLICAS, options), apis=apis)
+    message = enter(tmp_path, build_custom(REPLICAS, RUNTIME), apis=apis)
     assert f"it has no {lacking}" in message
     assert "kubectl apply --server-side -k" in message
 
@@ -181,28 +147,16 @@ FOUND = [
     build_runtime("torch-distributed"),
     build_runtime("torch-large"),
     build_runtime("mpi", role="launcher"),
-    build_runtime("empty", role=""),
     Runtime(name="of-a-job", kind="TrainingRuntime", role="node", namespace=NAMESPACE, job="of-a-job"),
 ]
 
 
-@pytest.mark.parametrize("name", ["absent", "mpi", "empty"])
-def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path, name: str) -> None:
+def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = FOUND
-    message = create(tmp_path, build_custom(REPLICAS, {"runtime": name}), cluster)
-    assert f'custom.kfpytorch.trainJob.runtime: "{name}"' in message
+    message = create(tmp_path, build_custom(REPLICAS, {"runtime": "mpi"}), cluster)
+    assert 'custom.kfpytorch.trainJob.runtime: "mpi"' in message
     assert message.endswith("write one of torch-distributed, torch-large")
-
-
-def test_runtime_without_the_initializer_of_the_task_is_rejected(tmp_path: Path) -> None:
-    cluster = ScriptedCluster()
-    cluster.runtimes = [*FOUND, build_runtime("torchtune", initializers=("dataset-initializer",))]
-    options = {"runtime": "torch-large", "dataset": {"uri": "s3://data/digits"}}
-    message = create(tmp_path, build_custom(REPLICAS, options), cluster)
-    assert 'custom.kfpytorch.trainJob.runtime: "torch-large"' in message
-    assert "dataset-initializer" in message
-    assert message.endswith("write one of torchtune")
 
 
 @pytest.mark.parametrize(

@@ -24,20 +24,6 @@ def test_placeholders_are_replaced_in_each_spelling() -> None:
         filled("{{.inputs.epochs}}")
 
 
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        ("epochs", "--input epochs: has no value; write --input epochs=VALUE"),
-        ("epoch=3", "--input epoch: module.train has no such input; it has epochs"),
-        ("x=3", "--input x: module.train has no such input; it has epochs"),
-    ],
-)
-def test_invalid_input_option_is_explained(pair: str, message: str) -> None:
-    with pytest.raises(UnusableInput) as refused:
-        sample_attempt.parse_inputs([pair], a_template({}, id={"name": "module.train"}, interface=INTERFACE))
-    assert str(refused.value) == message
-
-
 def test_interruptible_task_has_an_interruptible_attempt() -> None:
     template = a_template({}, metadata={"interruptible": True})
     assert sample_attempt.build_attempt(template, {})[1].is_interruptible

@@ -1,5 +1,7 @@
-"""Tables of docs/reference/wire-format.md, from flyteidl's messages and from our own proto file."""
+"""Tables of reference pages, from the docstrings of config classes, messages, and the table of API errors."""
 
+import dataclasses
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +10,59 @@ from flyteidl.plugins.kubeflow import pytorch_pb2
 from generated import code, table
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+import flytekitplugins.kfpytorch
+from backend_plugin.kube.api_errors import TABLE
 from kfpytorch_idl.v1 import job_ref_pb2, task_pb2
 
+ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 PROTOS = Path(__file__).parent.parent / "protos/kfpytorch_idl/v1"
 MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
+
+
+def build_error_table() -> str:
+    rows = (
+        [row.answer, "yes" if row.repeated else "", row.create.value, row.get.value, row.delete.value]
+        for row in TABLE
+    )
+    return table(["answer", "sent again", "create", "get", "delete"], rows)
+
+
+def build_class_table(name: str) -> str:
+    """Return the summary of the class docstring, and a table of its fields with defaults and descriptions."""
+    kind = getattr(flytekitplugins.kfpytorch, name)
+    summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    descriptions = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
+    fields = dataclasses.fields(kind)
+    assert [*descriptions] == [field.name for field in fields], (
+        f"{name}: fields and their descriptions differ"
+    )
+    rows = [
+        [f"`{field.name}`" + r"\*" * field.kw_only, code(default(field)), descriptions[field.name]]
+        for field in fields
+    ]
+    return f"{markdown(summary)}\n" + table(["field", "default", ""], rows)
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Return the description of each argument, as one line."""
+    _, *parts = ARGUMENT.split(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return {name: " ".join(markdown(description).split()).replace("|", r"\|") for name, description in pairs}
+
+
+def markdown(text: str) -> str:
+    return text.replace("``", "`").strip()
+
+
+def default(field: "dataclasses.Field[object]") -> str:
+    if field.default is field.default_factory is dataclasses.MISSING:
+        return ""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if dataclasses.is_dataclass(value):
+        assert value == type(value)()
+        return f"{type(value).__name__}()"
+    return repr(value).replace("'", '"')
 
 
 def build_flyteidl_table() -> str:
