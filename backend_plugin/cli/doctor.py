@@ -75,7 +75,7 @@ _NAMESPACE: Final = "default"
     help="Write a small object below this URL, and delete it. Default: server.output-prefixes.",
 )
 @click.option(
-    "--read-only", is_flag=True, help="Only list below the output prefixes; read and write nothing."
+    "--read-only", is_flag=True, help="Only list and read below the output prefixes; write nothing."
 )
 @click.option(
     "--burn-in", is_flag=True, help="Run an all-reduce on the replicas of TASK, and print its bandwidth."

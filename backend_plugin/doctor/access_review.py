@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import NOTHING, get_mapping, get_text
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
@@ -37,20 +37,19 @@ RULES: Final = (
     PolicyRule(resource=_WORKFLOWS, verbs=("get",)),
 )
 """The permissions that a connector needs for objects other than jobs."""
-_DRY_RUN: Final = PolicyRule(resource=PODS, verbs=("create",))
-
-
-def _build_subject(namespace: str, account: str) -> Manifest:
-    """Return the user and groups of a ServiceAccount, as an access review requires them."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return {"user": f"system:serviceaccount:{namespace}:{account}", "groups": groups}
 
 
 def required(facts: Facts) -> Sequence[PolicyRule]:
     """Return the permissions that a connector needs under the settings in `facts`."""
-    # A connector that detects the gang scheduler creates pods in dry runs.
-    dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.needs_detection else ()
-    return (*_iter_job_rules(facts), *RULES, *dry_runs, *_list_companion_rules(facts))
+    rules = [*_iter_job_rules(facts), *RULES]
+    if facts.settings.kfpytorch.gang.needs_detection:
+        # A connector that detects the gang scheduler creates pods in dry runs.
+        rules.append(PolicyRule(resource=PODS, verbs=("create",)))
+    adapter = facts.gang.adapter
+    if adapter is not None and adapter.companion is not None and adapter.groups is not None:
+        verbs = ("create", "list", "watch", "delete")
+        rules.append(PolicyRule(resource=build_api_resource(adapter.groups), verbs=verbs))
+    return rules
 
 
 def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
@@ -62,14 +61,9 @@ def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
         if dialect.prerequisite is not None:
             verbs = ("create", "list", "patch", "delete")
             yield PolicyRule(resource=build_api_resource(dialect.prerequisite), verbs=verbs)
-        if dialect.ends_by_suspension:
-            yield from _iter_suspension_rules(groups)
-
-
-def _iter_suspension_rules(groups: set[str]) -> Iterator[PolicyRule]:
-    for each in list_schedulers().values():
-        if each.words.deactivation and each.groups is not None and each.groups.group in groups:
-            yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
+        for each in list_schedulers().values() if dialect.ends_by_suspension else ():
+            if each.words.deactivation and each.groups is not None and each.groups.group in groups:
+                yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:
@@ -83,45 +77,29 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
     for each in deployments.list_connectors(facts):
         namespace = deployments.get_namespace(each)
         name = get_text(each, "spec", "template", "spec", "serviceAccountName") or "default"
-        missing = await _review_rules(api, _build_subject(namespace, name), rules)
-        if missing:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        subject = {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
+        if missing := await list_missing_rules(api, rules, subject):
             lacking.append(MissingPermissions(namespace=namespace, name=name, rules=missing))
     return lacking
 
 
-async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[Permission]:
-    """Return the permissions in `rules` that the current user lacks.
+async def list_missing_rules(
+    api: ApiClient, rules: Sequence[PolicyRule], subject: Manifest = NOTHING
+) -> Sequence[Permission]:
+    """Return the permissions in `rules` that a subject, by default the current user, lacks.
 
     Raises:
         NotReadable: If access reviews are forbidden or the API server does not answer.
     """
-    return await _review_rules(api, {}, rules)
 
+    async def list_forbidden(rule: PolicyRule) -> PolicyRule:
+        allowed = await asyncio.gather(*(_is_allowed(api, subject, rule, verb) for verb in rule.verbs))
+        forbidden = [verb for verb, can in zip(rule.verbs, allowed, strict=True) if not can]
+        return replace(rule, verbs=tuple(forbidden))
 
-def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
-    """Return the permissions for pod groups, if the connector creates them."""
-    adapter = facts.gang.adapter
-    if adapter is None or adapter.companion is None or adapter.groups is None:
-        return ()
-    resource = build_api_resource(adapter.groups)
-    return (PolicyRule(resource=resource, verbs=("create", "list", "watch", "delete")),)
-
-
-async def _review_rules(
-    api: ApiClient, subject: Manifest, rules: Sequence[PolicyRule]
-) -> Sequence[Permission]:
-    """Return the rules that have forbidden verbs, with these verbs only.
-
-    If `subject` is empty, the reviews are for the current user.
-    """
-    reviewed = await asyncio.gather(*(_select_forbidden(api, subject, rule) for rule in rules))
+    reviewed = await asyncio.gather(*map(list_forbidden, rules))
     return [read_permission(rule) for rule in reviewed if rule.verbs]
-
-
-async def _select_forbidden(api: ApiClient, subject: Manifest, rule: PolicyRule) -> PolicyRule:
-    allowed = await asyncio.gather(*(_is_allowed(api, subject, rule, verb) for verb in rule.verbs))
-    verbs = tuple(verb for verb, is_allowed in zip(rule.verbs, allowed, strict=True) if not is_allowed)
-    return replace(rule, verbs=verbs)
 
 
 def read_permission(rule: PolicyRule) -> Permission:

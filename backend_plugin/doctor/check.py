@@ -21,7 +21,7 @@ class Severity(enum.Enum):
     """Information only; nothing is wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """A problem that a check found."""
 

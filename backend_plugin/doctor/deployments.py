@@ -1,11 +1,12 @@
 """Reads Deployments: the programs that they run, with their versions, arguments and readiness."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_value
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
 _CONNECTOR: Final = "kfpytorch-backend"
@@ -30,9 +31,15 @@ def get_namespace(manifest: Manifest) -> str:
     return get_text(manifest, "metadata", "namespace")
 
 
-def find_by_name(manifests: Iterable[Manifest], name: str) -> Manifest | None:
-    """Return the first object with this name, or None."""
-    return next((each for each in manifests if get_name(each) == name), None)
+def list_texts(value: JsonValue, *keys: str) -> Sequence[str]:
+    """Return the strings in the list at the path `keys`."""
+    found = get_value(value, *keys)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list | tuple) else []
+
+
+def list_pod_containers(spec: Manifest) -> Sequence[Manifest]:
+    """Return the init containers and the containers of a pod spec."""
+    return [*get_mappings(spec, "initContainers"), *get_mappings(spec, "containers")]
 
 
 def format_version(version: Iterable[int]) -> str:
@@ -56,10 +63,10 @@ def list_propellers(facts: Facts) -> Sequence[Manifest]:
 
 def find_propeller_image(deployment: Manifest) -> str:
     """Return the image that runs FlytePropeller, or an empty string."""
-    for each in list_containers(deployment):
+    for each in _list_containers(deployment):
         image = get_text(each, "image")
-        is_webhook = _WEBHOOK in (*_iter_words(each, "command"), *_iter_words(each, "args"))
-        if any(program in parse_image_name(image) for program in _FLYTE) and not is_webhook:
+        is_webhook = _WEBHOOK in (*list_texts(each, "command"), *list_texts(each, "args"))
+        if any(program in _parse_image(image)[0] for program in _FLYTE) and not is_webhook:
             return image
     return ""
 
@@ -71,24 +78,24 @@ def get_release(deployment: Manifest) -> str:
 
 def has_program(deployment: Manifest, program: str) -> bool:
     """True if the name of one of the images contains `program`."""
-    return any(program in parse_image_name(get_text(each, "image")) for each in list_containers(deployment))
+    return any(program in _parse_image(get_text(each, "image"))[0] for each in _list_containers(deployment))
 
 
-def list_containers(deployment: Manifest) -> Sequence[Manifest]:
-    """Return the containers of the pod template."""
+def _list_containers(deployment: Manifest) -> Sequence[Manifest]:
     return get_mappings(deployment, "spec", "template", "spec", "containers")
 
 
-def parse_image_name(image: str) -> str:
-    """Return the last part of an image's name, without tag and digest."""
-    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+def _parse_image(image: str) -> tuple[str, str]:
+    """Return the last part of an image's name, and its tag or an empty string."""
+    name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    return name, tag
 
 
 def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
     """Return the version in an image tag, else in the version label, or None if neither has one."""
-    tags = [parse_tag(get_text(each, "image")) for each in list_containers(deployment)]
-    for text in (*tags, get_release(deployment)):
-        if match := _VERSION.fullmatch(text):
+    tags = [_parse_image(get_text(each, "image"))[1] for each in _list_containers(deployment)]
+    for match in map(_VERSION.fullmatch, (*tags, get_release(deployment))):
+        if match:
             return int(match[1]), int(match[2]), int(match[3] or 0)
     return None
 
@@ -98,16 +105,11 @@ def find_flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
 
     The tag of FlytePropeller's image takes precedence over the version label. Sidecars are ignored.
     """
-    label = get_release(deployment)
-    for text in (parse_tag(find_propeller_image(deployment)), label if label != _OF_CHARTS else ""):
-        if (match := _VERSION.fullmatch(text)) and match[3]:
+    tag, label = _parse_image(find_propeller_image(deployment))[1], get_release(deployment)
+    for match in map(_VERSION.fullmatch, (tag, label if label != _OF_CHARTS else "")):
+        if match and match[3]:
             return int(match[1]), int(match[2]), int(match[3])
     return None
-
-
-def parse_tag(image: str) -> str:
-    """Return the tag of an image's name, or an empty string."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def is_ready(deployment: Manifest) -> bool:
@@ -117,29 +119,18 @@ def is_ready(deployment: Manifest) -> bool:
 
 def has_ready_endpoint(slices: Iterable[Manifest]) -> bool:
     """True if one of these EndpointSlices has an endpoint that is ready."""
-    return any(
-        get_mapping(endpoint, "conditions").get("ready") is not False
-        for each in slices
-        for endpoint in get_mappings(each, "endpoints")
-    )
+    endpoints = [endpoint for each in slices for endpoint in get_mappings(each, "endpoints")]
+    return any(get_mapping(each, "conditions").get("ready") is not False for each in endpoints)
 
 
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
-    values = []
-    for container in list_containers(deployment):
-        words = [*_iter_words(container, "command"), *_iter_words(container, "args")]
-        for at, word in enumerate(words):
-            if word.startswith(f"--{option}="):
-                values.append(word.partition("=")[2])
-            elif word == f"--{option}" and at + 1 < len(words):
-                values.append(words[at + 1])
+    values: list[str] = []
+    for container in _list_containers(deployment):
+        words = [*list_texts(container, "command"), *list_texts(container, "args")]
+        values += [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
+        values += [following for word, following in pairwise(words) if word == f"--{option}"]
     return values
-
-
-def _iter_words(container: Manifest, key: str) -> Iterator[str]:
-    words = container.get(key)
-    yield from (each for each in words if isinstance(each, str)) if isinstance(words, list | tuple) else ()
 
 
 def format_kubectl_name(deployment: Manifest) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ async def probe_external(
         facts: The facts so far.
         prefixes: The output prefixes to test.
         connector: The connector to test, with the caller's credentials; None to test none.
-        read_only: Only list the prefixes, and write no test object.
+        read_only: Only list the prefixes and read an object, and write no test object.
     """
     stores = await asyncio.gather(*(_probe_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_probe_connector, connector) if connector else None
@@ -49,15 +50,15 @@ async def probe_external(
 
 
 async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
-    scheme = prefix.partition("://")[0]
     do, what, rights = (
-        (_list_prefix, "read", _READABLE) if read_only else (_write_test_object, "written", _WRITABLE)
+        (_read_prefix, "read", _READABLE) if read_only else (_write_test_object, "written", _WRITABLE)
     )
     # The package of each store raises its own exception types.
     (error,) = await asyncio.gather(
         asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS), return_exceptions=True
     )
     if isinstance(error, ImportError):
+        scheme = prefix.partition("://")[0]
         package = STORES.get(scheme, scheme)
         return ProbeResult(
             what=prefix,
@@ -84,31 +85,43 @@ def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
     return f"aws s3 ls {prefix}  # set AWS_ENDPOINT_URL_S3=http://HOST:PORT if the store is not Amazon's"
 
 
-def _list_prefix(prefix: str) -> None:
-    """List a prefix, and raise the errors of the store. An object store prefix without objects is valid."""
+def _open_store(prefix: str) -> tuple[Any, str, str]:
+    """Return the file system of a prefix, its path, and the path of an object that does not exist."""
     import fsspec
 
-    filesystem: Any
     filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)
-    bucket, _, below = path.strip("/").partition("/")
+    if filesystem.protocol in ("file", ("file", "local")) and not filesystem.isdir(path):
+        raise NotADirectoryError(f"there is no directory {path}")
+    return filesystem, path, f"{path.rstrip('/')}/kfpytorch-doctor-{secrets.token_hex(8)}"
+
+
+def _read_prefix(prefix: str) -> None:
+    """List a prefix and read an object below it, and raise the errors of the store.
+
+    An object store prefix without objects is valid. Then an object that does not exist is requested, because
+    stores check the permission first. If the whole bucket cannot be listed, they forbid that in any case.
+    """
+    filesystem, path, name = _open_store(prefix)
+    (bucket,) = re.findall(r"^/*[^/]*", path)
+    found: list[Any] = []
     try:
-        filesystem.ls(path)
+        found = filesystem.ls(path, detail=True)
     except FileNotFoundError:
-        if not below or filesystem.protocol in ("file", ("file", "local")):
+        if path == bucket:
             raise
-        with contextlib.suppress(PermissionError):  # Listing the whole bucket may be forbidden.
+    objects = [each["name"] for each in found if each["type"] == "file" and each["size"]]
+    if not objects:
+        try:
             filesystem.ls(bucket)
+        except PermissionError:
+            return
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.cat_file((objects or [name])[0], start=0, end=1)
 
 
 def _write_test_object(prefix: str) -> None:
     """Write, read and delete a small object, and raise the errors of the store."""
-    import fsspec
-
-    filesystem: Any
-    filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)
-    if filesystem.protocol in ("file", ("file", "local")) and not filesystem.isdir(path):
-        raise NotADirectoryError(f"there is no directory {path}")
-    name = f"{path.rstrip('/')}/kfpytorch-doctor-{secrets.token_hex(8)}"
+    filesystem, _, name = _open_store(prefix)
     filesystem.pipe_file(name, _CONTENT)
     try:
         if filesystem.cat_file(name) != _CONTENT:
@@ -119,21 +132,20 @@ def _write_test_object(prefix: str) -> None:
 
 def _probe_connector(server: Server) -> ProbeResult:
     """Test that the connector answers and serves the task type of this project."""
-    address = str(server.address)
+    address, found = str(server.address), server
     host = address.removeprefix("grpcs://")
     how = "-plaintext" if host == address else "-insecure"
     remedy = f"kubectl get pods -A -l app.kubernetes.io/name=kfpytorch-backend; grpcurl {how} {host} list"
-    found = server
     try:
         found = server_selection.find_server(server)
         types = _fetch_task_types(found)
     except RequestFailed as error:
         known = None if isinstance(error, TokenRejected) else find_connection_problem(found)
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
-    if TASK_TYPE not in types:
-        trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
-        return ProbeResult(what=address, trouble=trouble, remedy=remedy)
-    return ProbeResult(what=address)
+    if TASK_TYPE in types:
+        return ProbeResult(what=address)
+    trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
+    return ProbeResult(what=address, trouble=trouble, remedy=remedy)
 
 
 def _fetch_task_types(server: Server) -> Sequence[str]:

@@ -3,22 +3,21 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
-from backend_plugin.doctor.checks import templates
-from backend_plugin.doctor.checks.gang import list_requested_schedulers
+from backend_plugin.doctor.checks import gang, templates
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
 from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
@@ -162,13 +161,13 @@ async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
 def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
     """Return the requests for the schedulers' configurations, and for one bound pod of each scheduler."""
     mounted = {
-        (deployments.get_namespace(each), get_text(volume, "configMap", "name"))
+        name
         for each in facts.get_objects(Subject.DEPLOYMENTS)
         if _SCHEDULER in deployments.get_name(each) or deployments.has_program(each, _SCHEDULER)
-        for volume in get_mappings(each, "spec", "template", "spec", "volumes")
+        for name in gang.list_config_maps(each)
     }
-    maps = [queries.build_config_map_query(namespace, name) for namespace, name in sorted(mounted) if name]
-    schedulers = sorted(list_requested_schedulers(facts) | templates.list_scheduler_names(facts))
+    maps = [queries.build_config_map_query(*each) for each in sorted(mounted)]
+    schedulers = sorted(gang.list_requested_schedulers(facts) | templates.list_scheduler_names(facts))
     return [*maps, *map(queries.build_bound_pod_query, schedulers)]
 
 
@@ -176,24 +175,16 @@ def _with_documents(facts: Facts) -> Facts:
     """Replace the ConfigMaps of Flyte with the configuration documents that they contain as text."""
     if Subject.FLYTE_CONFIG not in facts.objects:
         return facts
-    documents = [
-        document
-        for each in facts.get_objects(Subject.FLYTE_CONFIG)
-        for text in get_mapping(each, "data").values()
-        for document in _parse_documents(text)
-    ]
-    return replace(facts, objects={**facts.objects, Subject.FLYTE_CONFIG: documents})
-
-
-def _parse_documents(text: Any) -> list[Manifest]:
-    """Return the YAML document in a value of a ConfigMap; empty if it is not Flyte's configuration."""
     import yaml
 
-    try:
-        found = yaml.safe_load(text) if isinstance(text, str) else None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return []
-    return [found] if isinstance(found, Mapping) and {"tasks", "plugins"} & set(found) else []
+    documents: list[Manifest] = []
+    for each in facts.get_objects(Subject.FLYTE_CONFIG):
+        for text in get_text_map(each, "data").values():
+            with suppress(yaml.YAMLError, ValueError, RecursionError):  # Other files need not be YAML.
+                found = yaml.safe_load(text)
+                if isinstance(found, Mapping) and {"tasks", "plugins"} & set(found):
+                    documents.append(found)
+    return replace(facts, objects={**facts.objects, Subject.FLYTE_CONFIG: documents})
 
 
 async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:

@@ -1,7 +1,7 @@
 """The facts that the checks use: objects of the cluster, the planned task, and results of tests."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.reading import get_text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -114,6 +114,11 @@ class RolePods:
     pod: Manifest
     """The manifest of the first pod."""
 
+    @property
+    def spec(self) -> Manifest:
+        """The spec of the first pod."""
+        return get_mapping(self.pod, "spec")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
@@ -195,6 +200,16 @@ class Facts:
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
         """Return the objects of a subject; empty if they were not read."""
         return self.objects.get(subject, ())
+
+    def find_object(self, subject: Subject, name: str) -> Manifest | None:
+        """Return the first object of a subject with this name, or None."""
+        found = (each for each in self.get_objects(subject) if get_text(each, "metadata", "name") == name)
+        return next(found, None)
+
+    def list_missing_names(self, subject: Subject, names: Iterable[str]) -> Sequence[str]:
+        """Return the names for which a subject has no object, sorted; empty names are ignored."""
+        there = {get_text(each, "metadata", "name") for each in self.get_objects(subject)}
+        return sorted({*names} - there - {""})
 
     def list_api_groups(self) -> set[str]:
         """Return the API groups that the cluster serves."""

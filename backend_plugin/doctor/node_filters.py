@@ -1,16 +1,34 @@
-"""Finds the nodes on which a pod fits when they are empty, by the rules of the Kubernetes scheduler."""
+"""Finds the nodes on which a pod fits when they are empty, by the rules of the Kubernetes scheduler.
 
+Also formats the taints that a pod does not tolerate, and the settings that tolerate them.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
+from backend_plugin.embedded.node_affinity import Taint
 from backend_plugin.embedded.objects import find_condition
 from backend_plugin.embedded.scheduling_cycle import NodeInfo, PodInfo, read_node_info, read_pod_info
 
 NodeFilter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
 """True if a node accepts a pod by one criterion: its labels, its taints or its resources."""
+_TEMPORARY: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/",
+)
+"""Prefixes of taint keys that a controller sets and removes; a pod must not tolerate them."""
+_NOT_READY: Final = "/agent-not-ready"
+"""The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
 def list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
@@ -69,3 +87,34 @@ def iter_excluded_roles(
         exclusion = find_exclusion(claim, nodes)
         if exclusion is not None and exclusion[0] is by:
             yield role, claim, exclusion[1]
+
+
+def list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
+    """Return the taints of a node that a pod does not tolerate."""
+    return [each for each in node.taints if claim.wishes.find_untolerated_taint([each]) is not None]
+
+
+def is_temporary(taint: Taint) -> bool:
+    """True if a controller sets the taint while a condition of the node lasts."""
+    return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
+
+
+def format_taint(taint: Taint) -> str:
+    """Return a taint as kubectl writes it."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def format_toleration_settings(claim: PodInfo, taints: Sequence[Taint]) -> str:
+    """Return settings that make the pods of a role tolerate the taints."""
+    of_resources = [each for each in taints if claim.requests.get(each.key)]
+    of_all = [each for each in taints if each not in of_resources]
+    by_resource = ", ".join(f"{each.key}: [{_format_toleration(each)}]" for each in of_resources)
+    written = [f"resource-tolerations: {{{by_resource}}}"] if of_resources else []
+    if of_all:
+        written.append(f"default-tolerations: [{', '.join(map(_format_toleration, of_all))}]")
+    return f"write plugins: {{k8s: {{{', '.join(written)}}}}}"
+
+
+def _format_toleration(taint: Taint) -> str:
+    how = f"operator: Equal, value: {json.dumps(taint.value)}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {how}, effect: {taint.effect}}}"

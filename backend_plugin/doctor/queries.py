@@ -57,41 +57,32 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         flyte: The namespace of Flyte.
         templates: The namespace whose PodTemplates apply if the job's namespace does not have them.
     """
-    here = (namespace,)
     schemas = (*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas))
+    template_places = tuple(dict.fromkeys((namespace, templates, flyte)))
+    kinds = {
+        Subject.QUOTAS: _build_core_resource("resourcequotas"),
+        Subject.LIMIT_RANGES: _build_core_resource("limitranges"),
+        Subject.POLICIES: ApiResource(group="networking.k8s.io", version="v1", plural="networkpolicies"),
+        Subject.ACCOUNTS: _build_core_resource("serviceaccounts"),
+        Subject.CLAIMS: _build_core_resource("persistentvolumeclaims"),
+    }
+    names = {Subject.SECRETS: _build_core_resource("secrets"), Subject.CONFIG_MAPS: CONFIG_MAPS}
     return (
         Query(subject=Subject.NAMESPACE, resource=_build_core_resource("namespaces"), name=namespace),
         *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in schemas),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
-        Query(subject=Subject.QUOTAS, resource=_build_core_resource("resourcequotas"), namespaces=here),
-        Query(subject=Subject.LIMIT_RANGES, resource=_build_core_resource("limitranges"), namespaces=here),
-        Query(
-            subject=Subject.POLICIES,
-            resource=ApiResource(group="networking.k8s.io", version="v1", plural="networkpolicies"),
-            namespaces=here,
-        ),
-        Query(subject=Subject.ACCOUNTS, resource=_build_core_resource("serviceaccounts"), namespaces=here),
-        Query(
-            subject=Subject.SECRETS,
-            resource=_build_core_resource("secrets"),
-            namespaces=here,
-            accept=NAMES_ONLY,
-        ),
-        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, accept=NAMES_ONLY),
-        Query(
-            subject=Subject.CLAIMS, resource=_build_core_resource("persistentvolumeclaims"), namespaces=here
+        *(Query(subject=each, resource=kinds[each], namespaces=(namespace,)) for each in kinds),
+        *(
+            Query(subject=each, resource=names[each], namespaces=(namespace,), accept=NAMES_ONLY)
+            for each in names
         ),
         Query(
             subject=Subject.PRIORITIES,
             resource=ApiResource(group="scheduling.k8s.io", version="v1", plural="priorityclasses"),
         ),
-        Query(
-            subject=Subject.TEMPLATES,
-            resource=POD_TEMPLATES,
-            namespaces=tuple(dict.fromkeys((namespace, templates, flyte))),
-        ),
+        Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=template_places),
         Query(subject=Subject.FLYTE_CONFIG, resource=CONFIG_MAPS, namespaces=(flyte,)),
         Query(subject=Subject.SERVICES, resource=_SERVICES, namespaces=(flyte,)),
         Query(subject=Subject.ENDPOINTS, resource=_SLICES, namespaces=(flyte,)),

@@ -7,7 +7,6 @@ from backend_plugin.doctor.checks import (
     api_server,
     connector,
     flyte,
-    flyte_version,
     gang,
     job,
     network,
@@ -33,6 +32,5 @@ CHECKS: Final[tuple[Check, ...]] = (
     *security.CHECKS,
     *references.CHECKS,
     *flyte.CHECKS,
-    *flyte_version.CHECKS,
     *connector.CHECKS,
 )

@@ -8,7 +8,6 @@ from backend_plugin.doctor.check import Check, Finding, Severity
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS
 
-_NO_REPLY: Final = DryRunReply()
 NOT_READABLE: Final = "not-readable"
 """The id of the findings for subjects that could not be read."""
 EXIT_CODES: Final = {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}
@@ -33,11 +32,8 @@ def list_findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Fi
 
 def list_skipped_checks(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[str]:
     """Return the ids of the checks that did not run, or that could not determine if there is a problem."""
-    made = {
-        check.id
-        for check in _select_checks(facts, checks)
-        if not any(each.is_unknown for each in check.judge(facts))
-    }
+    selected = _select_checks(facts, checks)
+    made = {check.id for check in selected if not any(each.is_unknown for each in check.judge(facts))}
     return [check.id for check in checks if check.id not in made]
 
 
@@ -52,8 +48,8 @@ def _list_unobservable(facts: Facts) -> Iterable[Subject]:
     """Return the subjects for which there is nothing to read or test."""
     has = {
         Subject.ROLES: facts.task.roles,
-        Subject.JOB_TRIAL: facts.job_reply != _NO_REPLY,
-        Subject.INVALID_TRIAL: facts.invalid_reply != _NO_REPLY,
+        Subject.JOB_TRIAL: facts.job_reply != DryRunReply(),
+        Subject.INVALID_TRIAL: facts.invalid_reply != DryRunReply(),
         Subject.POD_TRIALS: facts.pod_replies,
         Subject.FLYTE_CONFIG: facts.get_objects(Subject.FLYTE_CONFIG),
         Subject.RIGHTS: deployments.list_connectors(facts),
@@ -71,28 +67,23 @@ def sort_findings(found: Iterable[Finding]) -> Sequence[Finding]:
 
 def get_exit_code(found: Sequence[Finding]) -> int:
     """Return the exit code for the worst finding."""
-    order = list(Severity)
-    worst = min((each.level for each in found), key=order.index, default=Severity.NOTE)
-    return EXIT_CODES[worst]
+    return EXIT_CODES[sort_findings(found)[0].level] if found else 0
 
 
 def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Finding]:
     """Return one finding for all missing permissions, and one for each other reason."""
     forbidden = {subject: each for subject, each in unseen.items() if each.rules}
-    others = [
-        _build_read_finding({subject: each}, each.reason, each.remedy)
-        for subject, each in unseen.items()
-        if not each.rules
-    ]
-    return [_build_permission_finding(forbidden), *others] if forbidden else others
-
-
-def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Finding:
-    first, *rest = forbidden.values()
-    rules = [rule for each in forbidden.values() for rule in each.rules]
-    user = next((each.user for each in forbidden.values() if each.user), "")
-    reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
-    return _build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))
+    found = []
+    if forbidden:
+        first, *rest = forbidden.values()
+        rules = [rule for each in forbidden.values() for rule in each.rules]
+        user = next((each.user for each in forbidden.values() if each.user), "")
+        reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
+        found = [_build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))]
+    for subject, each in unseen.items():
+        if not each.rules:
+            found.append(_build_read_finding({subject: each}, each.reason, each.remedy))
+    return found
 
 
 def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:

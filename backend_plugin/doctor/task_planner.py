@@ -8,9 +8,9 @@ from backend_plugin.core.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.plan import NO_UID
+from backend_plugin.core.scheduling.adapter import OPERATOR
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 

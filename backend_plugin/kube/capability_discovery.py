@@ -10,9 +10,8 @@ import msgspec
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
-from backend_plugin.core.scheduling.adapter import SchedulerResource
+from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.operator_gangs import FLAG
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.scheduling.status_parser import parse_bounded
 from backend_plugin.core.values import Manifest

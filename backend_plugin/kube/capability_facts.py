@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from backend_plugin.core.reading import get_mappings, get_text
-from backend_plugin.core.scheduling.adapter import SchedulerResource
+from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.operator_gangs import FLAG
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.cluster import ClusterUnavailable

@@ -94,15 +94,15 @@ def test_each_gang_setting_has_a_chart_value() -> None:
 
 def test_schedulers_with_companion_objects_have_rules_for_them() -> None:
     def build_rule(name: str) -> Any:
-        (api_version, kind) = next(filter(None, (each.companion_type for each in ADAPTERS[name].values())))
+        companion = next(filter(None, (each.companion for each in ADAPTERS[name].values())))
         return {
-            "apiGroups": [api_version.partition("/")[0]],
-            "resources": [f"{kind.lower()}s"],
+            "apiGroups": [companion.api_version.partition("/")[0]],
+            "resources": [f"{companion.kind.lower()}s"],
             "verbs": ["create", "delete"],
         }
 
     makers = [
-        name for name, adapters in ADAPTERS.items() if any(each.companion_type for each in adapters.values())
+        name for name, adapters in ADAPTERS.items() if any(each.companion for each in adapters.values())
     ]
     assert chart_files.read("files/rules.yaml")["groups"] == {name: build_rule(name) for name in makers}
 

@@ -42,7 +42,10 @@ def add_gang(
     with collect_problems() as problems:
         problems.extend(adapter.check_conflicts(draft, gang, how))
         problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler))
-    objects = how.build_companions(gang)
+    made = how.companion
+    objects: list[Manifest] = []
+    if made is not None:
+        objects = [{"apiVersion": made.api_version, "kind": made.kind, "spec": made.spec(gang)}]
     annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
     if objects:
         annotations[companions.ANNOTATION] = companions.encode(objects)

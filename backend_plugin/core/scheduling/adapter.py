@@ -16,6 +16,11 @@ from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import Manifest, omit_empty
 
+FLAG: Final = "--gang-scheduler-name"
+"""The flag with which the training-operator creates a pod group for every job."""
+BACKEND: Final = "backend"
+OPERATOR: Final = "operator"
+"""The two possible creators of a job's pod group: the operator and this server."""
 QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
@@ -104,6 +109,18 @@ class DetectionRule:
     """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
+def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:
+    """Return a function that detects the API `group` if the operator is known to create no pod groups."""
+
+    def detect(capabilities: Capabilities, _: str) -> Detection | None:
+        # If the flag is unknown, the operator may overwrite a pod group that this server creates.
+        if capabilities.operator_scheduler != "" or not capabilities.has_api(group):
+            return None
+        return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
+
+    return detect
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
     """The data and functions that support one gang scheduler.
@@ -132,7 +149,7 @@ class SchedulerAdapter:
     sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Capabilities], str] = lambda _: ""
-    """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
+    """Return a further reason for `find_denial`; empty if there is none."""
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -151,12 +168,10 @@ class SchedulerAdapter:
     """The adapter that replaces this one for a job with one replica; None if there is none."""
     needs_queue: bool = False
     """True if a job needs a queue, from its author or from the settings."""
-    by_operator: bool = False
-    """True if the operator creates the pod groups."""
     matches_flag: Callable[[str], bool] | None = None
-    """Return True if the operator creates pod groups of this scheduler for a value of its flag.
+    """Return True if the operator creates pod groups of this scheduler for a value of `FLAG`.
 
-    The flag is ``--gang-scheduler-name``. None if the adapter does not need it.
+    None if the operator does not create the pod groups.
     """
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
@@ -167,17 +182,20 @@ class SchedulerAdapter:
     not_after_admission: str = ""
     """The reason why no queue can admit its jobs before it places the pods, as a clause; empty if one can."""
 
-    @property
-    def companion_type(self) -> tuple[str, str] | None:
-        """Return the ``apiVersion`` and ``kind`` of the companion object; None without one."""
-        return None if self.companion is None else (self.companion.api_version, self.companion.kind)
-
-    def build_companions(self, gang: GangSpec) -> Sequence[Manifest]:
-        """Return the companion objects of a job without metadata; `CompanionBuilder` adds it."""
-        made = self.companion
-        if made is None:
-            return ()
-        return [{"apiVersion": made.api_version, "kind": made.kind, "spec": made.spec(gang)}]
+    def find_denial(self, capabilities: Capabilities) -> str:
+        """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
+        flag, creates = capabilities.operator_scheduler, self.matches_flag
+        if creates is not None and flag == "":
+            return f"the training-operator runs without {FLAG}, and creates no groups"
+        if creates is not None and flag is not None and not creates(flag):
+            return f"the training-operator runs with {FLAG}={flag}, and creates other groups"
+        if self.companion is not None and flag:
+            return f"the training-operator runs with {FLAG}={flag}, and overwrites the groups of this server"
+        if denial := self.denied(capabilities):
+            return denial
+        if self.groups is not None and capabilities.has_api(self.groups.group) is False:
+            return f"the cluster has no {self.groups.group}"
+        return ""
 
 
 def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:

@@ -85,12 +85,8 @@ def read_companions(job: Job) -> Sequence[Manifest]:
 
 
 def _list_companion_types() -> Container[tuple[str, str]]:
-    return {
-        each.companion_type
-        for adapters in ADAPTERS.values()
-        for each in adapters.values()
-        if each.companion_type
-    }
+    companions = [each.companion for adapters in ADAPTERS.values() for each in adapters.values()]
+    return {(each.api_version, each.kind) for each in companions if each is not None}
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[_CompanionJson, ...])

@@ -19,7 +19,7 @@ from backend_plugin.core.scheduling.scheduler_request import (
     TASK_QUEUE,
     SchedulerRequest,
     Selection,
-    unknown_queue_problem,
+    build_unknown_queue_problem,
 )
 
 _SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
@@ -62,7 +62,7 @@ def _detect_schedulers(
                     pod_groups_by=creator,
                     scheduler_name=found.scheduler_name,
                 )
-                yield rule.rank, gang, found.why, adapter.denied(request.cluster)
+                yield rule.rank, gang, found.why, adapter.find_denial(request.cluster)
 
 
 def _inherit_options(settings: GangSettings, adapter: SchedulerAdapter) -> GangSettings:
@@ -83,7 +83,7 @@ def _select_without_detection(request: SchedulerRequest) -> Selection:
         return request.build_selection(gang, reasons)
     unusable = _check_requested_queue(request)
     if request.scheduler is not None:
-        unusable = unusable or (_unusable_scheduler_problem(request.scheduler, why, request.cluster),)
+        unusable = unusable or (_build_unusable_scheduler_problem(request.scheduler, why, request.cluster),)
         return Selection(problems=unusable)
     nobody = (
         "No gang, and jobs of several replicas may block each other: no scheduler "
@@ -92,7 +92,7 @@ def _select_without_detection(request: SchedulerRequest) -> Selection:
     return Selection(reasons=(nobody, *([f"{why}."] if why else ())), problems=unusable)
 
 
-def _unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:
+def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:
     """Return the problem for a scheduler that the author names but the job cannot use."""
     known = cluster.queues.get(scheduler)
     if known and not why:
@@ -114,7 +114,7 @@ def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
     is_unseen = not request.cluster.unknown.keys().isdisjoint(ADAPTERS)
     if is_unseen or not queues or queue in ("", *known):
         return ()
-    return (unknown_queue_problem(field, queue, " or ".join(sorted(queues)), known),)
+    return (build_unknown_queue_problem(field, queue, " or ".join(sorted(queues)), known),)
 
 
 def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list[str]) -> Selection:
@@ -161,7 +161,7 @@ def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
         for scheduler, queues in request.cluster.queues.items():
             if requested in queues and scheduler != ADMISSION_SCHEDULER:
                 return f"the task's {requested} is one of {scheduler}"
-    return ADMISSION_ADAPTER.denied(request.cluster)
+    return ADMISSION_ADAPTER.find_denial(request.cluster)
 
 
 def _format_unknown_facts(cluster: Capabilities) -> str:

@@ -69,7 +69,7 @@ def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
     asks = GangSummary(
         scheduler_name=gang.scheduler_name,
         queue=gang.admission_queue or gang.queue,
-        by_operator=adapter.by_operator,
+        by_operator=adapter.matches_flag is not None,
         roles=tuple(
             _RoleSummary(
                 name=member.name,

@@ -8,9 +8,15 @@ from typing import Any, Final
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
+from backend_plugin.core.scheduling.adapter import (
+    BACKEND,
+    OPERATOR,
+    QUEUE,
+    SCHEDULER_NAME,
+    TIMEOUT,
+    SchedulerAdapter,
+)
 from backend_plugin.core.scheduling.adapter_composition import with_admission
-from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_SCHEDULER, IN_TREE
 from kfpytorch_common import labels
 
@@ -81,9 +87,8 @@ class GangSettings:
     @property
     def can_create_groups(self) -> bool:
         """True if this server may create a pod group for a job."""
-        alone = self.scheduler == AUTO or (
-            self.adapter is not None and self.adapter.companion_type is not None
-        )
+        places = self.adapters.get(self.pod_groups_by)
+        alone = self.scheduler == AUTO or (places is not None and places.companion is not None)
         return alone or any(part.can_create_groups for _, part in self.parts)
 
     def without_operator_groups(self) -> "GangSettings":

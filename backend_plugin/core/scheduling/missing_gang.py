@@ -3,21 +3,17 @@
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.adapter import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.adapter_composition import iter_entries
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
-from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 
-_KEYS: Final = tuple(key for each in list_schedulers().values() for key in each.keys)
 _MESSAGE: Final = (
     "selects {name}, but no gang is made: the replicas may start one by one, and jobs may block each other"
 )
@@ -29,13 +25,14 @@ def find_warnings(
     """Yield a problem for each gang scheduler that the pods of a job name although the job has no gang."""
     if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
         return
-    fields = _list_scheduling_fields(draft)
+    names, entries = _list_scheduling_fields(draft)
     for name, adapter in list_schedulers().items():
-        for field in fields:
-            if field.selects(adapter):
-                message = _MESSAGE.format(name=name)
-                yield build_problem(field.path, field.value, message, _describe_setting(name))
-                break
+        if adapter.admits:
+            continue
+        found = [(path, value) for path, value in names if value == adapter.scheduler_name]
+        found += [(path, value) for path, key, value in entries if key.startswith(adapter.keys)]
+        for path, value in found[:1]:
+            yield build_problem(path, value, _MESSAGE.format(name=name), _describe_setting(name))
 
 
 def _needs_gang(job: TrainingJob) -> bool:
@@ -44,34 +41,18 @@ def _needs_gang(job: TrainingJob) -> bool:
     return not declined and sum(group.replicas for group in job.groups) > 1
 
 
-class _SchedulingField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a pod that may select a scheduler."""
-
-    path: str
-    key: str = ""
-    """The key of a label or an annotation; empty for the scheduler name."""
-    value: str
-
-    def selects(self, adapter: SchedulerAdapter) -> bool:
-        """True if the field selects the scheduler of the adapter for the placement of its pod."""
-        if adapter.admits:
-            return False
-        return self.key.startswith(adapter.keys) if self.key else self.value == adapter.scheduler_name
-
-
-def _list_scheduling_fields(draft: JobDraft) -> list[_SchedulingField]:
-    """Return the scheduler names of the pods, and their labels and annotations of gang schedulers."""
-    fields = []
+def _list_scheduling_fields(
+    draft: JobDraft,
+) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
+    """Return path and value of the scheduler names of the pods; path, key and value of their metadata."""
+    names: list[tuple[str, str]] = []
+    entries: list[tuple[str, str, str]] = []
     for role, template in draft.pods.items():
         path = f"{role.value.lower()} pod"
         if name := get_text(template, "spec", "schedulerName"):
-            fields.append(_SchedulingField(path=f"{path}.schedulerName", value=name))
-        fields += [
-            _SchedulingField(path=where, key=key, value=value)
-            for where, key, value in iter_entries(get_mapping(template, "metadata"), path)
-            if key.startswith(_KEYS)
-        ]
-    return fields
+            names.append((f"{path}.schedulerName", name))
+        entries += iter_entries(get_mapping(template, "metadata"), path)
+    return names, entries
 
 
 def _describe_setting(name: str) -> str:

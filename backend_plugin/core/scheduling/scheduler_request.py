@@ -9,10 +9,9 @@ import msgspec
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.scheduling.adapter import QUEUE
+from backend_plugin.core.scheduling.adapter import OPERATOR, QUEUE
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import AUTO, LOCAL_QUEUE, GangSettings
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_SCHEDULER
 
 TASK_QUEUE: Final = "custom.kfpytorch.gang.queue"
@@ -66,10 +65,10 @@ def _check_queues(gang: GangSettings, request: SchedulerRequest) -> Iterator[Pro
         # The queues of a scheduler may be unknown.
         known = request.cluster.queues.get(scheduler, (queue,))
         if queue and queue not in known:
-            yield unknown_queue_problem(field, queue, scheduler, known)
+            yield build_unknown_queue_problem(field, queue, scheduler, known)
 
 
-def unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
+def build_unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
     """Return the problem of a queue that is not in `known`, the queues of the schedulers named in `whose`."""
     near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
     remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"

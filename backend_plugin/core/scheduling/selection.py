@@ -7,7 +7,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling import detection
-from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.adapter import OPERATOR, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import (
     AUTO,
@@ -17,7 +17,6 @@ from backend_plugin.core.scheduling.gang_settings import (
     PATH,
     GangSettings,
 )
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.core.scheduling.registry import (
     ADMISSION_ADAPTER,
     ADMISSION_SCHEDULER,
@@ -35,7 +34,7 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
     why, named = f"set by {path}", job.gang_options.scheduler
     offered = _list_allowed_schedulers(gang, platform, cluster)
     if named not in (None, *offered):
-        return Selection(problems=(_not_allowed_problem(str(named), offered, cluster),))
+        return Selection(problems=(_build_not_allowed_problem(str(named), offered, cluster),))
     if named == NONE:
         return Selection(reasons=("No gang: the task sets Gang(scheduler='none').",))
     is_detected = gang.scheduler == AUTO
@@ -77,7 +76,7 @@ def _list_allowed_schedulers(
     return tuple(dict.fromkeys([settings.scheduler, *none, *platform.allowed_schedulers, *detected]))
 
 
-def _not_allowed_problem(scheduler: str, offered: Sequence[str], cluster: Capabilities) -> Problem:
+def _build_not_allowed_problem(scheduler: str, offered: Sequence[str], cluster: Capabilities) -> Problem:
     message = "is not a gang scheduler that a job can use on this platform"
     if scheduler == IN_TREE:
         message = IN_TREE_WHY + _format_in_tree_support(cluster)
@@ -106,12 +105,12 @@ def _check_cluster(
     gang: GangSettings, adapter: SchedulerAdapter, cluster: Capabilities, path: str
 ) -> Iterator[Problem]:
     message = "cannot be used on this cluster: "
-    if denied := adapter.denied(cluster):
+    if denied := adapter.find_denial(cluster):
         remedy = f"write {AUTO} to detect the scheduler, or correct the cluster"
         key, value = "scheduler", gang.scheduler
         if gang.pod_groups_by:
             key, value = "pod-groups-by", gang.pod_groups_by
         yield build_problem(f"{path}.{key}", value, message + denied, remedy)
-    if gang.local_queue and (denied := ADMISSION_ADAPTER.denied(cluster)):
+    if gang.local_queue and (denied := ADMISSION_ADAPTER.find_denial(cluster)):
         remedy = "leave it out, or correct the cluster"
         yield build_problem(f"{path}.{LOCAL_QUEUE}", gang.local_queue, message + denied, remedy)

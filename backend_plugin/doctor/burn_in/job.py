@@ -1,6 +1,5 @@
 """Builds the manifest of a burn-in from the job of a task."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -9,16 +8,14 @@ from backend_plugin.core import task_annotation
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.names import CLEAN_POD_POLICY
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
+from backend_plugin.doctor.operators.base import JobManifests
 from backend_plugin.doctor.operators.table import get_operator
 
 _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
 """The output prefix of a burn-in: a placeholder, because there are no task outputs."""
-_KEPT_SECONDS: Final = 600
-"""The TTL of the job, in case the command is killed before it deletes the job."""
 _AFTERWARDS: Final = 60
 """Seconds by which the deadline of the job exceeds the timeout of the command."""
 _GRACE_SECONDS: Final = 2
@@ -42,18 +39,16 @@ def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifes
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
     dialect = table.find_dialect(planned.job) or table.DEFAULT
-    limits = TrialLimits(active_seconds=seconds + _AFTERWARDS, kept_seconds=_KEPT_SECONDS)
     change_template = partial(_build_template, dialect.container, command)
-    trial = get_operator(dialect).build_trial(planned, change_template, limits)
+    trial = get_operator(dialect).build_trial(planned, change_template, seconds + _AFTERWARDS)
     return replace(trial, job={**trial.job, "metadata": _build_metadata(trial.job, seconds)})
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
     """Return the metadata with other deadlines and no cleanPodPolicy, because a connector applies both."""
     metadata = get_mapping(job, "metadata")
-    annotations = {
-        key: value for key, value in _read_annotations(metadata).items() if key != CLEAN_POD_POLICY
-    }
+    annotations = dict(get_text_map(metadata, "annotations"))
+    annotations.pop(CLEAN_POD_POLICY, None)
     known = task_annotation.read(annotations, get_text(metadata, "namespace"))
     if known is not None:
         deadlines = Deadlines(active_seconds=seconds + _AFTERWARDS)
@@ -61,21 +56,12 @@ def _build_metadata(job: Manifest, seconds: int) -> Manifest:
     return {**metadata, "annotations": annotations}
 
 
-def _read_annotations(metadata: Manifest) -> Mapping[str, str]:
-    annotations = get_mapping(metadata, "annotations")
-    return {key: get_text(annotations, key) for key in annotations}
-
-
 def _build_template(container: str, command: list[str], template: Manifest) -> Manifest:
     spec = get_mapping(template, "spec")
-    containers = [
-        _build_container(each, command) if get_text(each, "name") == container else each
-        for each in get_mappings(spec, "containers")
-    ]
+    containers: list[Manifest] = []
+    for each in get_mappings(spec, "containers"):
+        kept = {key: value for key, value in each.items() if key not in _OF_TASK}
+        is_program = get_text(each, "name") == container
+        containers.append({**kept, "command": [*command]} if is_program else each)
     changed: Manifest = {"containers": containers, "terminationGracePeriodSeconds": _GRACE_SECONDS}
     return {**template, "spec": {**spec, **changed}}
-
-
-def _build_container(container: Manifest, command: list[str]) -> Manifest:
-    kept = {key: value for key, value in container.items() if key not in _OF_TASK}
-    return {**kept, "command": [*command]}

@@ -48,18 +48,15 @@ class BurnInObserver:
             if not answer.is_not_found:
                 raise ClusterUnavailable(f"the API server answers {answer}") from answer
             job = None
-        pods, events = await self._fetch_pods(name), await self._fetch_events(name)
-        observed = read_observed({"job": job, "pods": pods, "events": events})
+        pods = await self._fetch_objects(PODS, labelSelector=f"{self.dialect.labels.job_name}={name}")
+        observed = read_observed({"job": job, "pods": pods, "events": await self._fetch_events(name)})
         return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
 
-    async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
-        return await self._fetch_objects(PODS, labelSelector=f"{self.dialect.labels.job_name}={name}")
-
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
-        """Return the events of the job's objects; some are missing if a list request fails."""
+        """Return the events of the job's objects, without those about kinds whose list request fails."""
         found: list[Manifest] = []
-        with suppress(NotReadable):
-            for about in (self.dialect.name, *self.dialect.event_kinds, "Pod", "PodGroup"):
+        for about in (self.dialect.name, *self.dialect.event_kinds, "Pod", "PodGroup"):
+            with suppress(NotReadable):
                 found += await self._fetch_objects(EVENTS, fieldSelector=f"involvedObject.kind={about}")
         return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
 
@@ -80,10 +77,8 @@ class BurnInObserver:
         path = f"{PODS.build_path(self.namespace, pod.name)}/log"
         query = {"container": self.dialect.container, "tailLines": str(_LINES)}
         try:
-            return await self.api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
+            return await self.api.fetch_decoded(
+                ApiRequest(path=path, query=query), lambda body: body.decode(errors="replace").splitlines()
+            )
         except ApiError:  # The container has not started, or the pod was deleted.
             return []
-
-
-def _split_lines(body: bytes) -> Sequence[str]:
-    return body.decode(errors="replace").splitlines()

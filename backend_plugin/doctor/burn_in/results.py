@@ -73,11 +73,7 @@ def build_success(measured: Measurement, nodes: Iterable[str]) -> Finding:
     remedy = _ONE_NODE if count == 1 else _AS_A_NUMBER
     if measured.backend == "gloo":
         remedy = f"{remedy}; it is {_SLOW}"
-    return _build_finding(Severity.NOTE, sentence, remedy)
-
-
-def _build_finding(level: Severity, sentence: str, remedy: str) -> Finding:
-    return Finding(id=ID, level=level, sentence=sentence, remedy=remedy)
+    return Finding(id=ID, level=Severity.NOTE, sentence=sentence, remedy=remedy)
 
 
 def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
@@ -88,25 +84,7 @@ def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
         "correct the reported cause; the program needs `python` with torch in the task's image, and replicas "
         "that reach each other at every port"
     )
-    return _build_finding(Severity.ERROR, sentence, remedy)
-
-
-def build_timeout(waited: str, last: str) -> Finding:
-    """Return the finding for a burn-in that did not end within `waited`; `last` is its last state."""
-    sentence = f"the burn-in did not end within {waited}; its last state was {last}"
-    remedy = "correct the cause of the wait, or increase --burn-in-timeout"
-    return _build_finding(Severity.ERROR, sentence, remedy)
-
-
-def build_not_run(why: str, remedy: str) -> Finding:
-    """Return the finding for a burn-in that was not started."""
-    return _build_finding(Severity.UNKNOWN, f"no burn-in was run: {why}", remedy)
-
-
-def build_not_deleted(kind: str, namespace: str, name: str, why: str) -> Finding:
-    """Return the finding for a job that could not be deleted."""
-    sentence = f"the burn-in's job {namespace}/{name} could not be deleted: {why}"
-    return _build_finding(Severity.WARNING, sentence, f"kubectl delete {kind.lower()} -n {namespace} {name}")
+    return Finding(id=ID, level=Severity.ERROR, sentence=sentence, remedy=remedy)
 
 
 _DECODER: Final = msgspec.json.Decoder(_ReportLine)

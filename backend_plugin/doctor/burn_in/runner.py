@@ -14,13 +14,12 @@ from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.doctor import access_review, rbac_commands
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.burn_in.observer import BurnInObserver
-from backend_plugin.doctor.check import Finding
+from backend_plugin.doctor.check import Finding, Severity
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, build_forbidden
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.base import JobManifests
@@ -65,10 +64,10 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     task = facts.task
     if task.job is None:
         why = facts.unreachable or "the task cannot be planned"
-        return [results.build_not_run(why, "correct the problems in the other findings")]
+        return [_build_not_run(why, "correct the problems in the other findings")]
     if task.framework != TORCH:
         why = f"its program uses {TORCH}, and the framework of the task is {task.framework}"
-        return [results.build_not_run(why, f"select a task of {TORCH}")]
+        return [_build_not_run(why, f"select a task of {TORCH}")]
     connection = Connection(credentials.select_credentials(options))
     try:
         await connection.open()
@@ -77,11 +76,16 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
         trial = making.build_trial(planned, program, limits.seconds)
         return await _BurnInRunner(connection, options, facts, limits).run(trial)
     except NotReadable as lacking:
-        return [results.build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
+        return [_build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
     except BackendError as trouble:
         return [results.build_failure(str(trouble))]
     finally:
         await connection.close()
+
+
+def _build_not_run(why: str, remedy: str) -> Finding:
+    sentence = f"no burn-in was run: {why}"
+    return Finding(id=results.ID, level=Severity.UNKNOWN, sentence=sentence, remedy=remedy)
 
 
 class _BurnInRunner:
@@ -111,6 +115,7 @@ class _BurnInRunner:
         self._logs: dict[str, Sequence[str]] = {}
         """The last lines of each pod's log."""
         self._failed: dict[str, tuple[bool, str]] = {}
+        """The order of the failed pods, by the end of their program; unknown ends are last."""
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job; return the finding for its result, and another one if it cannot be deleted."""
@@ -157,7 +162,8 @@ class _BurnInRunner:
                 await self._cluster.create(each)
             stored = await create_job(self._cluster, self._dialect, trial.job)
             for each in companions.read_companions(read_job(stored)):
-                await self._create_companion(each)
+                with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
+                    await self._cluster.create(each)
             yield
         finally:
             try:  # Deletes by name, because the reply to the create request may be lost; the name is unique.
@@ -165,14 +171,12 @@ class _BurnInRunner:
                 for each in trial.prerequisites:
                     await self._cluster.delete_companion(each)
             except (RequestRejected, ClusterUnavailable) as trouble:
-                left.append(results.build_not_deleted(kind, name.namespace, name.name, str(trouble)))
+                sentence = f"the burn-in's job {name.namespace}/{name.name} could not be deleted: {trouble}"
+                remedy = f"kubectl delete {kind.lower()} -n {name.namespace} {name.name}"
+                left.append(Finding(id=results.ID, level=Severity.WARNING, sentence=sentence, remedy=remedy))
                 self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")
             else:
                 self._limits.say(f"deleted {kind} {name.namespace}/{name.name}")
-
-    async def _create_companion(self, companion: Manifest) -> None:
-        with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
-            await self._cluster.create(companion)
 
     # ---- wait
 
@@ -195,14 +199,22 @@ class _BurnInRunner:
             if phase.phase.is_terminal:
                 return self._build_failure(phase)
             await asyncio.sleep(self._limits.pause)
-        return results.build_timeout(f"{self._limits.seconds} s", self._summary)
+        sentence = (
+            f"the burn-in did not end within {self._limits.seconds} s; its last state was {self._summary}"
+        )
+        remedy = "correct the cause of the wait, or increase --burn-in-timeout"
+        return Finding(id=results.ID, level=Severity.ERROR, sentence=sentence, remedy=remedy)
 
     async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
         """Read the logs of ended pods, or of all pods if `is_last`, until one contains the measurement."""
         for pod in pods:
-            if _has_failed(pod):
-                self._failed.setdefault(pod.name, _get_failure_order(pod))
-            if not self._logs.get(pod.name) and (is_last or _has_ended(pod)):
+            ended = pod.primary.ended if pod.primary is not None else None
+            if pod.phase == "Failed" or (ended is not None and ended.exit_code != 0):
+                at = ended.finished if ended is not None else None
+                self._failed.setdefault(pod.name, (at is None, at.isoformat() if at is not None else ""))
+            # Other containers of the pod may still run.
+            has_ended = pod.phase in ("Succeeded", "Failed") or ended is not None
+            if not self._logs.get(pod.name) and (is_last or has_ended):
                 self._logs[pod.name] = await self._observer.read_log(pod)
                 if (measured := results.find_measurement(self._logs[pod.name])) is not None:
                     return measured
@@ -220,20 +232,3 @@ class _BurnInRunner:
         if summary != self._summary:
             self._summary = summary
             self._limits.say(summary)
-
-
-def _has_ended(pod: Pod) -> bool:
-    """True if the container of the program has terminated; other containers may still run."""
-    primary = pod.primary
-    return pod.phase in ("Succeeded", "Failed") or (primary is not None and primary.ended is not None)
-
-
-def _has_failed(pod: Pod) -> bool:
-    ended = pod.primary.ended if pod.primary is not None else None
-    return pod.phase == "Failed" or (ended is not None and ended.exit_code != 0)
-
-
-def _get_failure_order(pod: Pod) -> tuple[bool, str]:
-    ended = pod.primary.ended if pod.primary is not None else None
-    at = ended.finished if ended is not None else None
-    return at is None, at.isoformat() if at is not None else ""

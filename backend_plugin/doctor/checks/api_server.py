@@ -22,8 +22,8 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
     """The API server answers."""
     if facts.unreachable:
         yield Violation(
-            sentence=f"the API server cannot be reached: {facts.unreachable}",
-            remedy=facts.unreachable_remedy
+            f"the API server cannot be reached: {facts.unreachable}",
+            facts.unreachable_remedy
             or "kubectl version  # if it answers, give this command the same --context and --kubeconfig",
         )
 
@@ -34,8 +34,8 @@ def _check_api_version(facts: Facts) -> Iterator[Violation]:
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
         yield Violation(
-            sentence=f"the API server is {facts.version}, which does not validate strictly; 1.27 does",
-            remedy="upgrade the control plane to 1.27 or newer",
+            f"the API server is {facts.version}, which does not validate strictly; 1.27 does",
+            "upgrade the control plane to 1.27 or newer",
         )
 
 
@@ -45,8 +45,8 @@ def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
         yield Violation(
-            sentence=f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} the local clock",
-            remedy="timedatectl set-ntp true  # on the machine whose clock is wrong",
+            f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} the local clock",
+            "timedatectl set-ntp true  # on the machine whose clock is wrong",
         )
 
 
@@ -55,8 +55,8 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
     """The namespace exists."""
     if not facts.get_objects(Subject.NAMESPACE):
         yield Violation(
-            sentence=f"there is no namespace {facts.namespace}",
-            remedy=f"kubectl create namespace {facts.namespace}  # or name Flyte's project-domain",
+            f"there is no namespace {facts.namespace}",
+            f"kubectl create namespace {facts.namespace}  # or name Flyte's project-domain",
         )
 
 
@@ -66,6 +66,6 @@ def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
     for each in facts.get_objects(Subject.NAMESPACE):
         if get_text(each, "metadata", "deletionTimestamp"):
             yield Violation(
-                sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
-                remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
+                f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
+                f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
             )

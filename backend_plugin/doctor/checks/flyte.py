@@ -1,11 +1,10 @@
-"""Checks of Flyte: its configuration for this connector, and whether that connector is reachable."""
+"""Checks of Flyte: its version, and its configuration for this connector."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.names import TASK_TYPE
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -22,11 +21,8 @@ _CONFIG: Final = (
     '"initialBackoff":"0.5s","maxBackoff":"3s","backoffMultiplier":2,'
     '"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}\''
 )
-_REPLACED: Final = "CANCELLED"
-"""The status of calls that arrive after a server has sent GOAWAY and before its client has received it."""
-_ENDPOINT: Final = re.compile(
-    r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})(?:\.svc(?:\.[a-z0-9.-]{1,253})?)?:(?P<port>\d{1,5})"
-)
+_OLDEST: Final = (1, 16, 7)
+"""The oldest supported version of Flyte: earlier ones send pods in which placeholders are not filled in."""
 
 
 def _get_config_section(facts: Facts, *keys: str) -> Manifest:
@@ -37,24 +33,14 @@ def _get_config_section(facts: Facts, *keys: str) -> Manifest:
     return section
 
 
-def _has_flyte_config(facts: Facts) -> bool:
-    return bool(_get_config_section(facts, "tasks", "task-plugins"))
-
-
-def _list_enabled_plugins(facts: Facts) -> set[str]:
-    plugins = _get_config_section(facts, "tasks", "task-plugins").get("enabled-plugins")
-    return {each for each in plugins if isinstance(each, str)} if isinstance(plugins, list | tuple) else set()
-
-
-def _get_routes(facts: Facts) -> Mapping[str, str]:
-    """Return Flyte's plugin for each task type, from the setting `default-for-task-types`.
+def _find_plugin(facts: Facts) -> str:
+    """Return Flyte's plugin for this task type, from the setting `default-for-task-types`.
 
     The setting is a mapping, or a list of mappings as in Flyte's documentation.
     """
-    plugins = _get_config_section(facts, "tasks", "task-plugins")
-    key = "default-for-task-types"
-    listed = get_mappings(plugins, key) or [get_mapping(plugins, key)]
-    return {key: value for each in listed for key, value in each.items() if isinstance(value, str)}
+    routes = _get_config_section(facts, "tasks", "task-plugins").get("default-for-task-types")
+    listed = [get_text(each, TASK_TYPE) for each in (routes if isinstance(routes, list) else [routes])]
+    return next(filter(None, reversed(listed)), "")
 
 
 def get_template_name(facts: Facts) -> str:
@@ -68,25 +54,23 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
     """Flyte sends tasks of type pytorch to connectors."""
-    if not _has_flyte_config(facts):
+    plugins, plugin = _get_config_section(facts, "tasks", "task-plugins"), _find_plugin(facts)
+    if not plugins:
         return
-    plugin = _get_routes(facts).get(TASK_TYPE, "")
     if plugin not in _PLUGINS:
         target = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
         yield Violation(
-            sentence=f"in the configuration of Flyte, tasks of type {TASK_TYPE} {target}, not to "
-            "connector-service",
-            remedy=_ROUTE,
+            f"in the configuration of Flyte, tasks of type {TASK_TYPE} {target}, not to connector-service",
+            _ROUTE,
         )
-    elif plugin not in _list_enabled_plugins(facts):
+    elif plugin not in deployments.list_texts(plugins, "enabled-plugins"):
         yield Violation(
-            sentence=f"tasks of type {TASK_TYPE} are routed to {plugin}, which is not among Flyte's "
-            f"enabled-plugins",
-            remedy=_ROUTE,
+            f"tasks of type {TASK_TYPE} are routed to {plugin}, which is not among Flyte's enabled-plugins",
+            _ROUTE,
         )
 
 
-def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
+def iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
     """Yield the path and the content of each connector in Flyte's configuration."""
     for plugin in _PLUGINS:
         section = _get_config_section(facts, "plugins", plugin)
@@ -101,12 +85,11 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
     """Flyte's configuration contains a connector."""
-    is_routed = _get_routes(facts).get(TASK_TYPE) in _PLUGINS
-    if is_routed and not any(_iter_connectors(facts)):
+    endpoints = [get_text(connector, "endpoint") for _, connector in iter_connectors(facts)]
+    if _find_plugin(facts) in _PLUGINS and not any(endpoints):
         yield Violation(
-            sentence="Flyte has no connector: plugins.connector-service.defaultConnector "
-            "contains no endpoint",
-            remedy="write plugins: {connector-service: {defaultConnector: {insecure: true, endpoint: "
+            "Flyte has no connector: plugins.connector-service.defaultConnector contains no endpoint",
+            "write plugins: {connector-service: {defaultConnector: {insecure: true, endpoint: "
             f"'dns:///kfpytorch-backend.{facts.flyte_namespace}.svc.cluster.local:8000'}}}}}}",
         )
 
@@ -114,103 +97,90 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
     """Flyte uses the configured timeouts."""
-    for path, config in _iter_connectors(facts):
+    for path, config in iter_connectors(facts):
         for method in get_mapping(config, "timeouts"):
             yield Violation(
-                sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but "
-                f"method names are not",
-                remedy="write defaultTimeout: 60s  # or the longest of the timeouts, instead of timeouts",
+                f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but method names are "
+                "not",
+                "write defaultTimeout: 60s  # or the longest of the timeouts, instead of timeouts",
             )
 
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
     """Flyte finds connectors by their configured names."""
-    for path, _ in _iter_connectors(facts):
+    for path, _ in iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
             yield Violation(
-                sentence=f"Flyte reads the name of the connector {path} in lower case, so "
-                f"references to it do not match",
-                remedy=f"write {name.lower()}",
+                f"Flyte reads the name of the connector {path} in lower case, so references to it do not "
+                "match",
+                f"write {name.lower()}",
             )
 
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
     """Flyte waits for a connector that is unavailable for a moment."""
-    for path, connector in _iter_connectors(facts):
+    for path, connector in iter_connectors(facts):
         config = get_text(connector, "defaultServiceConfig")
         if "waitForReady" not in config:
             yield Violation(
-                sentence=f"{path} has no defaultServiceConfig with waitForReady: workflows fail if "
-                "the connector is unavailable for a moment",
-                remedy=_CONFIG,
+                f"{path} has no defaultServiceConfig with waitForReady: workflows fail if the connector is "
+                "unavailable for a moment",
+                _CONFIG,
             )
-        elif _REPLACED not in config:
+        # Calls get this status between the server's GOAWAY and its arrival at the client.
+        elif "CANCELLED" not in config:
             yield Violation(
-                sentence=f"{path} has a defaultServiceConfig without {_REPLACED}: a task fails if its "
-                "call arrives while a connector is replaced",
-                remedy=_CONFIG,
+                f"{path} has a defaultServiceConfig without CANCELLED: a task fails if its call arrives "
+                "while a connector is replaced",
+                _CONFIG,
             )
 
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
     """Flyte has a timeout for each call."""
-    for path, connector in _iter_connectors(facts):
+    for path, connector in iter_connectors(facts):
         if not get_text(connector, "defaultTimeout"):
             yield Violation(
-                sentence=f"{path} has no defaultTimeout: Flyte waits without limit if a call is lost",
-                remedy="write defaultTimeout: 60s",
+                f"{path} has no defaultTimeout: Flyte waits without limit if a call is lost",
+                "write defaultTimeout: 60s",
             )
 
 
-def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest | None]]:
-    """Yield the path, the endpoint and the Service (or None) of each connector in Flyte's namespace."""
-    for path, config in _iter_connectors(facts):
-        endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
-        if endpoint is not None and endpoint["namespace"] == facts.flyte_namespace:
-            services = facts.get_objects(Subject.SERVICES)
-            yield path, endpoint, deployments.find_by_name(services, endpoint["service"])
-
-
-@CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
-def _check_connector_service(facts: Facts) -> Iterator[Violation]:
-    """The Service and the port of the connector in Flyte's configuration exist."""
-    for path, endpoint, service in _iter_endpoints(facts):
-        ports = [each.get("port") for each in get_mappings(service, "spec", "ports")]
-        if int(endpoint["port"]) not in ports:
-            what = f"has the ports {', '.join(map(str, ports))}" if service else "does not exist"
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
+def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
+    """Flyte is 1.16.7 or newer."""
+    for each in deployments.list_propellers(facts):
+        version = deployments.find_flyte_version(each)
+        if version is not None and version < _OLDEST:
             yield Violation(
-                sentence=f"{path}.endpoint is {endpoint[0]}, and the Service {endpoint['service']} {what}",
-                remedy=f"kubectl get services -n {facts.flyte_namespace}  # write an existing endpoint",
+                f"Flyte is {deployments.format_version(version)}, and a connector needs 1.16.7 or newer, "
+                f"which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
+                f"helm upgrade {_format_chart(each)} --repo https://flyteorg.github.io/flyte -n "
+                f"{deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
             )
 
 
-@CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
-def _check_connector_down(facts: Facts) -> Iterator[Violation]:
-    """The Service of the connector has a ready pod."""
-    for path, endpoint, service in _iter_endpoints(facts):
-        name = endpoint["service"]
-        slices = [
-            each
-            for each in facts.get_objects(Subject.ENDPOINTS)
-            if get_text(each, "metadata", "labels", "kubernetes.io/service-name") == name
-        ]
-        if service and not deployments.has_ready_endpoint(slices):
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
+def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
+    """The image or a label of Flyte contains its version."""
+    for each in deployments.list_propellers(facts):
+        if deployments.find_flyte_version(each) is None:
             yield Violation(
-                sentence=f"{path}.endpoint is the Service {name}, behind which no pod is ready",
-                remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {name} "
-                f"-n {facts.flyte_namespace}",
+                f"the version of Flyte is unknown; the image of {deployments.format_kubectl_name(each)} is "
+                f"{deployments.find_propeller_image(each)}; a connector needs 1.16.7 or newer",
+                f"kubectl label {deployments.format_kubectl_name(each)} --overwrite "
+                "app.kubernetes.io/version=1.16.8  # if this is the version",
             )
 
 
-@CHECKS.add(Subject.CONNECTOR)
-def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The connector of --connector answers, and serves tasks of type pytorch."""
-    if facts.connector is not None and facts.connector.trouble:
-        yield Violation(
-            sentence=f"the connector at {facts.connector.what} {facts.connector.trouble}",
-            remedy=facts.connector.remedy,
-        )
+def _format_chart(deployment: Manifest) -> str:
+    """Return the name of the Helm release and of its chart."""
+    metadata = get_mapping(deployment, "metadata")
+    release = get_text(metadata, "annotations", "meta.helm.sh/release-name")
+    release = release or get_text(metadata, "labels", "app.kubernetes.io/instance")
+    is_binary = deployments.has_program(deployment, "flyte-binary")
+    return f"{release or 'flyte'} {'flyte-binary' if is_binary else 'flyte-core'}"

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.reading import get_mappings, get_text, get_text_map
-from backend_plugin.core.scheduling import operator_gangs
+from backend_plugin.core.scheduling.adapter import BACKEND, FLAG, OPERATOR
 from backend_plugin.core.scheduling.gang_settings import NONE
-from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
@@ -18,7 +17,7 @@ from backend_plugin.doctor.operators.table import list_operators
 
 _DEFAULT: Final = "default-scheduler"
 _PROFILE: Final = re.compile(r"^[ \t-]{0,200}\"?schedulerName\"?:\s{0,200}\"?([\w.-]+)", re.MULTILINE)
-_FLAG: Final = operator_gangs.FLAG.removeprefix("--")
+_FLAG: Final = FLAG.removeprefix("--")
 
 CHECKS: Final = CheckList()
 
@@ -26,12 +25,12 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.GROUPS)
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
     """The cluster has the kinds of the gang scheduler that the settings select."""
-    scheduler = facts.gang.scheduler
-    group = _list_scheduler_apis().get(scheduler)
-    if group and group not in facts.list_api_groups():
+    scheduler, adapter = facts.gang.scheduler, facts.gang.adapter
+    groups = adapter.groups if adapter is not None else None
+    if groups is not None and groups.group not in facts.list_api_groups():
         yield Violation(
-            sentence=f"the settings select the gang scheduler {scheduler}, and the cluster has no {group}",
-            remedy=f"write {_format_alternative_settings(facts)}  # or install {scheduler}",
+            f"the settings select the gang scheduler {scheduler}, and the cluster has no {groups.group}",
+            f"write {_format_alternative_settings(facts)}  # or install {scheduler}",
         )
 
 
@@ -40,9 +39,9 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
     """The settings use the gang scheduler of the cluster."""
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
-            sentence=f"the cluster has {_select_alternative(facts)}, and the settings select no gang "
-            "scheduler: replicas that are not placed make the placed replicas wait",
-            remedy=f"write {_format_alternative_settings(facts)}",
+            f"the cluster has {_select_alternative(facts)}, and the settings select no gang scheduler: "
+            "replicas that are not placed make the placed replicas wait",
+            f"write {_format_alternative_settings(facts)}",
         )
 
 
@@ -54,23 +53,18 @@ def _format_alternative_settings(facts: Facts) -> str:
     return f"kfpytorch: {{gang: {{scheduler: {scheduler}{groups}}}}}"
 
 
-def _list_scheduler_apis() -> Mapping[str, str]:
-    """Return the API group of each gang scheduler with pod groups."""
-    return {name: each.groups.group for name, each in list_schedulers().items() if each.groups is not None}
-
-
 def _select_alternative(facts: Facts) -> str:
+    """Return a gang scheduler whose pod groups the cluster serves, or `NONE`."""
     served = facts.list_api_groups()
-    return min((name for name, group in _list_scheduler_apis().items() if group in served), default=NONE)
+    known = [name for name, each in list_schedulers().items() if each.groups and each.groups.group in served]
+    return min(known, default=NONE)
 
 
 def list_requested_schedulers(facts: Facts) -> set[str]:
     """Return the scheduler names of the job's pods, without the default scheduler."""
-    gang = facts.gang
-    adapter = gang.adapter
-    names = {get_text(role.pod, "spec", "schedulerName") for role in facts.task.roles}
-    if adapter is not None:
-        names.add(gang.scheduler_name or adapter.scheduler_name)
+    names = {get_text(role.spec, "schedulerName") for role in facts.task.roles}
+    if facts.gang.adapter is not None:
+        names.add(facts.gang.scheduler_name or facts.gang.adapter.scheduler_name)
     return names - {"", _DEFAULT}
 
 
@@ -94,25 +88,21 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
         if each.program and each.scheduler_name and deployments.has_program(deployment, each.program)
     }
     named = deployments.list_flag_values(deployment, "scheduler-name")
-    return _list_profiles(deployment, facts).union(named or usual)
-
-
-def _list_profiles(deployment: Manifest, facts: Facts) -> set[str]:
-    """Return the scheduler names in the configurations that a Deployment mounts."""
-    return {
+    profiles = {
         name
         for each in facts.get_objects(Subject.SCHEDULER_CONFIG)
-        if _is_mounted(deployment, each)
+        if (deployments.get_namespace(each), deployments.get_name(each)) in list_config_maps(deployment)
         for text in get_text_map(each, "data").values()
         for name in _PROFILE.findall(text)
     }
+    return profiles.union(named or usual)
 
 
-def _is_mounted(deployment: Manifest, config: Manifest) -> bool:
-    if deployments.get_namespace(deployment) != deployments.get_namespace(config):
-        return False
+def list_config_maps(deployment: Manifest) -> set[tuple[str, str]]:
+    """Return the namespaces and names of the ConfigMaps that a Deployment mounts."""
     volumes = get_mappings(deployment, "spec", "template", "spec", "volumes")
-    return deployments.get_name(config) in [get_text(each, "configMap", "name") for each in volumes]
+    names = {get_text(each, "configMap", "name") for each in volumes} - {""}
+    return {(deployments.get_namespace(deployment), name) for name in names}
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
@@ -122,10 +112,9 @@ def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
     for name in sorted(list_requested_schedulers(facts) - set(known)):
         available = ", ".join(sorted(known))
         yield Violation(
-            sentence=f"no scheduler has the name {name}, so pods would stay pending; available: {available}",
-            remedy=f"write {_format_other_scheduler(name, known, facts)}  # or add a profile "
-            f"schedulerName: {name} to "
-            "the configuration of a scheduler",
+            f"no scheduler has the name {name}, so pods would stay pending; available: {available}",
+            f"write {_format_other_scheduler(name, known, facts)}  # or add a profile schedulerName: {name} "
+            "to the configuration of a scheduler",
         )
 
 
@@ -146,9 +135,9 @@ def _check_scheduler_down(facts: Facts) -> Iterator[Violation]:
     for name in sorted(list_requested_schedulers(facts)):
         if known.get(name) is False:
             yield Violation(
-                sentence=f"the scheduler that serves {name} has no ready pod",
-                remedy="kubectl get deployments -A | grep -i scheduler"
-                "  # then kubectl describe deployment of the one without ready pods",
+                f"the scheduler that serves {name} has no ready pod",
+                "kubectl get deployments -A | grep -i scheduler  # then kubectl describe deployment of the "
+                "one without ready pods",
             )
 
 
@@ -165,23 +154,22 @@ def is_grouped_by_operator(facts: Facts) -> bool:
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
     """The operator creates the pod groups that the settings require from it."""
     gang, adapter = facts.gang, facts.gang.adapter
+    if adapter is None or adapter.matches_flag is None:
+        return
     for operator, flag in _list_operator_flags(facts):
-        if adapter is None or adapter.matches_flag is None:
-            return
         if flag in ("", NONE):
             yield Violation(
-                sentence=f"the settings require that the operator creates the groups of {gang.scheduler}, "
-                f"but it has no --{_FLAG}",
-                remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, "
-                f"pod-groups-by: {BACKEND}}}}}  "
-                f"# or add --{_FLAG}={adapter.scheduler_name} to the args of "
+                f"the settings require that the operator creates the groups of {gang.scheduler}, but it has "
+                f"no --{_FLAG}",
+                f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, pod-groups-by: {BACKEND}}}}}  # "
+                f"or add --{_FLAG}={adapter.scheduler_name} to the args of "
                 f"{deployments.format_kubectl_name(operator)}",
             )
         elif not adapter.matches_flag(flag):
             yield Violation(
-                sentence=f"the operator creates groups for {flag}, but the settings select {gang.scheduler}",
-                remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}"
-                f"  # set --{_FLAG}={adapter.scheduler_name} in the args",
+                f"the operator creates groups for {flag}, but the settings select {gang.scheduler}",
+                f"kubectl edit {deployments.format_kubectl_name(operator)}  # set "
+                f"--{_FLAG}={adapter.scheduler_name} in the args",
             )
 
 
@@ -193,10 +181,10 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
     for operator, flag in _list_operator_flags(facts):
         if flag not in ("", NONE) and gang.pod_groups_by != OPERATOR:
             yield Violation(
-                sentence=f"the operator creates a group for every job (--{_FLAG}={flag}), but the settings "
-                f"select {gang.scheduler}{creator}: pods wait for both groups",
-                remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}  # remove --{_FLAG} "
-                "from the args, or set kfpytorch.gang.pod-groups-by to operator",
+                f"the operator creates a group for every job (--{_FLAG}={flag}), but the settings select "
+                f"{gang.scheduler}{creator}: pods wait for both groups",
+                f"kubectl edit {deployments.format_kubectl_name(operator)}  # remove --{_FLAG} from the "
+                "args, or set kfpytorch.gang.pod-groups-by to operator",
             )
 
 
@@ -204,11 +192,8 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
     """The selected gang scheduler can be used on this cluster."""
     # These checks report some of the same problems with a better remedy.
-    if any(
-        violation
-        for judge in (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
-        for violation in judge(facts)
-    ):
+    better = (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
+    if any(violation for judge in better for violation in judge(facts)):
         return
     for each in facts.gang_problems:
-        yield Violation(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
+        yield Violation(f"{each.field}: {each.value}: {each.message}", each.remedy)

@@ -6,6 +6,7 @@ from typing import Final
 from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
@@ -33,7 +34,7 @@ CHECKS: Final = CheckList()
 def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
     """The task can be planned on this platform."""
     for each in facts.task.problems:
-        yield Violation(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
+        yield Violation(f"{each.field}: {each.value}: {each.message}", each.remedy)
 
 
 @CHECKS.add(Subject.TEMPLATES)
@@ -43,9 +44,8 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(
-            sentence=f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} "
-            f"nor in {place}",
-            remedy=f"{_format_template_command(name, place)}  # or leave out default-pod-template-name",
+            f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} nor in {place}",
+            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name",
         )
 
 
@@ -56,10 +56,10 @@ def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
     name, place = flyte.get_template_name(facts), facts.flyte_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(
-            sentence=f"Flyte's configuration names the PodTemplate {name}, which is neither in "
-            f"{facts.namespace} nor in {place}: pods there do not get it",
-            remedy=f"{_format_template_command(name, place)}  # or leave out default-pod-template-name; "
-            "if each project has one, use its namespace with --namespace",
+            f"Flyte's configuration names the PodTemplate {name}, which is neither in {facts.namespace} nor "
+            f"in {place}: pods there do not get it",
+            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name; if each "
+            "project has one, use its namespace with --namespace",
         )
 
 
@@ -74,14 +74,9 @@ def _format_template_command(name: str, namespace: str) -> str:
 
 def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
     """True if a PodTemplate is named, but exists neither in the task's namespace nor in namespace `place`."""
-    there = {
-        (
-            get_text(each, "metadata", "namespace"),
-            get_text(each, "metadata", "name"),
-        )
-        for each in facts.get_objects(Subject.TEMPLATES)
-    }
-    return bool(name) and not {(facts.namespace, name), (place, name)} & there
+    there = [each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) == name]
+    namespaces = {*map(deployments.get_namespace, there)}
+    return bool(name) and not {facts.namespace, place} & namespaces
 
 
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)
@@ -90,9 +85,9 @@ def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
     reply = facts.job_reply
     if reply.message and not _is_explained(reply, facts):
         yield Violation(
-            sentence=f"the cluster refuses the job ({reply.reason}): {reply.message}",
-            remedy="change what the message names in the task, its PodTemplate or the settings; the command "
-            "render prints the job",
+            f"the cluster refuses the job ({reply.reason}): {reply.message}",
+            "change what the message names in the task, its PodTemplate or the settings; the command render "
+            "prints the job",
         )
 
 
@@ -102,9 +97,9 @@ def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
     for role, reply in facts.pod_replies.items():
         if reply.message and not _is_explained(reply, facts):
             yield Violation(
-                sentence=f"the cluster refuses a {role} pod ({reply.reason}): {reply.message}",
-                remedy="change what the message names in the task, its PodTemplate or the settings; the "
-                "command render prints the pod's template",
+                f"the cluster refuses a {role} pod ({reply.reason}): {reply.message}",
+                "change what the message names in the task, its PodTemplate or the settings; the command "
+                "render prints the pod's template",
             )
 
 
@@ -149,8 +144,7 @@ def _map_resource_names(pod: Manifest, part: str) -> Mapping[str, set[str]]:
     """Return the names of the resources that each container of a pod requests."""
     return {
         get_text(each, "name"): {
-            *get_mapping(each, "resources", "requests"),
-            *get_mapping(each, "resources", "limits"),
+            name for kind in ("requests", "limits") for name in get_mapping(each, "resources", kind)
         }
         for each in get_mappings(pod, "spec", part)
     }
@@ -160,22 +154,19 @@ def _report_changes(what: str, differing: Sequence[str]) -> Iterator[Violation]:
     if differing:
         more = f", and {len(differing) - _MANY} more" if len(differing) > _MANY else ""
         yield Violation(
-            sentence=f"the cluster changes the {what} before it is stored: "
-            f"{', '.join(differing[:_MANY])}{more}",
-            remedy="kubectl get mutatingwebhookconfigurations,limitranges -A"
-            "  # set the same in the settings, or exempt these pods",
+            f"the cluster changes the {what} before it is stored: {', '.join(differing[:_MANY])}{more}",
+            "kubectl get mutatingwebhookconfigurations,limitranges -A  # set the same in the settings, or "
+            "exempt these pods",
         )
 
 
 def _list_differences(sent: Manifest, stored: Manifest) -> Sequence[str]:
     """Return the changed fields; fields that the cluster only adds, such as defaults, are not included."""
-    return [
-        each
-        for part in _KEPT
-        for each in _iter_differences(
-            get_mapping(sent, *part.split(".")), get_mapping(stored, *part.split(".")), part
-        )
-    ]
+    found: list[str] = []
+    for part in _KEPT:
+        keys = part.split(".")
+        found += _iter_differences(get_mapping(sent, *keys), get_mapping(stored, *keys), part)
+    return found
 
 
 def _iter_differences(sent: JsonValue, stored: JsonValue, path: str) -> Iterator[str]:

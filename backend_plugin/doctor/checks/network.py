@@ -39,69 +39,40 @@ def _get_labels(role: RolePods) -> Mapping[str, str]:
     return get_text_map(role.pod, "metadata", "labels")
 
 
-def _list_policies(facts: Facts, role: RolePods, direction: str) -> Sequence[Manifest]:
-    """Return the policies that restrict this direction for a role's pods. Without any, all is allowed."""
-    return [
-        each
-        for each in facts.get_objects(Subject.POLICIES)
-        if is_match(get_mapping(each, "spec", "podSelector"), _get_labels(role))
-        and direction in _list_policy_types(each)
-    ]
-
-
 def _list_policy_types(policy: Manifest) -> Sequence[str]:
-    types = get_mapping(policy, "spec").get("policyTypes")
-    if isinstance(types, list | tuple):
-        return [each for each in types if isinstance(each, str)]
-    return [_INGRESS, _EGRESS] if "egress" in get_mapping(policy, "spec") else [_INGRESS]
+    spec = get_mapping(policy, "spec")
+    usual = [_INGRESS, _EGRESS] if "egress" in spec else [_INGRESS]
+    return deployments.list_texts(spec, "policyTypes") or usual
 
 
 def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manifest]:
     return [rule for each in policies for rule in get_mappings(each, "spec", direction.lower())]
 
 
-def _list_rules_for_replicas(facts: Facts, policies: Sequence[Manifest]) -> Sequence[Manifest]:
-    """Return the ingress rules that allow connections from a replica."""
-    return [
-        each
-        for each in _list_rules(policies, _INGRESS)
-        if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
-    ]
-
-
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
     """True if a rule allows connections with every pod of the role `peer`, whatever IP addresses they get."""
-    if not rule.get(side):
-        return True
-    return any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
+    return not rule.get(side) or any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
 
 
 def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in selector:
         # A pod can have any address, so only a range of all addresses is certain to contain it.
         return get_text(selector, "ipBlock", "cidr") == "0.0.0.0/0"
-    if "namespaceSelector" in selector and not is_match(
-        selector["namespaceSelector"], _get_namespace_labels(facts)
-    ):
+    namespace = facts.find_object(Subject.NAMESPACE, facts.namespace)
+    labels = {"kubernetes.io/metadata.name": facts.namespace, **get_text_map(namespace, "metadata", "labels")}
+    if "namespaceSelector" in selector and not is_match(selector["namespaceSelector"], labels):
         return False
     return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
 
 
-def _get_namespace_labels(facts: Facts) -> Mapping[str, str]:
-    labels = [get_text_map(each, "metadata", "labels") for each in facts.get_objects(Subject.NAMESPACE)]
-    return {"kubernetes.io/metadata.name": facts.namespace, **(labels[0] if labels else {})}
-
-
 def _has_port(rule: Manifest, port: int) -> bool:
     ports = get_mappings(rule, "ports")
-    return not ports or any(_is_in_range(each, port) for each in ports)
+    return not ports or any("port" not in each or _is_in_range(each, port) for each in ports)
 
 
 def _is_in_range(port_range: Manifest, port: int) -> bool:
-    first = get_int(port_range, "port")
-    if first is None:
-        return "port" not in port_range
-    return first <= port <= (get_int(port_range, "endPort") or first)
+    first = get_int(port_range, "port")  # None for a name, which no port of a replica has.
+    return first is not None and first <= port <= (get_int(port_range, "endPort") or first)
 
 
 def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:
@@ -114,13 +85,16 @@ def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterat
             if not any(_is_allowed(each, side, peer, facts) for each in rules)
         ]
         if lost:
-            names = ", ".join(map(deployments.get_name, policies))
             spec = f"policyTypes: [{direction}], {direction.lower()}: [{{{side}: {_PEERS}}}]"
             yield Violation(
-                sentence=f"the NetworkPolicy {names} isolates the {role.name}, which {way} a "
-                f"{lost[0]} on port {port}, the rendezvous port",
-                remedy=_format_allow_command(facts, direction.lower(), spec),
+                f"{_format_names(policies)} isolates the {role.name}, which {way} a {lost[0]} on port "
+                f"{port}, the rendezvous port",
+                _format_allow_command(facts, direction.lower(), spec),
             )
+
+
+def _format_names(policies: Sequence[Manifest]) -> str:
+    return f"the NetworkPolicy {', '.join(map(deployments.get_name, policies))}"
 
 
 def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
@@ -131,8 +105,14 @@ def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
 
 def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
     """Yield each role whose pods are restricted, with the policies; none for a job with one pod."""
+    restricting = [
+        each for each in facts.get_objects(Subject.POLICIES) if direction in _list_policy_types(each)
+    ]
     for role in facts.task.roles if role_pods.has_several_pods(facts.task) else ():
-        policies = _list_policies(facts, role, direction)
+        labels = _get_labels(role)
+        policies = [
+            each for each in restricting if is_match(get_mapping(each, "spec", "podSelector"), labels)
+        ]
         if policies:
             yield role, policies
 
@@ -156,15 +136,20 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow connections between replicas on every port."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
-        rules = _list_rules_for_replicas(facts, policies)
+        peers = facts.task.roles
+        rules = [
+            each
+            for each in _list_rules(policies, _INGRESS)
+            if any(_is_allowed(each, "from", peer, facts) for peer in peers)
+        ]
         meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Violation(
-                sentence=f"the NetworkPolicy {', '.join(map(deployments.get_name, policies))} lets "
-                f"replicas connect to the rendezvous port, but allows only certain ports of a {role.name}: "
-                f"NCCL and Gloo use random ports",
-                remedy=_format_allow_command(facts, "ingress", spec),
+                f"{_format_names(policies)} lets replicas connect "
+                f"to the rendezvous port, but allows only certain ports of a {role.name}: NCCL and Gloo use "
+                "random ports",
+                _format_allow_command(facts, "ingress", spec),
             )
 
 
@@ -176,9 +161,9 @@ def _check_network_dns(facts: Facts) -> Iterator[Violation]:
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
             spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Violation(
-                sentence=f"the NetworkPolicy {', '.join(map(deployments.get_name, policies))} allows a "
-                f"{role.name} no DNS queries, and replicas find each other by name",
-                remedy=_format_allow_command(facts, "dns", spec),
+                f"{_format_names(policies)} allows a {role.name} "
+                "no DNS queries, and replicas find each other by name",
+                _format_allow_command(facts, "dns", spec),
             )
 
 
@@ -187,15 +172,15 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
     """The DNS of the cluster exists and is ready."""
     if not facts.get_objects(Subject.DNS):
         yield Violation(
-            sentence="kube-system has no Service with the label k8s-app=kube-dns, and replicas find "
-            "each other by name",
-            remedy="kubectl get services,deployments -A | grep -i dns",
+            "kube-system has no Service with the label k8s-app=kube-dns, and replicas find each other by "
+            "name",
+            "kubectl get services,deployments -A | grep -i dns",
         )
         return
     if not deployments.has_ready_endpoint(facts.get_objects(Subject.DNS_ENDPOINTS)):
         yield Violation(
-            sentence="the cluster's DNS has no ready endpoint, and replicas find each other by name",
-            remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",
+            "the cluster's DNS has no ready endpoint, and replicas find each other by name",
+            "kubectl get pods -n kube-system -l k8s-app=kube-dns",
         )
 
 
@@ -207,7 +192,7 @@ def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
         hostname = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")
         if spec.get("setHostnameAsFQDN") is True and len(hostname) > _LONGEST_HOSTNAME:
             yield Violation(
-                sentence=f"the fully qualified host name of a {role.name} has {len(hostname)} characters, "
-                f"and the limit is {_LONGEST_HOSTNAME}: the pod would never start",
-                remedy="leave setHostnameAsFQDN out of the PodTemplate",
+                f"the fully qualified host name of a {role.name} has {len(hostname)} characters, and the "
+                f"limit is {_LONGEST_HOSTNAME}: the pod would never start",
+                "leave setHostnameAsFQDN out of the PodTemplate",
             )

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments, node_filters, taint_remedies
+from backend_plugin.doctor import deployments, node_filters
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.resources import ONE
@@ -26,18 +25,14 @@ _PRESENT: Final = (
     "feature.node.kubernetes.io/pci-10de.present",
 )
 """Node labels that indicate a GPU."""
-_PLUGIN: Final = (
-    "helm install nvidia-device-plugin nvidia-device-plugin --repo "
-    "https://nvidia.github.io/k8s-device-plugin "
-    "-n nvidia-device-plugin --create-namespace"
-)
 
 
 def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
     """Yield each role that requests a device that no node has, the device, and the MIG slices of nodes."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         for name in _list_missing_devices(claim, nodes)[:1]:
-            yield role, name, _list_mig_slices(nodes)
+            devices = {name for each in nodes for name, has in each.allocatable.items() if has}
+            yield role, name, sorted(each for each in devices if each.startswith(_MIG))
 
 
 CHECKS: Final = CheckList()
@@ -46,20 +41,16 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.NODES)
 def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
     """A node is ready and accepts pods."""
+    nodes = facts.get_objects(Subject.NODES)
+    cordoned = [each for each in nodes if get_mapping(each, "spec").get("unschedulable") is True]
     if not node_filters.list_ready_nodes(facts):
         yield Violation(
-            sentence=f"none of {len(facts.get_objects(Subject.NODES))} nodes is ready and accepts pods",
-            remedy=_format_uncordon_command(facts.get_objects(Subject.NODES)),
+            f"none of {len(nodes)} nodes is ready and accepts pods",
+            f"kubectl uncordon {' '.join(map(deployments.get_name, cordoned))}"
+            if cordoned
+            else "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or "
+            "add nodes",
         )
-
-
-def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
-    cordoned = [
-        deployments.get_name(each) for each in nodes if get_mapping(each, "spec").get("unschedulable") is True
-    ]
-    if cordoned:
-        return f"kubectl uncordon {' '.join(cordoned)}"
-    return "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or add nodes"
 
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
@@ -68,44 +59,34 @@ def _check_node_selector(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_selected):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Violation(
-            sentence=f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: "
-            f"{labels}",
-            remedy=_format_label_remedy(claim, nodes),
+            f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: {labels}",
+            "kubectl get nodes --show-labels  # label a node, or change the node selector of the task, its "
+            "PodTemplate or the settings",
         )
-
-
-def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
-    change = "change the node selector of the task, its PodTemplate or the settings"
-    selector = claim.wishes.selector
-    # Prefixed labels are set by Kubernetes or a cloud provider, not by hand.
-    if not selector or claim.wishes.terms is not None or any("/" in key for key in selector):
-        return f"kubectl get nodes --show-labels  # {change}"
-    labels = " ".join(f"{key}={value}" for key, value in selector.items())
-    return f"kubectl label node {nodes[0].name} --overwrite {labels}  # or another node; or {change}"
 
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     """Each role tolerates the taints of a matching node."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_tolerated):
-        by_node = [(each, taint_remedies.list_untolerated(claim, each)) for each in nodes]
-        lasting = [each for each in by_node if not any(map(taint_remedies.is_temporary, each[1]))]
+        by_node = [(each, node_filters.list_untolerated(claim, each)) for each in nodes]
+        lasting = [each for each in by_node if not any(map(node_filters.is_temporary, each[1]))]
         if lasting:
             _, taints = min(
                 lasting, key=lambda each: (not node_filters.can_fit(claim, each[0]), len(each[1]))
             )
-            remedy = taint_remedies.format_toleration_settings(claim, taints)
+            remedy = node_filters.format_toleration_settings(claim, taints)
         else:
             node, taints = by_node[0]
-            key = taint_remedies.get_temporary_key(taints)
+            key = next(each.key for each in taints if node_filters.is_temporary(each))
             remedy = (
                 f"kubectl describe node {node.name}  # do not tolerate {key}: it is removed from the node "
                 "when its condition ends"
             )
         yield Violation(
-            sentence=f"every node that matches a {role.name} has a taint that it does not "
-            f"tolerate, such as {', '.join(map(taint_remedies.format_taint, taints))}",
-            remedy=remedy,
+            f"every node that matches a {role.name} has a taint that it does not tolerate, such as "
+            f"{', '.join(map(node_filters.format_taint, taints))}",
+            remedy,
         )
 
 
@@ -123,16 +104,10 @@ def _check_device_missing(facts: Facts) -> Iterator[Violation]:
     for role, name, slices in _iter_roles_without_device(facts):
         if not slices:
             yield Violation(
-                sentence=f"no node for a {role.name} has {name}",
-                remedy="kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
+                f"no node for a {role.name} has {name}",
+                "kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
                 f"{name.replace('.', chr(92) + '.')}'  # then add nodes with it",
             )
-
-
-def _list_mig_slices(nodes: Sequence[NodeInfo]) -> list[str]:
-    return sorted(
-        {name for each in nodes for name, has in each.allocatable.items() if name.startswith(_MIG) and has}
-    )
 
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
@@ -141,10 +116,9 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
     for role, name, slices in _iter_roles_without_device(facts):
         if slices:
             yield Violation(
-                sentence=f"a {role.name} requests {name}, but the nodes have only MIG slices: "
-                f"{', '.join(slices)}",
-                remedy=f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
-                f"1}}}}; or write mig.strategy: single in the device plugin's values",
+                f"a {role.name} requests {name}, but the nodes have only MIG slices: {', '.join(slices)}",
+                f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: 1}}}}; or write "
+                "mig.strategy: single in the device plugin's values",
             )
 
 
@@ -161,8 +135,8 @@ def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
         ]
         why = ", ".join(lacking) or "no node has all resources together"
         yield Violation(
-            sentence=f"a {role.name} requests more than any matching node has, even when empty: {why}",
-            remedy="request less in the Resources of the task, or add larger nodes",
+            f"a {role.name} requests more than any matching node has, even when empty: {why}",
+            "request less in the Resources of the task, or add larger nodes",
         )
 
 
@@ -174,51 +148,35 @@ def _format_amount(name: str, amount: int) -> str:
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     """All replicas together fit on the empty nodes."""
     nodes = node_filters.list_ready_nodes(facts)
-    if any(
-        node_filters.find_exclusion(node_filters.build_pod_info(role), nodes) for role in facts.task.roles
-    ):
+    pods = [(role, node_filters.build_pod_info(role)) for role in facts.task.roles]
+    if any(node_filters.find_exclusion(pod, nodes) for _, pod in pods):
         return  # Another check reports that not even one replica fits.
-    claims = [*_iter_claims(facts)]
+    claims = [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
     left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
         yield Violation(
-            sentence=f"{len(left)} of {len(claims)} replicas do not fit on {len(nodes)} nodes, "
-            f"even if all nodes are empty: {left[0].message.partition('. preemption')[0]}",
-            remedy="request fewer replicas or less for each, add nodes, or let the autoscaler add them",
+            f"{len(left)} of {len(claims)} replicas do not fit on {len(nodes)} nodes, even if all nodes are "
+            f"empty: {left[0].message.partition('. preemption')[0]}",
+            "request fewer replicas or less for each, add nodes, or let the autoscaler add them",
         )
-
-
-def _iter_claims(facts: Facts) -> Iterator[PodInfo]:
-    """Yield all pods that must be scheduled before the job starts."""
-    for role in facts.task.roles:
-        claim = node_filters.build_pod_info(role)
-        yield from (replace(claim, uid=f"{role.name}-{at}") for at in range(role.needed))
 
 
 @CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     """Every node with GPU labels has GPUs in its capacity."""
-    name = facts.settings.gpu_resource_name
-    without = [
-        deployments.get_name(each)
-        for each in facts.get_objects(Subject.NODES)
-        if _has_gpu_label(each) and not _has_gpus(each, name)
-    ]
+    name, without = facts.settings.gpu_resource_name, []
+    for node in facts.get_objects(Subject.NODES):
+        labels, capacity = get_mapping(node, "metadata", "labels"), get_mapping(node, "status", "capacity")
+        is_labelled = any(get_text(labels, label) not in ("", "false") for label in _PRESENT)
+        if is_labelled and not any(each == name or each.startswith(_MIG) for each in capacity):
+            without.append(deployments.get_name(node))
     if without:
         yield Violation(
-            sentence=f"{len(without)} nodes have GPU labels but offer no {name}, because no "
-            f"device plugin runs there: {', '.join(without[:3])}",
-            remedy=_PLUGIN,
+            f"{len(without)} nodes have GPU labels but offer no {name}, because no device plugin runs "
+            f"there: {', '.join(without[:3])}",
+            "helm install nvidia-device-plugin nvidia-device-plugin --repo "
+            "https://nvidia.github.io/k8s-device-plugin -n nvidia-device-plugin --create-namespace",
         )
-
-
-def _has_gpu_label(node: Manifest) -> bool:
-    return any(get_text(node, "metadata", "labels", label) not in ("", "false") for label in _PRESENT)
-
-
-def _has_gpus(node: Manifest, name: str) -> bool:
-    capacity = get_mapping(node, "status", "capacity")
-    return any(resource == name or resource.startswith(_MIG) for resource in capacity)
 
 
 @CHECKS.add(Subject.NODES, level=Severity.WARNING)
@@ -231,6 +189,6 @@ def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
         lost = (has.allocatable.get(name, 0) - node.allocatable.get(name, 0)) // ONE
         if lost > 0:
             yield Violation(
-                sentence=f"{lost} GPUs of node {node.name} are unhealthy: {name}",
-                remedy=f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
+                f"{lost} GPUs of node {node.name} are unhealthy: {name}",
+                f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
             )

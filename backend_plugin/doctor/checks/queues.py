@@ -1,20 +1,18 @@
 """Checks of the queue and the priority of a job."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
+from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.embedded.resources import parse_quantities
-
-_GONE: Final = "None"
 
 
 def _get_queues(facts: Facts) -> SchedulerResource | None:
@@ -22,19 +20,19 @@ def _get_queues(facts: Facts) -> SchedulerResource | None:
 
 
 def _find_queue_name(facts: Facts) -> str:
-    """Return the queue from the labels or the pod group of the job, else the platform's default."""
-    queues = _get_queues(facts)
-    policy = get_operator(facts.task.dialect).read_group_policy(facts.task.job or {})
-    names = (
-        get_text(facts.task.job, "metadata", "labels", queues.label) if queues is not None else "",
-        get_text(policy, "queue"),
-        *(get_text(each, "spec", "queue") for each in facts.task.beside),
-    )
-    return next(filter(None, names), facts.gang.queue)
+    """Return the queue of the job in its gang scheduler, else the platform's default."""
+    summary = gang_annotation.read_gang_summary(get_text_map(facts.task.job, "metadata", "annotations"))
+    # With queue admission, the summary has the queue in which the job waits first.
+    return facts.gang.queue if facts.gang.local_queue else summary.queue or facts.gang.queue
 
 
 def _find_queue(facts: Facts) -> Manifest | None:
-    return deployments.find_by_name(facts.get_objects(Subject.QUEUES), _find_queue_name(facts))
+    return facts.find_object(Subject.QUEUES, _find_queue_name(facts))
+
+
+def _list_queues(facts: Facts) -> list[Manifest]:
+    """Return the queue of the job, and the queue to which it belongs, if they exist."""
+    return [each for each in (_find_queue(facts), _find_parent_queue(facts)) if each is not None]
 
 
 CHECKS: Final = CheckList()
@@ -50,52 +48,44 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
         written = queues.example.replace("PARENT", min(parents, default="default"))
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Violation(
-            sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {existing}",
-            remedy=f"echo '{manifest}' | kubectl apply -f -",
+            f"{facts.gang.scheduler} has no queue {name}; its queues: {existing}",
+            f"echo '{manifest}' | kubectl apply -f -",
         )
 
 
 def _find_parent_queue(facts: Facts) -> Manifest | None:
     queues = _get_queues(facts)
-    field = queues.parent_field if queues is not None else ""
-    name = get_text(_find_queue(facts), "spec", field)
-    return deployments.find_by_name(facts.get_objects(Subject.PARENT_QUEUES), name)
+    name = get_text(_find_queue(facts), "spec", queues.parent_field if queues is not None else "")
+    return facts.find_object(Subject.PARENT_QUEUES, name)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
     """The scheduler with the queue of the job fully supports this kind of job."""
-    kind = facts.task.dialect.name
-    for adapter in _list_queue_adapters(get_mapping(facts.task.job, "metadata", "labels")):
-        oldest = adapter.oldest.get(kind, (0, 0, 0))
+    kind, labels = facts.task.dialect.name, get_mapping(facts.task.job, "metadata", "labels")
+    for adapter in list_schedulers().values():
+        oldest = adapter.oldest.get(kind)
+        if oldest is None or adapter.queues is None or not get_text(labels, adapter.queues.label):
+            continue
         for each in facts.get_objects(Subject.DEPLOYMENTS):
             version = deployments.find_version(each)
             if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
                 yield Violation(
-                    sentence=f"{adapter.title} is {deployments.format_version(version)}, which does not "
-                    f"pass the node selectors and tolerations of its flavors to the pods of a {kind}",
-                    remedy=f"install {adapter.title} {deployments.format_version(oldest)} or newer: "
+                    f"{adapter.title} is {deployments.format_version(version)}, which does not pass the "
+                    f"node selectors and tolerations of its flavors to the pods of a {kind}",
+                    f"install {adapter.title} {deployments.format_version(oldest)} or newer: "
                     f"{deployments.format_kubectl_name(each)}",
                 )
-
-
-def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
-    """Return the schedulers for which the labels of a job contain a queue."""
-    return [
-        each
-        for each in list_schedulers().values()
-        if each.program and each.queues is not None and get_text(labels, each.queues.label)
-    ]
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
     """The queue of the job accepts jobs."""
-    for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
+    for each in _list_queues(facts):
         if why := _find_closed_reason(each):
             yield Violation(
-                sentence=f"the queue {deployments.get_name(each)} accepts no jobs: {why}",
-                remedy=f"kubectl describe {_format_kubectl_name(each)}",
+                f"the queue {deployments.get_name(each)} accepts no jobs: {why}",
+                f"kubectl describe {_format_kubectl_name(each)}",
             )
 
 
@@ -115,21 +105,21 @@ def _find_closed_reason(queue: Manifest) -> str:
     state, stopped = get_text(queue, "status", "state"), get_text(queue, "spec", "stopPolicy")
     if state in ("Closed", "Closing"):
         return f"is {state}"
-    return "" if stopped in ("", _GONE) else f"is {stopped}"
+    return "" if stopped in ("", "None") else f"is {stopped}"
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
     """The queue of the job has enough quota for the job."""
     # A queue in a cohort has no known maximum, because it may borrow quota.
-    for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
+    for each in _list_queues(facts):
         most = _read_maximum(each)
         for resource, amount in role_pods.compute_needed_requests(facts.task).items():
             if resource in most and amount > most[resource]:
                 yield Violation(
-                    sentence=f"the queue {deployments.get_name(each)} has {most[resource].text} "
-                    f"{resource} at most, and the job needs {amount.text}",
-                    remedy=f"kubectl edit {_format_kubectl_name(each)}  # {resource}: {amount.text}",
+                    f"the queue {deployments.get_name(each)} has {most[resource].text} {resource} at most, "
+                    f"and the job needs {amount.text}",
+                    f"kubectl edit {_format_kubectl_name(each)}  # {resource}: {amount.text}",
                 )
 
 
@@ -151,29 +141,23 @@ def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     if queue is None:
         return
     groups = get_mappings(queue, "spec", "resourceGroups")
-    covered = {str(name) for group in groups for name in _get_list(group.get("coveredResources"))}
+    covered = {name for group in groups for name in deployments.list_texts(group, "coveredResources")}
     for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
         yield Violation(
-            sentence=f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and "
-            f"admits no job that requests it",
-            remedy=f"kubectl edit clusterqueue {deployments.get_name(queue)}  # coveredResources: "
-            f"[{resource}]",
+            f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and admits no job "
+            "that requests it",
+            f"kubectl edit clusterqueue {deployments.get_name(queue)}  # coveredResources: [{resource}]",
         )
-
-
-def _get_list(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []
 
 
 @CHECKS.add(Subject.PRIORITIES, Subject.ROLES)
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     """The PriorityClasses of the job's pods exist."""
-    existing = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
-    named = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
-    for name in sorted(named - existing - {""}):
+    named = [get_text(role.spec, "priorityClassName") for role in facts.task.roles]
+    for name in facts.list_missing_names(Subject.PRIORITIES, named):
         yield Violation(
-            sentence=f"there is no PriorityClass {name}, so the cluster rejects pods with this name",
-            remedy=f"kubectl create priorityclass {name} --value=1000",
+            f"there is no PriorityClass {name}, so the cluster rejects pods with this name",
+            f"kubectl create priorityclass {name} --value=1000",
         )
 
 
@@ -184,9 +168,9 @@ def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     if adapter is None or adapter.priorities is None:
         return
     name = get_text(facts.task.job, "metadata", "labels", adapter.priorities.label)
-    if name and deployments.find_by_name(facts.get_objects(Subject.JOB_PRIORITIES), name) is None:
-        manifest = adapter.priorities.example.replace("NAME", name)
+    for missing in facts.list_missing_names(Subject.JOB_PRIORITIES, [name]):
+        manifest = adapter.priorities.example.replace("NAME", missing)
         yield Violation(
-            sentence=f"{adapter.title} has no {adapter.priorities.kind} {name}",
-            remedy=f"echo '{manifest}' | kubectl apply -f -",
+            f"{adapter.title} has no {adapter.priorities.kind} {missing}",
+            f"echo '{manifest}' | kubectl apply -f -",
         )

@@ -14,59 +14,40 @@ _REMEDIES: Final = {
     "Secret": "kubectl create secret generic {name} -n {namespace} --from-literal=KEY=VALUE",
     "PersistentVolumeClaim": "echo '{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}, "
     "namespace: {namespace}}}, spec: {{accessModes: [ReadWriteMany], resources: {{requests: "
-    "{{storage: 10Gi}}}}}}}}' "
-    "| kubectl apply -f -",
+    "{{storage: 10Gi}}}}}}}}' | kubectl apply -f -",
 }
 _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
 """The field of a volume that contains the name of its object, if it is not ``name``."""
 
 
 def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Violation]:
-    there = set(map(deployments.get_name, facts.get_objects(subject)))
-    for name in sorted(_list_names(facts, kind) - there):
+    for name in facts.list_missing_names(subject, _list_names(facts, kind)):
         yield Violation(
-            sentence=f"pods need the {kind} {name}, which {facts.namespace} does not have, and "
-            f"would not start",
-            remedy=_REMEDIES[kind].format(name=name, namespace=facts.namespace),
+            f"pods need the {kind} {name}, which {facts.namespace} does not have, and would not start",
+            _REMEDIES[kind].format(name=name, namespace=facts.namespace),
         )
 
 
 def _list_names(facts: Facts, kind: str) -> set[str]:
     """Return the names of the objects of a kind that the pods require."""
-    specs = [get_mapping(role.pod, "spec") for role in facts.task.roles]
-    return {each for spec in specs for each in _iter_references(spec, kind)} - {""}
+    field = kind[:1].lower() + kind[1:]
+    sources: list[tuple[Manifest, str]] = []
+    for role in facts.task.roles:
+        for volume in get_mappings(role.spec, "volumes"):
+            sources.append((get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")))
+            parts = get_mappings(volume, "projected", "sources")
+            sources += [(get_mapping(each, field), "name") for each in parts]
+        for container in deployments.list_pod_containers(role.spec):
+            from_all = [get_mapping(each, f"{field}Ref") for each in get_mappings(container, "envFrom")]
+            variables = get_mappings(container, "env")
+            from_keys = [get_mapping(each, "valueFrom", f"{field}KeyRef") for each in variables]
+            sources += [(each, "name") for each in (*from_all, *from_keys)]
+    return {get_text(source, key) for source, key in sources if source.get("optional") is not True}
 
 
 def _list_named_claims(facts: Facts) -> Sequence[Manifest]:
     wanted = _list_names(facts, "PersistentVolumeClaim")
     return [each for each in facts.get_objects(Subject.CLAIMS) if deployments.get_name(each) in wanted]
-
-
-def _iter_references(spec: Manifest, kind: str) -> Iterator[str]:
-    for volume in get_mappings(spec, "volumes"):
-        yield from _iter_volume_references(volume, kind)
-    for container in [*get_mappings(spec, "initContainers"), *get_mappings(spec, "containers")]:
-        for source in get_mappings(container, "envFrom"):
-            yield _get_required_name(get_mapping(source, _lower_first(kind) + "Ref"), "name")
-        for variable in get_mappings(container, "env"):
-            yield _get_required_name(
-                get_mapping(variable, "valueFrom", _lower_first(kind) + "KeyRef"), "name"
-            )
-
-
-def _iter_volume_references(volume: Manifest, kind: str) -> Iterator[str]:
-    key = _VOLUME_KEYS.get(kind, "name")
-    yield _get_required_name(get_mapping(volume, _lower_first(kind)), key)
-    for source in get_mappings(volume, "projected", "sources"):
-        yield _get_required_name(get_mapping(source, _lower_first(kind)), "name")
-
-
-def _get_required_name(source: Manifest, key: str) -> str:
-    return "" if source.get("optional") is True else get_text(source, key)
-
-
-def _lower_first(kind: str) -> str:
-    return kind[:1].lower() + kind[1:]
 
 
 CHECKS: Final = CheckList()
@@ -96,8 +77,8 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
     for each in _list_named_claims(facts):
         if get_text(each, "status", "phase") == "Lost":
             yield Violation(
-                sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
-                remedy=f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",
+                f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
+                f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",
             )
 
 
@@ -105,10 +86,10 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Several nodes can mount the volumes that several replicas mount."""
     for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
-        modes = get_mapping(each, "spec").get("accessModes")
-        if isinstance(modes, list | tuple) and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
+        modes = deployments.list_texts(each, "spec", "accessModes")
+        if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
             yield Violation(
-                sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} can be mounted by only "
-                "one node, but replicas of the job run on several nodes",
-                remedy="claim a volume with accessModes: [ReadWriteMany], or [ReadOnlyMany] for data",
+                f"the PersistentVolumeClaim {deployments.get_name(each)} can be mounted by only one node, "
+                "but replicas of the job run on several nodes",
+                "claim a volume with accessModes: [ReadWriteMany], or [ReadOnlyMany] for data",
             )

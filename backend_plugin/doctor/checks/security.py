@@ -35,57 +35,44 @@ def _check_pod_security(facts: Facts) -> Iterator[Violation]:
                 each for each in facts.task.dialect.operator_containers if f'"{each}"' in violations
             ]
             relaxed = f"kubectl label namespace {facts.namespace} {_ENFORCE}=baseline --overwrite"
-            why = (
-                f"{relaxed}  # the container {of_operator[0]} of the operator cannot be configured"
-                if of_operator
-                else ""
-            )
-            yield Violation(
-                sentence=f"a {role} pod {violations}", remedy=why or f"{_CONTEXTS}  # or {relaxed}"
-            )
+            remedy = f"{_CONTEXTS}  # or {relaxed}"
+            if of_operator:
+                remedy = f"{relaxed}  # the container {of_operator[0]} of the operator cannot be configured"
+            yield Violation(f"a {role} pod {violations}", remedy)
 
 
-def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
-    for role in facts.task.roles:
-        yield role, get_text(role.pod, "spec", "serviceAccountName") or "default"
+def _get_account(role: RolePods) -> str:
+    return get_text(role.spec, "serviceAccountName") or "default"
 
 
 @CHECKS.add(Subject.ACCOUNTS, Subject.ROLES)
 def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
     """The ServiceAccount of the pods exists."""
-    existing = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
-    for name in sorted({name for _, name in _iter_accounts(facts)} - existing):
+    for name in facts.list_missing_names(Subject.ACCOUNTS, map(_get_account, facts.task.roles)):
         if facts.get_objects(Subject.NAMESPACE):
             yield Violation(
-                sentence=f"there is no ServiceAccount {name} in {facts.namespace}, so its pods "
-                f"cannot be created",
-                remedy=f"kubectl create serviceaccount {name} -n {facts.namespace}",
+                f"there is no ServiceAccount {name} in {facts.namespace}, so its pods cannot be created",
+                f"kubectl create serviceaccount {name} -n {facts.namespace}",
             )
 
 
 @CHECKS.add(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES)
 def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
     """The Secrets for image pulls exist."""
-    existing = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
-    for name in sorted(
-        {name for role, account in _iter_accounts(facts) for name in _list_pull_secrets(facts, role, account)}
-        - existing
-    ):
+    names = [name for role in facts.task.roles for name in _list_pull_secrets(facts, role)]
+    for name in facts.list_missing_names(Subject.SECRETS, names):
         yield Violation(
-            sentence=f"image pulls need the Secret {name}, which {facts.namespace} does not have",
-            remedy=f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=HOST "
+            f"image pulls need the Secret {name}, which {facts.namespace} does not have",
+            f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=HOST "
             "--docker-username=USER --docker-password=PASSWORD",
         )
 
 
-def _list_pull_secrets(facts: Facts, role: RolePods, account: str) -> Sequence[str]:
+def _list_pull_secrets(facts: Facts, role: RolePods) -> Sequence[str]:
     """Return the pull Secrets of the pod, or of its ServiceAccount if the pod has none."""
-    of_account = [
-        each for each in facts.get_objects(Subject.ACCOUNTS) if deployments.get_name(each) == account
-    ]
-    of_pod = get_mappings(role.pod, "spec", "imagePullSecrets")
-    secrets = of_pod or [secret for each in of_account for secret in get_mappings(each, "imagePullSecrets")]
-    return [get_text(each, "name") for each in secrets if get_text(each, "name")]
+    account = facts.find_object(Subject.ACCOUNTS, _get_account(role))
+    secrets = get_mappings(role.spec, "imagePullSecrets") or get_mappings(account, "imagePullSecrets")
+    return [get_text(each, "name") for each in secrets]
 
 
 def _map_images(facts: Facts) -> Mapping[str, str]:
@@ -93,8 +80,7 @@ def _map_images(facts: Facts) -> Mapping[str, str]:
     return {
         get_text(each, "image"): role.name
         for role in facts.task.roles
-        for part in ("initContainers", "containers")
-        for each in get_mappings(role.pod, "spec", part)
+        for each in deployments.list_pod_containers(role.spec)
     }
 
 
@@ -104,9 +90,9 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     for image, role in _map_images(facts).items():
         if not _IMAGE.fullmatch(image):
             yield Violation(
-                sentence=f"the image {image!r} of a {role} is not a reference that a node could pull: "
-                f"InvalidImageName",
-                remedy="write it as host/path/name:tag, all but the tag in lower case, without blanks and https://",
+                f"the image {image!r} of a {role} is not a reference that a node could pull: "
+                "InvalidImageName",
+                "write it as host/path/name:tag, all but the tag in lower case, without blanks and https://",
             )
 
 
@@ -117,7 +103,6 @@ def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
             yield Violation(
-                sentence=f"the image {image} of a {role} has no version: replicas that start "
-                f"later may run another",
-                remedy=f"write its tag: {image.removesuffix(':latest')}:VERSION",
+                f"the image {image} of a {role} has no version: replicas that start later may run another",
+                f"write its tag: {image.removesuffix(':latest')}:VERSION",
             )

@@ -7,9 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.gang_settings import AUTO
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import JsonValue, Manifest
@@ -21,7 +19,6 @@ from backend_plugin.doctor.facts import Facts, Subject
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
 """The usual names of PodTemplates for gangs; this project's chart uses them."""
 _DEFAULT: Final = "default-scheduler"
-_PATTERNS: Final = ("default", "primary")
 _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
@@ -82,18 +79,13 @@ def _format_template(template: Manifest) -> str:
     return f"the PodTemplate {deployments.get_namespace(template)}/{deployments.get_name(template)}"
 
 
-def _format_patch(template: Manifest, kind: str, change: JsonValue) -> str:
+def _format_patch(template: Manifest, change: JsonValue) -> str:
     where = f"{deployments.get_name(template)} -n {deployments.get_namespace(template)}"
-    return f"kubectl patch podtemplate {where} --type={kind} -p '{json.dumps(change)}'"
+    return f"kubectl patch podtemplate {where} --type=merge -p '{json.dumps({'template': change})}'"
 
 
 CHECKS: Final = CheckList()
-_SERVED: Final = (
-    Subject.TEMPLATES,
-    Subject.DEPLOYMENTS,
-    Subject.SCHEDULER_CONFIG,
-    Subject.WAITING_FOR,
-)
+_SERVED: Final = (Subject.TEMPLATES, Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
 
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
@@ -101,19 +93,14 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
-        with_values = [one for one in containers if _has_own_values(one)]
-        if with_values and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
+        with_values = [one for one in containers if {key for key in one if one[key]} - _WRITTEN]
+        if with_values and not {get_text(one, "name") for one in containers} & {"default", "primary"}:
             yield Violation(
-                sentence=f"{_format_template(each)} has no container with the name default or primary, "
-                f"so its values for {get_text(with_values[0], 'name')} apply only to a container with that "
-                "name",
-                remedy="no change is needed for a sidecar of tasks; write values for the training container "
-                "into a container primary, and values for all containers into a container default",
+                f"{_format_template(each)} has no container with the name default or primary, so its values "
+                f"for {get_text(with_values[0], 'name')} apply only to a container with that name",
+                "no change is needed for a sidecar of tasks; write values for the training container into a "
+                "container primary, and values for all containers into a container default",
             )
-
-
-def _has_own_values(container: Manifest) -> bool:
-    return bool({key for key, value in container.items() if value} - _WRITTEN)
 
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
@@ -125,10 +112,9 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
         # Another check reports the scheduler of the job's own pods.
         if name and name not in served and name not in gang.list_requested_schedulers(facts):
             yield Violation(
-                sentence=f"{_format_template(each)} names the scheduler {name}, which no scheduler "
-                "serves: pods of tasks that name the template stay pending; available: "
-                f"{', '.join(sorted(served))}",
-                remedy=_format_patch(each, "merge", {"template": {"spec": {"schedulerName": _DEFAULT}}}),
+                f"{_format_template(each)} names the scheduler {name}, which no scheduler serves: pods of "
+                f"tasks that name the template stay pending; available: {', '.join(sorted(served))}",
+                _format_patch(each, {"spec": {"schedulerName": _DEFAULT}}),
             )
 
 
@@ -142,9 +128,9 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
         if scheduler and name in served and not _has_pod_groups(scheduler, each, facts):
             creator = ", pod-groups-by: backend" if len(ADAPTERS[scheduler]) > 1 else ""
             yield Violation(
-                sentence=f"{_format_template(each)} names the scheduler {name}, but nothing creates its "
-                "groups: pods are placed one by one",
-                remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{creator}}}}}",
+                f"{_format_template(each)} names the scheduler {name}, but nothing creates its groups: pods "
+                "are placed one by one",
+                f"write kfpytorch: {{gang: {{scheduler: {scheduler}{creator}}}}}",
             )
 
 
@@ -177,12 +163,11 @@ def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
                 part = (
                     "labels" if key in get_mapping(each, "template", "metadata", "labels") else "annotations"
                 )
-                patch: JsonValue = {"template": {"metadata": {part: {key: None}}}}
+                patch: JsonValue = {"metadata": {part: {key: None}}}
                 value = marks[key] or '""'
                 yield Violation(
-                    sentence=f"{_format_template(each)} sets {key}: {value}, which has no effect on "
-                    f"gangs: {why}",
-                    remedy=f"{_format_patch(each, 'merge', patch)}  # kfpytorch.gang writes it for each job",
+                    f"{_format_template(each)} sets {key}: {value}, which has no effect on gangs: {why}",
+                    f"{_format_patch(each, patch)}  # kfpytorch.gang writes it for each job",
                 )
 
 
@@ -192,37 +177,8 @@ def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     if not value:
         return "it is empty"
     is_unnamed = not any(map(marks.get, _FIXED))
-    if key == _GROUPS:
-        return _find_group_error(value)
-    if key == _NAME and value not in _list_group_names(marks.get(_GROUPS, "")):
+    if key == _NAME and f'"{value}"' not in marks.get(_GROUPS, ""):
         return f"{_GROUPS} has no group of that name"
     if key in _COUNTS and is_unnamed:
         return "it sets the size of a group without a name"
     return _INEFFECTIVE.get(key, "")
-
-
-def _find_group_error(text: str) -> str:
-    try:
-        decoded = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        return f"it is not JSON: {error}"
-    groups = get_mappings({"groups": decoded}, "groups")
-    if not groups or groups != decoded:
-        return "it is not a list of groups"
-    if not all(map(_is_complete_group, groups)):
-        return "each group needs a name, a minMember above zero and its minResource"
-    return ""
-
-
-def _is_complete_group(group: Manifest) -> bool:
-    has_size = (get_int(group, "minMember") or 0) >= 1
-    return has_size and bool(get_text(group, "name")) and bool(get_mapping(group, "minResource"))
-
-
-def _list_group_names(text: str) -> set[str]:
-    try:
-        return {
-            get_text(each, "name") for each in get_mappings({"groups": msgspec.json.decode(text)}, "groups")
-        }
-    except msgspec.DecodeError:
-        return set()

@@ -1,21 +1,17 @@
-"""The interface of an operator: the checks and functions that the doctor needs for one kind of job."""
+"""The interface of an operator, and functions that the checks of several operators share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.check import Check
-from backend_plugin.doctor.facts import RolePods
+from backend_plugin.doctor.check import Check, Judge, Violation
+from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialLimits:
-    """The time limits of a trial job, which runs once and keeps its pods until it is deleted."""
-
-    active_seconds: int
-    """The maximum seconds that the job runs."""
-    kept_seconds: int
-    """Seconds from the end of the job until it is deleted."""
+KEPT_SECONDS: Final = 600
+"""Seconds from the end of a trial job until it is deleted, in case the command is killed before it does."""
+_HOOK: Final = "failed calling webhook"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +34,50 @@ class OperatorSupport:
     """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
     build_invalid_job: Callable[[str], Manifest]
     """Return a job for a namespace that the webhook of the operator rejects."""
-    build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], TrialLimits], JobManifests]
-    """Return a trial job: the given job with changed pod templates, with time limits and without retries."""
+    build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], int], JobManifests]
+    """Return a trial job: the given job with changed pod templates and a deadline in seconds.
+
+    It has no retries, and keeps its pods for `KEPT_SECONDS`.
+    """
     schemas: Sequence[str] = ()
     """The names of the CustomResourceDefinitions that the checks read, in addition to that of the job."""
-    read_group_policy: Callable[[Manifest], Manifest]
-    """Return the fields of a job from which the operator creates a pod group; empty if the job has none."""
+
+
+def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
+    """Yield each version of each CustomResourceDefinition in the facts, with its kind."""
+    for schema in facts.get_objects(Subject.JOB_SCHEMA):
+        kind = get_text(schema, "spec", "names", "kind")
+        yield from ((kind, version) for version in get_mappings(schema, "spec", "versions"))
+
+
+def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return the dotted names of the fields at `paths` below ``spec`` that a version does not have."""
+    lacking = []
+    for path in paths:
+        *parents, last = ("spec", *path)
+        inner = [part for each in parents for part in ("properties", each)]
+        if last not in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties"):
+            lacking.append(".".join(path))
+    return lacking
+
+
+def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violation]:
+    """Yield a violation if a webhook did not answer a dry run.
+
+    `endpoints` are the arguments of ``kubectl get endpoints`` in the remedy.
+    """
+    replies = (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values())
+    for message in [each.message for each in replies if _HOOK in each.message][:1]:
+        yield Violation(
+            f"a webhook does not answer: {message}",
+            "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; kubectl get "
+            f"endpoints {endpoints}",
+        )
+
+
+def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
+    """True if the cluster accepted an invalid job in a dry run, unless the operator is not installed."""
+    if facts.invalid_reply.stored is None:
+        return False
+    is_observed = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen}
+    return not (is_observed and any(check_operator_missing(facts)))

@@ -36,7 +36,34 @@ def test_missing_store_is_reported_with_the_required_permissions(
     assert rights in store.remedy
 
 
-def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
+@pytest.mark.parametrize("objects", [["/private/there/data"], ["/private/there/none/data"], []])
+def test_read_only_probe_detects_a_missing_permission_to_read_objects(
+    monkeypatch: pytest.MonkeyPatch, objects: list[str]
+) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe({"/private/other": b"a", **dict.fromkeys(objects, b"a")})
+
+    def refuse(*_: object, **__: object) -> bytes:
+        raise PermissionError("403: GetObject is denied")
+
+    monkeypatch.setattr(type(store), "cat_file", refuse)
+    (found,) = probe("memory://private/there", read_only=True)
+    assert found.trouble == "cannot be read: PermissionError: 403: GetObject is denied"
+    assert " get and list " in found.remedy
+
+
+def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise PermissionError("403")
+
+    store = type(fsspec.filesystem("memory"))
+    monkeypatch.setattr(store, "cat_file", refuse)
+    monkeypatch.setattr(store, "ls", lambda _, path, **__: [] if path == "/closed/below" else refuse())
+    (found,) = probe("memory://closed/below", read_only=True)
+    assert found.trouble == ""
+
+
+def test_empty_prefix_in_an_in_an_existing_bucket_is_accepted() -> None:
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
     well, other = probe("memory://bucket/none/yet", "memory://other/none", read_only=True)
     assert well.trouble == ""

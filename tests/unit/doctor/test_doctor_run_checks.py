@@ -125,6 +125,14 @@ def test_store_that_could_not_be_probed_is_unknown() -> None:
     assert "output-store" in run_checks.list_skipped_checks(facts)
 
 
+def test_connector_without_an_endpoint_is_no_connector_of_flyte() -> None:
+    (config,) = CASES["flyte-connector"].get_objects(Subject.FLYTE_CONFIG)
+    for section in ({}, {"defaultConnector": {}}, {"defaultConnector": None, "connectors": {"a": {}}}):
+        document = {**config, "plugins": {"connector-service": section}}
+        facts = Facts(namespace="n", objects={Subject.FLYTE_CONFIG: [document]})
+        assert "flyte-connector" in {each.id for each in run_checks.list_findings(facts)}
+
+
 NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from backend_plugin.doctor import deployments, summary
-from backend_plugin.doctor.checks import flyte_version
+from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.operators import table
 
-FLYTE = {check.id: check for check in flyte_version.CHECKS}
+FLYTE = {check.id: check for check in flyte.CHECKS}
 OPERATOR = {check.id: check for check in table.CHECKS}
 
 

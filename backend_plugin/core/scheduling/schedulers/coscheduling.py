@@ -18,7 +18,7 @@ from backend_plugin.core.pending import (
     ResourceShortage,
     SchedulerMessage,
 )
-from backend_plugin.core.scheduling import adapter, operator_gangs
+from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
@@ -74,7 +74,7 @@ def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | 
     if not capabilities.operator_scheduler or not _is_own_scheduler(capabilities.operator_scheduler):
         return None
     return adapter.Detection(
-        why=f"the training-operator runs with {operator_gangs.FLAG}={capabilities.operator_scheduler}",
+        why=f"the training-operator runs with {adapter.FLAG}={capabilities.operator_scheduler}",
         scheduler_name=capabilities.operator_scheduler,
     )
 
@@ -176,7 +176,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="co-scheduling",
     groups=_GROUPS,
-    by_operator=True,
     matches_flag=_is_own_scheduler,
     scheduler_name=_NAME,
     understands=_UNDERSTANDS,
@@ -185,21 +184,18 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     size_keys=_SIZE_KEYS,
     words=_WORDS,
     sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
-    denied=operator_gangs.deny_without_operator(_GROUP, _is_own_scheduler),
 )
 ADAPTERS: Final = {
-    operator_gangs.OPERATOR: _BY_OPERATOR,
-    operator_gangs.BACKEND: replace(
+    adapter.OPERATOR: _BY_OPERATOR,
+    adapter.BACKEND: replace(
         _BY_OPERATOR,
         marks=_build_backend_fields,
-        by_operator=False,
         matches_flag=None,
         companion=adapter.Companion(
             api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec
         ),
         sighting=adapter.DetectionRule(
-            rank=adapter.DetectionRank.API, sees=operator_gangs.detect_without_operator(_GROUP)
+            rank=adapter.DetectionRank.API, sees=adapter.detect_without_operator(_GROUP)
         ),
-        denied=operator_gangs.deny_operator_groups(_GROUP),
     ),
 }

@@ -14,7 +14,6 @@ from backend_plugin.core.quantity import Quantity, subtract_quantity
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
-from backend_plugin.core.scheduling.operator_gangs import deny_without_api
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events, parse_amount
 from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
@@ -150,7 +149,6 @@ ADAPTERS: Final = {
         keys=(_PREFIX,),
         groups_all_jobs=True,
         sighting=adapter.DetectionRule(rank=adapter.DetectionRank.QUEUE, sees=_detect_queue),
-        denied=deny_without_api(_API),
         queues=adapter.SchedulerResource(
             group=_API,
             plural="queues",

@@ -17,7 +17,7 @@ from backend_plugin.core.pending import (
     ResourceShortage,
     SchedulerMessage,
 )
-from backend_plugin.core.quantity import Quantity, add_quantities
+from backend_plugin.core.quantity import add_quantities
 from backend_plugin.core.scheduling.adapter import (
     QUEUE,
     SchedulerAdapter,
@@ -26,7 +26,6 @@ from backend_plugin.core.scheduling.adapter import (
 )
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
-from backend_plugin.core.scheduling.operator_gangs import deny_without_api
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
@@ -52,7 +51,7 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
 def _get_denial_reason(capabilities: Capabilities) -> str:
     if capabilities.suspends_jobs is False:
         return f"Kueue does not manage {DEFAULT.name}s on this cluster, which is its default since 0.19"
-    return deny_without_api(_API)(capabilities)
+    return ""
 
 
 # ---- status parser
@@ -62,12 +61,10 @@ _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
-# Older Kueue releases print the sum of the requests (second alternative).
 _NEVER: Final = re.compile(
     r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
-    r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
+    r"previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
     r" > maximum capacity \((\S{1,40})\)"
-    r"|request > maximum capacity \((\S{1,40}) > (\S{1,40})\))"
 )
 _UNCOVERED: Final = re.compile(r"resource ([\w./-]{1,253}) unavailable in ClusterQueue")
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
@@ -140,10 +137,9 @@ def _parse_queue_message(message: str) -> SchedulerMessage | None:
 
 def _format_exceeded_quota(match: re.Match[str]) -> str:
     resource = match[1]
-    amounts = [parse_amount(resource, each) for each in ((match[6],) if match[6] else (match[3], match[4]))]
-    known = [each for each in amounts if each is not None]
-    most = f"{add_quantities(known).text} {resource}" if len(known) == len(amounts) else f"more {resource}"
-    return f"can never be admitted: it requests {most}, and the maximum is {match[5] or match[7]}"
+    before, current = parse_amount(resource, match[3]), parse_amount(resource, match[4])
+    amount = "more" if before is None or current is None else add_quantities((before, current)).text
+    return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[5]}"
 
 
 def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
@@ -155,14 +151,10 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
         shortage = ResourceShortage(
             resource=resource, missing=parse_amount(resource, more), last_role=pod_set, counts_all=True
         )
-        other = shortages.get(resource)
-        if other is None or _is_smaller(shortage.missing, other.missing):
+        other = shortages.setdefault(resource, shortage).missing
+        if shortage.missing is not None and (other is None or shortage.missing < other):
             shortages[resource] = shortage
     return shortages
-
-
-def _is_smaller(one: Quantity | None, other: Quantity | None) -> bool:
-    return one is not None and (other is None or one.nano < other.nano)
 
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
@@ -172,15 +164,11 @@ def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     if _UNCOVERED.search(message):
         return _NO_QUOTA
     queue = _QUEUE.search(message)
-    return "" if queue is None else _select_queue_remedy(queue, evicted, namespace)
-
-
-def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
+    if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
+        return ""
     kind, name, state = queue.groups()
     if state == "is inactive" and evicted in _EVICTED_BY_STOP:
         return _STOPPED
-    if (kind, state) == ("LocalQueue", "doesn't exist"):  # The error is in the task.
-        return ""
     where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
     return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
 
@@ -284,9 +272,10 @@ def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
     if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return
     lost = "; it has also removed the patch of the runtime that this task requires" if job.lost_patch else ""
+    oldest = ".".join(map(str, _OLDEST[job.dialect]))
     yield JobWarning(
         text="Kueue has not written the node selectors and tolerations of its flavor, so the pods may run on"
-        f" other nodes{lost}; an admin has to install Kueue {_format_version(_OLDEST[job.dialect])} or newer",
+        f" other nodes{lost}; an admin has to install Kueue {oldest} or newer",
         event="QueueOutdated",
     )
 
@@ -301,10 +290,6 @@ def _lacks_patch(job: Job) -> bool:
 def _is_admitted(group: PodGroup) -> bool:
     admitted = any(each.type == "Admitted" and each.true for each in group.conditions)
     return group.kind == "Workload" and not group.foreign and admitted
-
-
-def _format_version(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 ADAPTERS: Final = {

@@ -12,7 +12,7 @@ from typing import Final
 
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
-from backend_plugin.core.scheduling import adapter, operator_gangs
+from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
@@ -80,7 +80,7 @@ def _is_own_scheduler(name: str) -> bool:
 def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     name = capabilities.operator_scheduler
     return (
-        adapter.Detection(why=f"the training-operator runs with {operator_gangs.FLAG}={name}")
+        adapter.Detection(why=f"the training-operator runs with {adapter.FLAG}={name}")
         if name and _is_own_scheduler(name)
         else None
     )
@@ -183,7 +183,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     title="Volcano",
     program="vc-scheduler",
     groups=_GROUPS,
-    by_operator=True,
     matches_flag=_is_own_scheduler,
     scheduler_name=_NAME,
     understands=_UNDERSTANDS,
@@ -192,22 +191,19 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     size_keys=(_SIZE,),
     words=_WORDS,
     sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
-    denied=operator_gangs.deny_without_operator(_API, _is_own_scheduler),
     queues=_QUEUES,
 )
 ADAPTERS: Final = {
-    operator_gangs.OPERATOR: _BY_OPERATOR,
-    operator_gangs.BACKEND: replace(
+    adapter.OPERATOR: _BY_OPERATOR,
+    adapter.BACKEND: replace(
         _BY_OPERATOR,
         marks=_build_backend_fields,
-        by_operator=False,
         matches_flag=None,
         companion=adapter.Companion(
             api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec
         ),
         sighting=adapter.DetectionRule(
-            rank=adapter.DetectionRank.API, sees=operator_gangs.detect_without_operator(_API)
+            rank=adapter.DetectionRank.API, sees=adapter.detect_without_operator(_API)
         ),
-        denied=operator_gangs.deny_operator_groups(_API),
     ),
 }

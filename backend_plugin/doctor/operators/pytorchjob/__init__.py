@@ -11,5 +11,4 @@ OPERATOR: Final = OperatorSupport(
     build_role_pods=jobs.build_role_pods,
     build_invalid_job=jobs.build_invalid_job,
     build_trial=jobs.build_trial,
-    read_group_policy=jobs.read_group_policy,
 )

@@ -1,7 +1,7 @@
 """Checks of the training operator: its API, its Deployment, its webhook, and whether it reconciles jobs."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
@@ -9,8 +9,9 @@ from backend_plugin.core.reading import get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
+from backend_plugin.doctor.deployments import format_kubectl_name
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.operators import operator_observations
+from backend_plugin.doctor.operators import base
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _KIND: Final = _DIALECT.name
@@ -21,10 +22,9 @@ _FIELDS: Final = tuple(
     ("runPolicy", field) for field in ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
 )
 """Fields of a run policy that the connector writes; the newest exists since training-operator 1.7."""
-_ASLEEP_AFTER: Final = 120.0
-"""Seconds after which a job needs a status; a running operator sets it after one or two."""
+_ASLEEP_AFTER: Final = timedelta(minutes=2)
+"""The time after which a job needs a status; a running operator sets it after one or two seconds."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_USUAL: Final = "deployment/training-operator -n kubeflow"
 
 CHECKS: Final = CheckList()
 
@@ -46,31 +46,24 @@ def _list_jobs(facts: Facts) -> Sequence[Manifest]:
 def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
     """The cluster has PyTorchJobs."""
     if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
-        yield Violation(sentence="the cluster has no PyTorchJobs of kubeflow.org/v1", remedy=_INSTALL)
+        yield Violation("the cluster has no PyTorchJobs of kubeflow.org/v1", _INSTALL)
 
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     """The kind PyTorchJob has the required fields."""
-    for kind, version in operator_observations.iter_schema_versions(facts):
+    for kind, version in base.iter_schema_versions(facts):
         if kind not in ("", _KIND) or get_text(version, "name") != _DIALECT.resource.version:
             continue
-        lacking = operator_observations.list_lacking_fields(version, _FIELDS)
-        if lacking:
-            yield Violation(
-                sentence=f"the kind PyTorchJob has no spec.{lacking[0]}: it is older than 1.7",
-                remedy=_INSTALL,
-            )
+        if lacking := base.list_lacking_fields(version, _FIELDS):
+            yield Violation(f"the kind PyTorchJob has no spec.{lacking[0]}: it is older than 1.7", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
     """A Deployment runs the training-operator, or one of its jobs shows that it runs."""
     if not _list_operators(facts) and not any(map(_has_status, _list_jobs(facts))):
-        yield Violation(
-            sentence="no Deployment runs the training-operator, and no PyTorchJob has a status",
-            remedy=_INSTALL,
-        )
+        yield Violation("no Deployment runs the training-operator, and no PyTorchJob has a status", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS)
@@ -79,9 +72,8 @@ def _check_operator_down(facts: Facts) -> Iterator[Violation]:
     for each in _list_operators(facts):
         if not deployments.is_ready(each):
             yield Violation(
-                sentence=f"the training-operator has no ready pod: {deployments.format_kubectl_name(each)}",
-                remedy=f"kubectl describe {deployments.format_kubectl_name(each)}; kubectl logs "
-                f"{deployments.format_kubectl_name(each)}",
+                f"the training-operator has no ready pod: {format_kubectl_name(each)}",
+                f"kubectl describe {format_kubectl_name(each)}; kubectl logs {format_kubectl_name(each)}",
             )
 
 
@@ -92,10 +84,9 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
     wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
     if len(wide) > 1:
         yield Violation(
-            sentence=f"{len(wide)} training-operators watch all namespaces, and conflict with each other: "
-            + ", ".join(map(deployments.format_kubectl_name, wide)),
-            remedy=f"kubectl delete {deployments.format_kubectl_name(wide[-1])}  # or the one that is "
-            "not maintained",
+            f"{len(wide)} training-operators watch all namespaces, and conflict with each other: "
+            + ", ".join(map(format_kubectl_name, wide)),
+            f"kubectl delete {format_kubectl_name(wide[-1])}  # or the one that is not maintained",
         )
 
 
@@ -106,9 +97,8 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
             yield Violation(
-                sentence=f"the training-operator is {version[0]}.{version[1]}, and suspended jobs need "
-                "1.7 or newer",
-                remedy=_INSTALL,
+                f"the training-operator is {version[0]}.{version[1]}, and suspended jobs need 1.7 or newer",
+                _INSTALL,
             )
 
 
@@ -119,9 +109,9 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
     if found and all(namespaces and facts.namespace not in namespaces for namespaces in found):
         there = ", ".join(sorted(set().union(*found)))
         yield Violation(
-            sentence=f"the training-operator watches only the namespace {there}, not {facts.namespace}",
-            remedy=f"kubectl edit {deployments.format_kubectl_name(_list_operators(facts)[0])}"
-            f"  # remove --namespace={there} from the args",
+            f"the training-operator watches only the namespace {there}, not {facts.namespace}",
+            f"kubectl edit {format_kubectl_name(_list_operators(facts)[0])}  # remove "
+            f"--namespace={there} from the args",
         )
 
 
@@ -132,10 +122,8 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
             yield Violation(
-                sentence=f"the training-operator reconciles only {', '.join(schemes)}: "
-                f"{deployments.format_kubectl_name(each)}",
-                remedy=f"kubectl edit {deployments.format_kubectl_name(each)}  # add "
-                "--enable-scheme=pytorchjob to the args",
+                f"the training-operator reconciles only {', '.join(schemes)}: {format_kubectl_name(each)}",
+                f"kubectl edit {format_kubectl_name(each)}  # add --enable-scheme=pytorchjob to the args",
             )
 
 
@@ -144,22 +132,22 @@ def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
     """PyTorchJobs get a status within two minutes."""
     # If a younger job has a status, the reason is not the operator.
     jobs = _list_jobs(facts)
-    looked_at = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
-    late = [each for each in jobs if _is_overdue(each, facts) and _get_creation_time(each) > looked_at]
+    seen = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
+    late = [
+        each
+        for each in jobs
+        if seen < _get_creation_time(each) < facts.now - _ASLEEP_AFTER
+        # Another controller reconciles a job with `managedBy`.
+        and not get_text(each, "spec", "runPolicy", "managedBy")
+    ]
     if late:
-        operator = next(map(deployments.format_kubectl_name, _list_operators(facts)), _USUAL)
+        usual = "deployment/training-operator -n kubeflow"
+        operator = next(map(format_kubectl_name, _list_operators(facts)), usual)
         yield Violation(
-            sentence=f"the training-operator has set no status on {len(late)} PyTorchJobs for two minutes: "
+            f"the training-operator has set no status on {len(late)} PyTorchJobs for two minutes: "
             + ", ".join(deployments.get_name(each) for each in late[:3]),
-            remedy=f"kubectl rollout restart {operator}",
+            f"kubectl rollout restart {operator}",
         )
-
-
-def _is_overdue(job: Manifest, facts: Facts) -> bool:
-    """True if a job has no status after the time limit; a job with `managedBy` needs none."""
-    managed = get_text(job, "spec", "runPolicy", "managedBy")
-    is_late = (facts.now - _get_creation_time(job)).total_seconds() > _ASLEEP_AFTER
-    return is_late and not _has_status(job) and not managed
 
 
 def _get_creation_time(job: Manifest) -> datetime:
@@ -173,14 +161,13 @@ def _has_status(job: Manifest) -> bool:
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
     """The webhooks for new jobs and pods respond."""
-    yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow training-operator")
+    yield from base.report_unreachable_webhook(facts, "-n kubeflow training-operator")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
     """The operator's webhook rejects an invalid job."""
-    if operator_observations.accepts_invalid_job(facts, _check_operator_missing):
+    if base.accepts_invalid_job(facts, _check_operator_missing):
         yield Violation(
-            sentence="a job with two masters is not refused: the operator's webhook is not active",
-            remedy=_INSTALL,
+            "a job with two masters is not refused: the operator's webhook is not active", _INSTALL
         )

@@ -7,30 +7,26 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.facts import RolePods
-from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
+from backend_plugin.doctor.operators.base import KEPT_SECONDS, JobManifests
 from backend_plugin.embedded.operators.pytorchjob import job_spec, objects
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _REPLICA_SPECS: Final = "pytorchReplicaSpecs"
 _MASTER: Final = "Master"
-_OWNERS: Final = "ownerReferences"
 
 
 def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RolePods]:
-    """Return the pods of each role as the operator emulator of the embedded cluster builds them.
-
-    Owner references are removed.
-    """
+    """Return the pods of each role as the embedded cluster's operator builds them, without owners."""
     spec = job_spec.read_job_spec(job, job_spec.ROLES)
     least = get_int(job, "spec", "elasticPolicy", "minReplicas")
     found = []
     for role in spec.roles:
         needed = role.replicas if least is None else min(role.replicas, least)
         pod = objects.build_pod(spec, role, 0)
-        metadata = {key: value for key, value in get_mapping(pod, "metadata").items() if key != _OWNERS}
-        found.append(
-            RolePods(name=role.label, count=role.replicas, needed=needed, pod={**pod, "metadata": metadata})
-        )
+        metadata = dict(get_mapping(pod, "metadata"))
+        metadata.pop("ownerReferences", None)
+        pod = {**pod, "metadata": metadata}
+        found.append(RolePods(name=role.label, count=role.replicas, needed=needed, pod=pod))
     return found
 
 
@@ -42,9 +38,9 @@ def build_invalid_job(namespace: str) -> Manifest:
 
 
 def build_trial(
-    planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+    planned: JobManifests, change_template: Callable[[Manifest], Manifest], seconds: int
 ) -> JobManifests:
-    """Return a trial job: the given job with changed pod templates, with time limits and without retries."""
+    """Return a trial job: see `OperatorSupport.build_trial`."""
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
@@ -62,14 +58,9 @@ def build_trial(
             # cleanPodPolicy.
             **{key: value for key, value in run_policy.items() if key != "backoffLimit"},
             "cleanPodPolicy": "None",  # The logs of the pods are read afterwards.
-            "ttlSecondsAfterFinished": limits.kept_seconds,
-            "activeDeadlineSeconds": limits.active_seconds,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "activeDeadlineSeconds": seconds,
         },
         **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
     }
     return JobManifests(job={**job, "spec": {**spec, **changed}})
-
-
-def read_group_policy(job: Manifest) -> Manifest:
-    """Return the scheduling policy of a job."""
-    return get_mapping(job, "spec", "runPolicy", "schedulingPolicy")

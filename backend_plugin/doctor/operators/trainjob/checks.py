@@ -9,7 +9,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.operators import operator_observations
+from backend_plugin.doctor.operators import base
 
 _DIALECT: Final = DIALECTS["TrainJob"]
 _INSTALL: Final = _DIALECT.installation
@@ -52,25 +52,18 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
     kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
     for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
         if resource.kind not in kinds:
-            yield Violation(
-                sentence=f"the cluster has no {resource.kind}s of {resource.api_version}", remedy=_INSTALL
-            )
+            yield Violation(f"the cluster has no {resource.kind}s of {resource.api_version}", _INSTALL)
     if _JOBSET not in facts.list_api_groups():
-        yield Violation(
-            sentence=f"the cluster has no JobSets of {_JOBSET}, which Kubeflow Trainer creates",
-            remedy=_INSTALL,
-        )
+        yield Violation(f"the cluster has no JobSets of {_JOBSET}, which Kubeflow Trainer creates", _INSTALL)
 
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
     """The kinds TrainJob and JobSet have the required fields."""
-    for kind, version in operator_observations.iter_schema_versions(facts):
-        lacking = operator_observations.list_lacking_fields(version, _FIELDS.get(kind, ()))
+    for kind, version in base.iter_schema_versions(facts):
+        lacking = base.list_lacking_fields(version, _FIELDS.get(kind, ()))
         if lacking and version.get("served") is not False:
-            yield Violation(
-                sentence=f"the kind {kind} has no spec.{lacking[0]}: it is too old", remedy=_INSTALL
-            )
+            yield Violation(f"the kind {kind} has no spec.{lacking[0]}: it is too old", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
@@ -82,8 +75,7 @@ def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
     for program in _PROGRAMS:
         if not _list_deployments(facts, program):
             yield Violation(
-                sentence=f"no Deployment runs {program}, and no TrainJob has a status of its JobSet",
-                remedy=_INSTALL,
+                f"no Deployment runs {program}, and no TrainJob has a status of its JobSet", _INSTALL
             )
 
 
@@ -95,22 +87,20 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
         if found and not any(map(deployments.is_ready, found)):
             name = deployments.format_kubectl_name(found[0])
             yield Violation(
-                sentence=f"{program} has no ready pod: {name}",
-                remedy=f"kubectl describe {name}; kubectl logs {name}",
+                f"{program} has no ready pod: {name}", f"kubectl describe {name}; kubectl logs {name}"
             )
 
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
     """The webhooks for new TrainJobs and pods respond."""
-    yield from operator_observations.report_unreachable_webhook(facts, "-n kubeflow-system")
+    yield from base.report_unreachable_webhook(facts, "-n kubeflow-system")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_trainer_webhook_missing(facts: Facts) -> Iterator[Violation]:
     """Trainer's webhook rejects an invalid job."""
-    if operator_observations.accepts_invalid_job(facts, _check_trainer_missing):
+    if base.accepts_invalid_job(facts, _check_trainer_missing):
         yield Violation(
-            sentence="a TrainJob without its TrainingRuntime is not refused: Trainer's webhook is not active",
-            remedy=_INSTALL,
+            "a TrainJob without its TrainingRuntime is not refused: Trainer's webhook is not active", _INSTALL
         )

@@ -15,7 +15,7 @@ from backend_plugin.core.dialects.trainjob.resource import ROLE, build_host_name
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import RolePods
-from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
+from backend_plugin.doctor.operators.base import KEPT_SECONDS, JobManifests
 
 _DIALECT: Final = DIALECTS["TrainJob"]
 _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
@@ -53,7 +53,7 @@ def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest
     """
     for runtime in prerequisites:
         return _find_pod_template(runtime)
-    (patch,) = get_mappings(get_mapping(job, "spec"), "runtimePatches")
+    (patch,) = get_mappings(job, "spec", "runtimePatches")
     template = _find_pod_template({"spec": get_mapping(patch, "trainingRuntimeSpec")})
     trainer = get_mapping(job, "spec", "trainer")
     container: Manifest = {
@@ -74,37 +74,38 @@ def build_invalid_job(namespace: str) -> Manifest:
 
 
 def build_trial(
-    planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+    planned: JobManifests, change_template: Callable[[Manifest], Manifest], seconds: int
 ) -> JobManifests:
     """Return a trial job: it is never restarted, and the kubelet enforces a deadline on its pods.
 
     A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes it.
     """
     job_options = structs.replace(
-        _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=limits.kept_seconds
+        _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS
     )
     metadata = get_mapping(planned.job, "metadata")
     annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(job_options)}
     spec = get_mapping(planned.job, "spec")
     if not planned.prerequisites:  # A named training runtime keeps its own limits.
-        (container,) = get_mappings(
-            get_mapping(change_template(_find_template(planned.job, ())), "spec"), "containers"
-        )
+        template = change_template(_find_template(planned.job, ()))
+        (container,) = get_mappings(template, "spec", "containers")
         trainer = {key: value for key, value in get_mapping(spec, "trainer").items() if key != "args"}
         spec = {**spec, "trainer": {**trainer, "command": container["command"]}}
     return JobManifests(
         job={**planned.job, "metadata": {**metadata, "annotations": annotations}, "spec": spec},
-        prerequisites=[_build_trial_runtime(each, change_template, limits) for each in planned.prerequisites],
+        prerequisites=[
+            _build_trial_runtime(each, change_template, seconds) for each in planned.prerequisites
+        ],
     )
 
 
 def _build_trial_runtime(
-    runtime: Manifest, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+    runtime: Manifest, change_template: Callable[[Manifest], Manifest], seconds: int
 ) -> Manifest:
     def change(replicated: Manifest) -> Manifest:
         template = get_mapping(replicated, "template")
         job = get_mapping(template, "spec")
-        pod = _with_limits(change_template(get_mapping(job, "template")), limits)
+        pod = _with_limits(change_template(get_mapping(job, "template")), seconds)
         # Without this policy, the loss of a Kubernetes node fails the job.
         kept = {key: value for key, value in job.items() if key != "podFailurePolicy"}
         return {**replicated, "template": {**template, "spec": {**kept, "template": pod}}}
@@ -118,18 +119,20 @@ def _build_trial_runtime(
     return {**runtime, "spec": {**spec, "template": {**template, "spec": jobs}}}
 
 
-def _with_limits(pod: Manifest, limits: TrialLimits) -> Manifest:
+def _with_limits(pod: Manifest, seconds: int) -> Manifest:
     spec = get_mapping(pod, "spec")
     containers = [
-        {**each, "env": [_without_agent_restarts(one) for one in get_mappings(each, "env")]}
+        {
+            **each,
+            "env": [
+                {**one, "value": "0"} if one.get("name") == _AGENT_RESTARTS else one
+                for one in get_mappings(each, "env")
+            ],
+        }
         for each in get_mappings(spec, "containers")
     ]
-    changed: Manifest = {"containers": containers, "activeDeadlineSeconds": limits.active_seconds}
+    changed: Manifest = {"containers": containers, "activeDeadlineSeconds": seconds}
     return {**pod, "spec": {**spec, **changed}}
-
-
-def _without_agent_restarts(variable: Manifest) -> Manifest:
-    return {**variable, "value": "0"} if variable.get("name") == _AGENT_RESTARTS else variable
 
 
 def _find_pod_template(runtime: Manifest) -> Manifest:
@@ -139,9 +142,8 @@ def _find_pod_template(runtime: Manifest) -> Manifest:
 
 
 def _list_replicated_jobs(runtime: Manifest) -> Sequence[Manifest]:
-    return get_mappings(get_mapping(runtime, "spec", "template", "spec"), "replicatedJobs")
+    return get_mappings(runtime, "spec", "template", "spec", "replicatedJobs")
 
 
 def _read_options(job: Manifest) -> options.JobOptions:
-    annotations = get_mapping(job, "metadata", "annotations")
-    return options.decode(get_text(annotations, options.ANNOTATION))
+    return options.decode(get_text(job, "metadata", "annotations", options.ANNOTATION))
