@@ -57,7 +57,7 @@ def render(after: FailureReport) -> str:
         *cause_details.list_last_lines(cause, after.last_words),
     ]
     foot = [
-        *_list_others(after),
+        *_list_other_ranks(after),
         *_wrap_labelled("hint", _get_remedy(cause)),
         *_list_logs(after),
         *_list_verbose_hint(after),
@@ -132,7 +132,7 @@ def _list_missing(after: FailureReport) -> list[str]:
     return lines[:_MOST_MISSING]
 
 
-def _list_others(after: FailureReport) -> list[str]:
+def _list_other_ranks(after: FailureReport) -> list[str]:
     cause = after.cause
     if after.ranks <= 1 or cause.rank is None:
         return []

@@ -64,17 +64,17 @@ def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
     """Return the fields of a pod template by name; fields of the training container have no prefix."""
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     trainer = find_trainer(spec)
-    fields = {**_list_container_fields(trainer), **_list_others(spec, "", ("containers",))}
+    fields = {**_list_container_fields(trainer), **_add_prefix(spec, "", ("containers",))}
     for each in get_mappings(spec, "containers"):
         if each is not trainer:
-            fields |= _list_others(_list_container_fields(each), f"{get_text(each, 'name')}.")
-    fields |= _list_others(metadata, "metadata.", _MAPS)
+            fields |= _add_prefix(_list_container_fields(each), f"{get_text(each, 'name')}.")
+    fields |= _add_prefix(metadata, "metadata.", _MAPS)
     for part in _MAPS:
-        fields |= _list_others(get_mapping(metadata, part), f"metadata.{part}.")
+        fields |= _add_prefix(get_mapping(metadata, part), f"metadata.{part}.")
     return fields
 
 
-def _list_others(fields: Manifest, prefix: str, excluded: Container[str] = ()) -> dict[str, JsonValue]:
+def _add_prefix(fields: Manifest, prefix: str, excluded: Container[str] = ()) -> dict[str, JsonValue]:
     return {f"{prefix}{key}": value for key, value in fields.items() if key not in excluded}
 
 
@@ -84,4 +84,4 @@ def _list_container_fields(container: Manifest) -> Mapping[str, JsonValue]:
         f"env.{get_text(each, 'name')}": each.get("value", each.get("valueFrom"))
         for each in get_mappings(container, "env")
     }
-    return {**_list_others(container, "", ("name", "env")), **env}
+    return {**_add_prefix(container, "", ("name", "env")), **env}
