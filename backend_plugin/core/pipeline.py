@@ -30,7 +30,7 @@ from backend_plugin.core.manifest.object_metadata import build_job_metadata, wit
 from backend_plugin.core.manifest.pod_context import PodRequest
 from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.plan import JobDraft, Plan
-from backend_plugin.core.scheduling import gang_options, missing_gang, selection, topology
+from backend_plugin.core.scheduling import gang_options, missing_gang, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
@@ -70,7 +70,7 @@ def plan(
                 *kind.problems,
                 *chosen.problems,
                 *gang_options.check_gang_options(job, chosen.gang),
-                *topology.check_topology(job, chosen.gang),
+                *gang_options.check_topology(job, chosen.gang),
             ]
         )
         request = PodRequest(

@@ -71,7 +71,10 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        version = self._find_version(look.resource)
+        resource = look.resource
+        # A request for a kind that is not served fails with 403 if the user has no permission for it.
+        is_absent = resource.group and self._versions and resource.group not in self._versions
+        version = "" if is_absent else resource.version or self._versions.get(resource.group, "")
         if not version:
             return None
         objects: list[Manifest] = []
@@ -81,15 +84,6 @@ class ClusterReader:
                 return None
             objects += found
         return objects
-
-    def _find_version(self, resource: ApiResource) -> str:
-        """Return the version to request, or an empty string if the cluster does not serve the API group.
-
-        A request for a kind that is not served fails with 403 if the user has no permission for it.
-        """
-        if resource.group and self._versions and resource.group not in self._versions:
-            return ""
-        return resource.version or self._versions.get(resource.group, "")
 
     async def _read_namespace(self, look: Query, namespace: str, version: str) -> list[Manifest] | None:
         path = look.resource.build_path(namespace, look.name, version=version)

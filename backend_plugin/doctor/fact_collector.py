@@ -42,9 +42,7 @@ class DoctorRequest:
     """The task to check, and the other options of ``kfpytorch doctor``."""
 
     template: TaskTemplate
-    """The task template, with its arguments filled in."""
     run: Attempt
-    """The attempt to plan; the doctor reads the objects of its namespace."""
     named: bool
     """True if the user named the task; False for the default task."""
     settings: Settings = field(default_factory=Settings)
@@ -53,9 +51,7 @@ class DoctorRequest:
     read_only: bool = False
     """True if the test must not write to the output prefixes."""
     release: str = ""
-    """The release of this program."""
     connector: Server | None = None
-    """The connector to test, with the caller's credentials."""
 
 
 async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> Facts:

@@ -107,7 +107,6 @@ class RolePods:
     """The pods of one replica role, as the operator creates them."""
 
     name: str
-    """``master`` or ``worker``."""
     count: int
     needed: int
     """The number of pods that must be scheduled before the job starts."""
@@ -133,7 +132,6 @@ class PlannedTask:
     dialect_reasons: Sequence[str] = ()
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     framework: str = TORCH
-    """The training framework of the task, such as ``torch``."""
     job: Manifest | None = None
     """None if the task cannot be planned."""
     prerequisites: Sequence[Manifest] = ()
@@ -141,7 +139,6 @@ class PlannedTask:
     """The objects that are created after the job."""
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
-    """The reasons why the task cannot be planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +170,6 @@ class Facts:
     unreachable: str = ""
     """The reason why the API server could not be reached."""
     unreachable_remedy: str = ""
-    """The remedy, if one is known."""
     version: str = ""
     """The version of the API server: ``v1.34.7``."""
     ahead: timedelta = timedelta(0)
@@ -190,9 +186,8 @@ class Facts:
     pod_replies: Mapping[str, DryRunReply] = field(default_factory=dict)
     """The replies to dry runs of pods, by replica role."""
     lacking: Sequence[MissingPermissions] = ()
-    """The ServiceAccounts of connectors that lack permissions."""
     release: str = ""
-    """The release of this program; empty if it is not known."""
+    """The release of this program; empty if unknown."""
     stores: Sequence[ProbeResult] = ()
     connector: ProbeResult | None = None
     """None if no connector was specified."""

@@ -57,15 +57,11 @@ def _build_role(rules: Iterable[Permission], namespace: str, user: str) -> Itera
 
 
 def _format_rules(rules: Iterable[Permission]) -> Sequence[str]:
-    """Return one line per API group and set of verbs."""
+    """Return one line for each resource."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
     for rule in rules:
         verbs.setdefault((rule.group, rule.resource), {}).update(dict.fromkeys(rule.verbs))
-    resources: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, plural), names in verbs.items():
-        resources.setdefault((group, tuple(names)), []).append(plural)
     return [
-        f"{{apiGroups: [{group or json.dumps('')}], resources: [{', '.join(plurals)}], "
-        f"verbs: [{', '.join(names)}]}}"
-        for (group, names), plurals in resources.items()
+        f"{{apiGroups: [{group or json.dumps('')}], resources: [{plural}], verbs: [{', '.join(names)}]}}"
+        for (group, plural), names in verbs.items()
     ]

@@ -44,24 +44,15 @@ def _compute_needed_amounts(pods: Iterable[tuple[int, Manifest]]) -> Mapping[str
 
 def _with_limits_as_requests(pod: Manifest) -> Manifest:
     """Return the pod spec with the limits in place of the requests."""
-    spec = get_mapping(pod, "spec")
-    return {
-        **spec,
-        **{
-            part: [
-                {**each, "resources": {"requests": get_mapping(each, "resources", "limits")}}
-                for each in get_mappings(spec, part)
-            ]
-            for part in ("containers", "initContainers")
-        },
-    }
+    spec = dict(get_mapping(pod, "spec"))
+    for part in ("containers", "initContainers"):
+        spec[part] = [
+            {**each, "resources": {"requests": get_mapping(each, "resources", "limits")}}
+            for each in get_mappings(spec, part)
+        ]
+    return spec
 
 
 def has_several_pods(task: PlannedTask) -> bool:
     """True if the job has more than one pod."""
     return sum(role.count for role in task.roles) > 1
-
-
-def count_needed_pods(task: PlannedTask) -> int:
-    """Return the number of pods that must be scheduled before the job starts."""
-    return sum(role.needed for role in task.roles)

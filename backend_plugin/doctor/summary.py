@@ -1,14 +1,11 @@
 """The first lines of a report: the cluster, and how the task would run on it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.operators.table import list_operators
-
-_VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
 
 
 def build_lines(facts: Facts) -> Mapping[str, str]:
@@ -29,7 +26,9 @@ def build_lines(facts: Facts) -> Mapping[str, str]:
     }
 
 
-def _format_deployments(facts: Facts, found: Sequence[Manifest], version_of: _VersionOf) -> str:
+def _format_deployments(
+    facts: Facts, found: Sequence[Manifest], version_of: Callable[[Manifest], tuple[int, int, int] | None]
+) -> str:
     if Subject.DEPLOYMENTS in facts.unseen:
         return "could not be read"
     descriptions = []

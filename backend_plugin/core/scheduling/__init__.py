@@ -18,7 +18,7 @@ from backend_plugin.core.scheduling import (
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.companions import CompanionBuilder
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 
 __all__ = ["GangSettings", "add_gang"]
 
@@ -46,21 +46,17 @@ def add_gang(
     objects: list[Manifest] = []
     if made is not None:
         objects = [{"apiVersion": made.api_version, "kind": made.kind, "spec": made.spec(gang)}]
-    annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
+    annotations: dict[str, JsonValue] = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
     if objects:
         annotations[companions.ANNOTATION] = companions.encode(objects)
-    full_draft = _with_annotations(adapter.with_scheduling(draft, gang, how), annotations)
+    full_draft = adapter.with_scheduling(draft, gang, how)
+    metadata = full_draft.metadata
+    annotations = {**get_mapping(metadata, "annotations"), **annotations}
+    full_draft = structs.replace(full_draft, metadata={**metadata, "annotations": annotations})
     return full_draft, CompanionBuilder(
         dialect=draft.dialect,
         namespace=gang.namespace,
         job=gang.name,
         output_prefix=job.run.output_prefix,
         objects=objects,
-    )
-
-
-def _with_annotations(draft: JobDraft, annotations: Manifest) -> JobDraft:
-    metadata = draft.metadata
-    return structs.replace(
-        draft, metadata={**metadata, "annotations": {**get_mapping(metadata, "annotations"), **annotations}}
     )

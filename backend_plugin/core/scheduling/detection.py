@@ -11,7 +11,7 @@ from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, DetectionRank, SchedulerAdapter
+from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, DetectionRank
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import LOCAL_QUEUE, PATH, GangSettings
 from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_ADAPTER, ADMISSION_SCHEDULER
@@ -56,21 +56,15 @@ def _detect_schedulers(
             if rule is None or request.scheduler not in (None, name):
                 continue
             if (found := rule.sees(request.cluster, queue)) is not None:
-                gang = replace(
-                    _inherit_options(request.gang, adapter),
+                platform, options = request.gang, adapter.understands
+                gang = GangSettings(
                     scheduler=name,
                     pod_groups_by=creator,
                     scheduler_name=found.scheduler_name,
+                    queue=platform.queue if QUEUE in options else "",
+                    schedule_timeout=platform.schedule_timeout if TIMEOUT in options else timedelta(0),
                 )
                 yield rule.rank, gang, found.why, adapter.find_denial(request.cluster)
-
-
-def _inherit_options(settings: GangSettings, adapter: SchedulerAdapter) -> GangSettings:
-    """Return the options of the platform that a scheduler supports."""
-    return GangSettings(
-        queue=settings.queue if QUEUE in adapter.understands else "",
-        schedule_timeout=settings.schedule_timeout if TIMEOUT in adapter.understands else timedelta(0),
-    )
 
 
 def _select_without_detection(request: SchedulerRequest) -> Selection:

@@ -1,4 +1,4 @@
-"""The gang of a job, from the options of its author and the settings of the platform."""
+"""The gang of a job and its topology, from the options of its author and the settings of the platform."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,9 +14,11 @@ from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerA
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles
 from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.train_job_options import EXCLUSIVE
 from kfpytorch_common import labels
 
 _PATH: Final = "custom.kfpytorch.gang"
+_MODE: Final = "custom.kfpytorch.trainJob.topology.mode"
 
 
 def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
@@ -27,16 +29,36 @@ def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Probl
     values = (("queue", QUEUE, options.queue), ("minMember", MIN_MEMBER, options.min_member))
     for field, needed, value in values:
         if value is not None and needed not in adapter.understands:
-            yield _problem(field, value, f"is not supported by {chosen.scheduler}", "leave it out")
+            yield _build_option_problem(
+                field, value, f"is not supported by {chosen.scheduler}", "leave it out"
+            )
     yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
 
 
 def _check_queue(queue: str | None, chosen: GangSettings, *, is_required: bool) -> Iterator[Problem]:
     if queue is not None and not labels.is_value(queue):
-        yield _problem("queue", queue, "is not the name of a queue", f"write {labels.VALUE}")
+        yield _build_option_problem("queue", queue, "is not the name of a queue", f"write {labels.VALUE}")
     if is_required and not (queue or chosen.queue):
         message = f"is required by {chosen.scheduler}, and this platform has no default"
-        yield _problem("queue", "", message, "write Gang(queue=...)")
+        yield _build_option_problem("queue", "", message, "write Gang(queue=...)")
+
+
+def check_topology(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
+    """Yield a problem if the selected scheduler does not support the topology of the job."""
+    topology = job.train_options.topology
+    if topology is None:
+        return
+    mode = topology.get_mode(queued=chosen.is_queued)
+    if mode == EXCLUSIVE:
+        if chosen.adapter is not None and not chosen.adapter.admits:
+            message = (
+                f"cannot be used with {chosen.scheduler}: JobSet creates the other pods when the first one "
+                "has a node, and a gang gets nodes when all of its pods exist"
+            )
+            yield build_problem(_MODE, mode, message, 'leave topology out, or use Gang(scheduler="none")')
+    elif not chosen.is_queued:
+        remedy = f'write {EXCLUSIVE}, or use Gang(scheduler="kueue")'
+        yield build_problem(_MODE, mode, "needs Kueue, and the job is in no queue of it", remedy)
 
 
 def find_adapter(job: TrainingJob, chosen: GangSettings) -> SchedulerAdapter | None:
@@ -75,5 +97,5 @@ def build_gang(
     )
 
 
-def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
+def _build_option_problem(key: str, value: object, message: str, remedy: str) -> Problem:
     return build_problem(f"{_PATH}.{key}", value, message, remedy)

@@ -173,22 +173,17 @@ def _check_part(settings: GangSettings, path: str) -> Iterator[Problem]:
             yield build_problem(field, creator, f"is not supported {whom}", "name the scheduler")
         yield from _check_values(settings, path)
     elif not settings.adapters:
-        yield _scheduler_problem(settings, path)
+        known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
+        why = "is not a gang scheduler that this backend supports"
+        why = IN_TREE_WHY if settings.scheduler == IN_TREE else why
+        yield build_problem(f"{path}.scheduler", settings.scheduler, why, f"write one of {known}")
     elif creator not in settings.adapters:
-        yield _pod_groups_problem(settings, field)
+        yield _build_pod_groups_problem(settings, field)
     else:
         adapter = settings.adapters[creator]
         yield from _check_supported(settings, adapter.understands, f"by {settings.scheduler}", path)
         yield from _check_values(settings, path)
         yield from _check_local_queue(settings, adapter, path)
-
-
-def _scheduler_problem(settings: GangSettings, path: str) -> Problem:
-    known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
-    why = (
-        IN_TREE_WHY if settings.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
-    )
-    return build_problem(f"{path}.scheduler", settings.scheduler, why, f"write one of {known}")
 
 
 IN_TREE_WHY: Final = (
@@ -197,7 +192,7 @@ IN_TREE_WHY: Final = (
 )
 
 
-def _pod_groups_problem(settings: GangSettings, field: str) -> Problem:
+def _build_pod_groups_problem(settings: GangSettings, field: str) -> Problem:
     message, remedy = f"is not supported by {settings.scheduler}", "leave it out"
     if "" not in settings.adapters:
         message = f"does not define what creates the groups of {settings.scheduler}"

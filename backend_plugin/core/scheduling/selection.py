@@ -96,9 +96,8 @@ def _select_configured(request: SchedulerRequest, why: str) -> Selection:
     gang, adapter = request.gang, request.gang.adapter
     if adapter is None:
         return Selection(gang=gang, reasons=(f"No gang: {why}.",))
-    return request.build_selection(
-        gang, [f"{gang.title}: {why}."], _check_cluster(gang, adapter, request.cluster, request.path)
-    )
+    problems = _check_cluster(gang, adapter, request.cluster, request.path)
+    return request.build_selection(gang, [f"{gang.title}: {why}."], problems)
 
 
 def _check_cluster(

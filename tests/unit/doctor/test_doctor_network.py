@@ -4,13 +4,8 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.plan import Plan
-from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.checks import network
-from backend_plugin.doctor.checks.network import is_match
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
-from backend_plugin.doctor.operators.table import get_operator
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53}]}
@@ -72,38 +67,3 @@ def test_restrictive_network_policy_is_found(spec: dict[str, Any], found: list[s
 def test_traffic_forbidden_by_one_policy_may_be_allowed_by_another() -> None:
     allowed = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
     assert ids({"policyTypes": ["Ingress"]}, allowed) == []
-
-
-@pytest.mark.parametrize(
-    ("operator", "values", "labels", "selected"),
-    [
-        ("In", ["a"], {"k": "a"}, True),
-        ("In", ["a"], {}, False),
-        ("NotIn", ["a"], {}, True),
-        ("NotIn", ["a"], {"k": "a"}, False),
-        ("Exists", None, {"k": ""}, True),
-        ("DoesNotExist", None, {"k": ""}, False),
-        ("Near", ["a"], {"k": "a"}, False),
-    ],
-)
-def test_label_expressions_are_matched_like_kubernetes_does(
-    operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
-) -> None:
-    expression = {"key": "k", "operator": operator, "values": values}
-    assert is_match({"matchExpressions": [expression]}, labels) is selected
-    assert not is_match(None, labels)
-
-
-def test_probe_job_has_a_master_and_a_worker_that_waits_for_it() -> None:
-    invalid = get_operator(DEFAULT).build_invalid_job("n")
-    spec = invalid["spec"]
-    assert isinstance(spec, dict)
-    job = {**invalid, "spec": {"pytorchReplicaSpecs": {
-        "Master": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 1},
-        "Worker": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 3},
-    }}}  # fmt: skip
-    master, worker = role_pods.build_role_pods(Plan(dialect=DEFAULT.name, job=job), "mine")
-    assert (master.name, master.count, worker.name, worker.count) == ("master", 1, "worker", 3)
-    assert [each["name"] for each in worker.pod["spec"]["initContainers"]] == ["init-pytorch"]
-    assert worker.pod["spec"]["schedulerName"] == "mine"
-    assert "ownerReferences" not in worker.pod["metadata"]

@@ -18,11 +18,6 @@ ELASTIC = {
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 4, "maxRestarts": 3},
 }
 TRAIN_JOB = PlannedTask(dialect=DIALECTS["TrainJob"])
-DEPLOYMENT = {"metadata": {"name": "training-operator"}}
-
-
-def test_each_dialect_has_an_operator() -> None:
-    assert table.OPERATORS.keys() == DIALECTS.keys()
 
 
 def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
@@ -33,17 +28,6 @@ def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
             each for each in ("operator-crd-missing", "trainer-crd-missing") if [*checks[each](facts[name])]
         }
         assert found == {"PyTorchJob": {"operator-crd-missing"}, "TrainJob": {"trainer-crd-missing"}}[name]
-
-
-def test_operator_deployment_is_recognized_by_its_name_or_image() -> None:
-    by_image = {
-        "metadata": {"name": "a"},
-        "spec": {"template": {"spec": {"containers": [{"image": "h/training-operator:v1"}]}}},
-    }
-    facts = Facts(
-        namespace="n", objects={Subject.DEPLOYMENTS: [DEPLOYMENT, by_image, {"metadata": {"name": "b"}}]}
-    )
-    assert table.list_operators(facts) == [DEPLOYMENT, by_image]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +51,7 @@ def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) 
     for role in others:
         assert f"{label}job-role" not in role.pod["metadata"]["labels"]
         assert [each["name"] for each in role.pod["spec"]["initContainers"]] == ["init-pytorch"]
+        assert "ownerReferences" not in role.pod["metadata"]
 
 
 OF_MPI = {**REPLICAS, "kfpytorch": {"trainJob": {"framework": "mpi"}}}

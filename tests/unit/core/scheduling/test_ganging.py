@@ -61,6 +61,18 @@ def refused(*arguments: Any, **more: Any) -> list[str]:
         ({"scheduler": "kai", "queue": "a b"}, ['queue="a b"']),
         ({**BACKEND, "scheduler-name": "A"}, ['scheduler-name="A"']),
         ({**BACKEND, "schedule-timeot": "1s"}, ["schedule-timeot='1s'"]),
+        ({"by-namespace": {"a": {"scheduler": "volcano"}}}, ['by-namespace.a.pod-groups-by=""']),
+        (
+            {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"schedule-timeout": "1s"}}},
+            ['queue="a b"', 'by-namespace.a.schedule-timeout="0:00:01"'],
+        ),
+        ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a"']),
+        ({"allowed-schedulers": {"auto": {}}}, ['allowed-schedulers="auto"']),
+        ({"allowed-schedulers": {"kai": {"scheduler": "x"}}}, ["allowed-schedulers.kai.scheduler='x'"]),
+        ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai'"]),
+        ({"local-queue": "a"}, ['local-queue="a"']),
+        ({"scheduler": "kueue", "local-queue": "a"}, ['local-queue="a"']),
+        ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
     ],
 )
 def test_invalid_gang_settings_are_rejected(value: Any, places: list[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
-from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -288,30 +288,6 @@ def test_task_may_name_an_allowed_or_available_scheduler() -> None:
 def test_in_tree_gang_scheduling_is_rejected_with_the_version(facts: Any, ends: str) -> None:
     (problem,) = refused(AUTO, Capabilities(**facts), gang={"scheduler": "in-tree"})
     assert f"{ends}leave it out, or write auto or none" in problem
-
-
-@pytest.mark.parametrize(
-    ("value", "places"),
-    [
-        ({"by-namespace": {"a": {"scheduler": "volcano"}}}, ['by-namespace.a.pod-groups-by=""']),
-        (
-            {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"schedule-timeout": "1s"}}},
-            ['queue="a b"', 'by-namespace.a.schedule-timeout="0:00:01"'],
-        ),
-        ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a"']),
-        ({"allowed-schedulers": {"auto": {}}}, ['allowed-schedulers="auto"']),
-        ({"allowed-schedulers": {"kai": {"scheduler": "x"}}}, ["allowed-schedulers.kai.scheduler='x'"]),
-        ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai'"]),
-        ({"local-queue": "a"}, ['local-queue="a"']),
-        ({"scheduler": "kueue", "local-queue": "a"}, ['local-queue="a"']),
-        ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
-    ],
-)
-def test_invalid_part_of_the_gang_settings_is_rejected_by_its_path(value: Any, places: list[str]) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        settings.read({"kfpytorch": {"gang": value}})
-    found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
-    assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
 def test_gang_settings_decide_on_group_creation_and_detection() -> None:

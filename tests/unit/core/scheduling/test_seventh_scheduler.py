@@ -9,7 +9,6 @@ from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.scheduling.adapter import (
@@ -98,13 +97,6 @@ def test_new_scheduler_is_detected_selected_and_combined_with_kueue() -> None:
     job = made.manifests[0]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
     assert planned({"scheduler": "auto"}, found, scheduler="seventh").manifests == made.manifests
-
-
-def test_invalid_settings_of_the_new_scheduler_are_rejected() -> None:
-    with pytest.raises(InvalidSettings, match=r"timeout.*is not supported by seventh"):
-        settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "schedule-timeout": "1s"}}})
-    with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
-        planned({"scheduler": "seventh"}, Capabilities(queues={"seventh": ("b",)}), queue="a")
 
 
 def test_pod_groups_of_the_new_scheduler_are_watched() -> None:
