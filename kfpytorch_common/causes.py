@@ -48,9 +48,7 @@ class RaisedException:
     handled: bool = False
     """True if the next exception was raised while this one was handled, without ``raise ... from``."""
     collective: str = ""
-    """The function of torch.distributed that raised it, such as ``all_reduce``."""
     from_torch: bool = False
-    """True if it was raised inside torch, not by the user's code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,6 @@ def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
 
 
 def _has_any(phrases: Sequence[str], text: str) -> bool:
-    """True if a text contains one of these phrases, in upper or lower case."""
     lowered = text.lower()
     return any(phrase in lowered for phrase in phrases)
 
@@ -149,9 +146,6 @@ def select_root_cause(failures: Iterable[Failure]) -> Failure:
     The order is: processes that ended without an exception, because no error of a peer causes that; errors
     without a connection to a peer's failure; consequences of a peer's failure; stopped processes. The
     earliest failure in the first of these groups is returned.
-
-    Raises:
-        ValueError: `failures` is empty.
     """
     return min(failures, key=_compute_order)
 
@@ -249,7 +243,6 @@ _LOST_PROCESS: Final = re.compile(
 
 
 def _find_inner_signal(failure: Failure) -> str:
-    """Return the signal that ended a process which the failed one had started, or an empty string."""
     evidence = _get_evidence(failure)
     text = failure.traceback if _LOST_PROCESS.search(evidence) else evidence
     if worker := _DATA_LOADER_WORKER.search(text):
@@ -288,7 +281,6 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.HANG: "all ranks must call the same collective; a rank that joins late needs a longer timeout",
     Cause.PREEMPTED: "stopped from outside; save checkpoints and set retries to resume from them",
 }
-"""Remedies for the causes that `classify` returns, except `USER_ERROR`."""
 
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     Cause.PREEMPTED: "stopped to free resources; save checkpoints and set retries to resume from them",
@@ -304,7 +296,6 @@ CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     ),
     Cause.SYSTEM_ERROR: "not an error of the task; if it happens again, report it to an admin of the cluster",
 }
-"""Remedies for causes that a cluster reports."""
 
 _CRASHES: Final = {
     "SIGSEGV": "a crash in native code, called from the line above; its last output is in the log",
@@ -350,15 +341,7 @@ def get_remedy(failure: Failure) -> str:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
-    return _find_usage_remedy(failure.exception, evidence) or _get_crash_remedy(failure)
-
-
-def _find_usage_remedy(exception: str, evidence: str) -> str:
-    """Return the remedy for a wrong use of torch.distributed, or an empty string."""
-    if exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
+    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
         return _SAME_COLLECTIVES
-    return next((remedy for message, remedy in _NCCL_REMEDIES.items() if message in evidence), "")
-
-
-def _get_crash_remedy(failure: Failure) -> str:
-    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")
+    crash = _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")
+    return next((remedy for message, remedy in _NCCL_REMEDIES.items() if message in evidence), crash)

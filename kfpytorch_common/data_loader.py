@@ -23,13 +23,9 @@ class UnsupportedUri(Exception):
 
 
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
-    """Load the files of a URI that Trainer would load: all except those that its patterns leave out.
+    """Load the files of a valid URI that Trainer would load: all except those that its patterns leave out.
 
-    Args:
-        kind: ``dataset`` or ``model``.
-        uri: A URI that `data_sources.find_uri_remedy` accepts.
-        directory: The directory for the files, which is created.
-        env: The variables of an initializer of Trainer, such as ``ACCESS_TOKEN`` and ``ENDPOINT``.
+    `env` has the variables of an initializer of Trainer, such as ``ACCESS_TOKEN`` and ``ENDPOINT``.
 
     Raises:
         LoaderNotInstalled: If the package for the URI is not installed.
@@ -43,7 +39,8 @@ def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
     except ImportError as error:
         raise LoaderNotInstalled(_PACKAGES[scheme]) from error
     directory.mkdir(parents=True, exist_ok=True)
-    ignored = _read_patterns(kind, env)
+    given = [each.strip() for each in env.get("IGNORE_PATTERNS", "").split(",") if each.strip()]
+    ignored = given or (_WEIGHTS_TO_IGNORE if kind == MODEL else ())
     if scheme == "s3":
         _load_objects(package, path, directory, ignored, env)
         return
@@ -55,11 +52,6 @@ def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
         ignore_patterns=[*ignored] or None,
         token=env.get("ACCESS_TOKEN") or None,
     )
-
-
-def _read_patterns(kind: str, env: Mapping[str, str]) -> Sequence[str]:
-    given = [each.strip() for each in env.get("IGNORE_PATTERNS", "").split(",") if each.strip()]
-    return given or (_WEIGHTS_TO_IGNORE if kind == MODEL else ())
 
 
 def _load_objects(

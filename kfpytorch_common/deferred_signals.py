@@ -21,7 +21,6 @@ class DeferredSignals:
     reader: int
     """A descriptor that is readable when a signal has arrived."""
     handlers: dict[int, Handler]
-    """The original handlers by signal."""
     arrived: list[int] = field(default_factory=list)
 
     def fileno(self) -> int:

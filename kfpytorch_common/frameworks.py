@@ -10,4 +10,3 @@ FRAMEWORKS: Final = (TORCH, JAX, MPI)
 MPI_HOSTFILE_VARIABLE: Final = "OMPI_MCA_orte_default_hostfile"
 """The variable that Trainer sets in the launcher of an MPI job, with the file of the nodes."""
 MPI_SSH_DIRECTORY: Final = "/etc/kfpytorch/ssh"
-"""The directory in which Trainer mounts the keys of an MPI job."""

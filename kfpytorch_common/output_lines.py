@@ -79,8 +79,7 @@ def _get_last_state(line: bytes) -> bytes:
 class TerminalLines:
     """Adds a prefix to the lines of a terminal stream without waiting for line ends.
 
-    Cursor movements are passed on. The prefix precedes the first visible character after each return
-    to the first column, so that a redrawn progress bar keeps it.
+    The prefix precedes the first visible character after each return to the first column.
     """
 
     def __init__(self, prefix: bytes) -> None:

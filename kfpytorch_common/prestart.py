@@ -30,7 +30,6 @@ PRELOAD: Final = (
     "cloudpickle",
     "flytekitplugins.kfpytorch.worker.replica",
 )
-"""The modules that every worker needs, without the user's."""
 
 _DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel", b"fully_shard")
 # The constructors of these classes import it with its dependencies, which takes a second in every worker.
@@ -71,7 +70,6 @@ class ScriptImports(NamedTuple):
     compiler: bool = False
     """True if the script, or an imported module next to it, names a class like `DistributedDataParallel`."""
     torch_at_top: bool = False
-    """True if loading the script imports torch."""
 
 
 class _SourceFile(NamedTuple):
@@ -84,18 +82,16 @@ class _SourceFile(NamedTuple):
     changes_environment: bool
     """True if the file may change the environment while the script loads."""
 
-    def loads_torch(self) -> bool:
-        return any(at_once and name.partition(".")[0] == "torch" for name, at_once in self.imports)
-
 
 def read_script_imports(script: Path) -> ScriptImports:
     """Return the imports of a script, together with those of imported modules next to it."""
     files = [*itertools.islice(_iter_files(script), _MOST_FILES)]
     # The texts do not show in which order a script and its modules change the environment.
     changes_environment = any(file.changes_environment for file in files[1:])
+    at_top = {name.partition(".")[0] for file in files for name, at_once in file.imports if at_once}
     return ScriptImports(
         compiler=any(name in file.text for file in files for name in _DATA_PARALLEL),
-        torch_at_top=not changes_environment and any(file.loads_torch() for file in files),
+        torch_at_top=not changes_environment and "torch" in at_top,
     )
 
 
@@ -134,9 +130,7 @@ def _list_names(node: ast.AST) -> list[str]:
 
 
 def _can_change_environment(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return False
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
         return False
     parts = ast.walk(node)
     return any(getattr(part, "attr", getattr(part, "id", None)) in _ENVIRONMENT for part in parts)

@@ -33,7 +33,7 @@ def build_class_table(name: str) -> str:
     kind = getattr(flytekitplugins.kfpytorch, name)
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
     descriptions = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
-    fields = dataclasses.fields(kind)
+    fields = sorted(dataclasses.fields(kind), key=lambda field: field.kw_only)
     assert [*descriptions] == [field.name for field in fields], (
         f"{name}: fields and their descriptions differ"
     )

@@ -83,19 +83,19 @@ _JOB_READERS: Final[Mapping[str, Reader]] = {
 }
 
 
+@dataclass
 class _Role(ConfigPart):
     """The fields that `Master` and `Worker` share."""
 
-    image: str | ImageSpec | None
-    requests: Resources | None
-    limits: Resources | None
-    restart_policy: RestartPolicy | str | None
-    resources: Resources | None
-    num_retries: int | None
-    node_selector: Mapping[str, str] | None
-    tolerations: Sequence[Mapping[str, Any]] | None
-    pod_template: PodTemplate | Mapping[str, Any] | None
-    priority_class_name: str | None
+    image: str | ImageSpec | None = None
+    requests: Resources | None = None
+    limits: Resources | None = None
+    resources: Resources | None = field(default=None, kw_only=True)
+    num_retries: int | None = field(default=None, kw_only=True)
+    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
+    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
+    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
+    priority_class_name: str | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "image": build_optional_reader(validators.read_image),
@@ -110,16 +110,15 @@ class _Role(ConfigPart):
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        yield from self._find_resource_contradictions()
-        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(self)):
+        role: Any = self  # The subclasses have `restart_policy`, at different positions.
+        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(role)):
             yield ConfigProblem("num_retries", self.num_retries, remedy)
-
-    def _find_resource_contradictions(self) -> Iterator[ConfigProblem]:
+        given = (self.requests, self.limits, self.resources)
         twice = [name for name in ("requests", "limits") if getattr(self, name) is not None]
         if self.resources is not None and twice:
             remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
             yield ConfigProblem("resources", self.resources, remedy)
-        elif _has_resources(self.requests, self.limits, self.resources):
+        elif all(each is None or isinstance(each, Resources) for each in given):
             name = "requests" if self.resources is None else "resources"
             yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
@@ -128,10 +127,6 @@ class _Role(ConfigPart):
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split_resources(self.resources)
-
-
-def _has_resources(*values: object) -> bool:
-    return all(value is None or isinstance(value, Resources) for value in values)
 
 
 @dataclass
@@ -164,17 +159,8 @@ class Worker(_Role):
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
     """
 
-    image: str | ImageSpec | None = None
-    requests: Resources | None = None
-    limits: Resources | None = None
     replicas: int | None = None
     restart_policy: RestartPolicy | str | None = None
-    resources: Resources | None = field(default=None, kw_only=True)
-    num_retries: int | None = field(default=None, kw_only=True)
-    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
-    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
-    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
-    priority_class_name: str | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
         **_Role.readers,
@@ -203,16 +189,7 @@ class Master(_Role):
         priority_class_name: The PriorityClass of the master (see `Worker`).
     """
 
-    image: str | ImageSpec | None = None
-    requests: Resources | None = None
-    limits: Resources | None = None
     restart_policy: RestartPolicy | str | None = None
-    resources: Resources | None = field(default=None, kw_only=True)
-    num_retries: int | None = field(default=None, kw_only=True)
-    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
-    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
-    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
-    priority_class_name: str | None = field(default=None, kw_only=True)
 
 
 @dataclass
@@ -272,7 +249,7 @@ class PyTorch(Config):
             limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
             yield from extension.check_max_restarts(self.train_job, roles, limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
-            yield from self._find_retry_contradictions(sound)
+            yield from self._find_retry_contradictions()
 
     def _find_size_contradictions(self, sound: Set[str], workers: int) -> Iterator[ConfigProblem]:
         nodes = 1 + workers
@@ -286,7 +263,7 @@ class PyTorch(Config):
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield ConfigProblem("num_workers", self.num_workers, remedy)
 
-    def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
+    def _find_retry_contradictions(self) -> Iterator[ConfigProblem]:
         limit = get_backoff_limit(self.run_policy)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
@@ -294,9 +271,6 @@ class PyTorch(Config):
         for name, role in (("master", self.master), ("worker", self.worker)):
             if role.num_retries is None and role.restart_policy is RestartPolicy.ALWAYS:
                 yield ConfigProblem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
-        if "num_workers" in sound and (self.restarts().backoff_limit or 0) > validators.INT32_MAX:
-            remedy = "for this number of replicas exceeds the limit of the operator (int32)"
-            yield ConfigProblem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
 
 
 _ALWAYS_USES_UP: Final = (

@@ -27,8 +27,7 @@ class Config:
         """Check all fields again, and replace each value by its normalized form.
 
         Raises:
-            ConfigError: If a value is invalid. The message lists the field, the value and a remedy for each
-                problem.
+            ConfigError: If a value is invalid; it lists all problems.
         """
         if problems := self.problems():
             raise ConfigError(type(self).__name__, problems)
@@ -59,12 +58,7 @@ class ConfigPart(Config):
 
 
 def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iterator[ConfigProblem]:
-    """Yield a problem for each name in `values` that is not a field of `cls`.
-
-    Args:
-        cls: The config class.
-        values: A dict that the author wrote instead of a config, or the attributes of a config.
-    """
+    """Yield a problem for each name in `values` that is not a field of the config class `cls`."""
     known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in known:

@@ -1,16 +1,17 @@
 """Encode a config as the `custom` field of a task template."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
-from flytekit import ImageSpec
+from flytekit import ImageSpec, PodTemplate
 from flytekit.core.resources import convert_resources_to_resource_model
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 
-from flytekitplugins.kfpytorch import extension_wire
-from flytekitplugins.kfpytorch.config import Elastic, PyTorch, RunPolicy, get_backoff_limit
+from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker, get_backoff_limit
+from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
+from flytekitplugins.kfpytorch.validators import is_list
 
 Custom: TypeAlias = dict[str, Any]
 ResolveImage: TypeAlias = Callable[[str | ImageSpec], str]
@@ -20,14 +21,7 @@ RDZV_BACKEND: Final = "c10d"
 
 
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
-    """Encode a `PyTorch` config.
-
-    Args:
-        config: A config whose number of workers is set.
-        resolve_image: Function that returns the image name for the author's value.
-
-    Returns:
-        Protobuf JSON: lowerCamel keys, without zero values.
+    """Encode a `PyTorch` config whose number of workers is set, as protobuf JSON without zero values.
 
     Raises:
         ConfigError: If the config was changed and is now invalid.
@@ -45,19 +39,13 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
         worker_replicas=worker,
         run_policy=_encode_run_policy(config.run_policy, restarts.backoff_limit),
     )
-    return {**MessageToDict(message), **extension_wire.encode(config)}
+    return {**MessageToDict(message), **encode_extension(config)}
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
-    """Encode an `Elastic` config for more than one node.
+    """Encode an `Elastic` config for more than one node, as protobuf JSON without zero values.
 
-    Args:
-        config: The config.
-        nproc_per_node: The number of processes on each node. Required if the config has a word such as
-            ``"gpu"`` instead of a number.
-
-    Returns:
-        Protobuf JSON: lowerCamel keys, without zero values.
+    `nproc_per_node` is required if the config has a word such as ``"gpu"`` instead of a number.
 
     Raises:
         ConfigError: If the config was changed and is now invalid.
@@ -75,7 +63,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
             max_restarts=config.max_restarts,
         ),
     )
-    return {**MessageToDict(message), **extension_wire.encode(config)}
+    return {**MessageToDict(message), **encode_extension(config)}
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
@@ -109,3 +97,61 @@ def _encode_run_policy(policy: object, backoff_limit: int | None) -> common_pb2.
         active_deadline_seconds=policy.active_deadline_seconds,
         backoff_limit=backoff_limit,
     )
+
+
+KEY: Final = "kfpytorch"
+VERSION: Final = 1
+
+_ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_name", "num_retries")
+
+
+def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
+    """Return the key `kfpytorch` with the fields that flytekit's own plugin does not have, or ``{}``.
+
+    ``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it.
+    """
+    content = {name: _encode_value(getattr(config, name)) for name in ("gang", "train_job")}
+    if isinstance(config, PyTorch):
+        content |= {name: _encode_role(getattr(config, name)) or None for name in ("master", "worker")}
+    if all(part is None for part in content.values()):
+        return {}
+    from kfpytorch_idl.v1 import task_pb2  # Only configs with an option of this format need it.
+
+    message = ParseDict({"version": VERSION, **content}, task_pb2.TaskExtension())
+    return {KEY: MessageToDict(message)}
+
+
+def _encode_role(role: Master | Worker) -> dict[str, Any]:
+    fields = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
+    if "pod_template" in fields and isinstance(role.pod_template, PodTemplate):
+        fields["pod_template"] = _encode_pod_template(role.pod_template)
+    return fields
+
+
+def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
+    metadata = {
+        name: dict(values) for name in ("labels", "annotations") if (values := getattr(template, name))
+    }
+    return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
+
+
+def _encode_value(value: Any) -> Any:
+    """Return a value as dicts, lists and scalars, with a kubernetes model as in a manifest."""
+    fields = _read_fields(value)
+    if fields is not None:
+        return {name: _encode_value(item) for name, item in fields.items()}
+    return [_encode_value(item) for item in value] if is_list(value) else value
+
+
+def _read_fields(value: Any) -> Mapping[str, Any] | None:
+    """Return the fields of a config, or of a kubernetes model by their manifest names, that are not None.
+
+    A dict is returned unchanged. For any other value, return None.
+    """
+    if isinstance(value, ConfigPart):
+        fields = vars(value)
+    elif hasattr(value, "attribute_map"):
+        fields = {key: getattr(value, name) for name, key in value.attribute_map.items()}
+    else:
+        return value if isinstance(value, Mapping) else None
+    return {name: item for name, item in fields.items() if item is not None}

@@ -155,7 +155,6 @@ READERS: Final[Mapping[str, Reader]] = {
     "model": build_optional_reader(_build_short_reader(Model, lambda uri: Model(uri=uri))),
     "storage": build_optional_reader(_build_short_reader(Storage, lambda size: Storage(size=size))),
 }
-"""The readers of the fields of `TrainJob`."""
 
 
 _STORAGE_REMEDIES: Final = {

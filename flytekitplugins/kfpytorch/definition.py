@@ -1,8 +1,4 @@
-"""Check a config together with the other arguments of a task.
-
-Resources and pods are arguments of the task, so they are checked when it is defined. ``with_overrides``
-changes the resources for a node of a workflow; the new resources are checked as well.
-"""
+"""Check a config together with the other arguments of a task, and with the overrides of a workflow."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -36,13 +32,14 @@ _GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _ARGUMENTS)
 
 
 def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
-    """Check a config together with the arguments of ``@task``.
-
-    Raises:
-        ConfigError: If values are invalid or contradict each other. The error lists all problems.
-    """
+    """Check a config together with the arguments of ``@task``; raise a `ConfigError` with all problems."""
     found = [*config.problems(), *_find_missing_workers(config)]
-    unread = [*_find_wrong_resources(arguments)]
+    unread = [
+        problem
+        for name, read in _ARGUMENTS.items()
+        if arguments.get(name) is not None
+        for problem in validators.find_problems(name, read, arguments[name])
+    ]
     template = arguments.get("pod_template")
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
     problems: list[ConfigProblem | str] = [*found, *unread]
@@ -55,16 +52,11 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
 
 
 def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
-    """True if the path of one of `problems` is one of `paths`."""
     return any(problem.path in paths for problem in problems)
 
 
 def require_valid_config(config: PyTorch | Elastic) -> None:
-    """Check a config that is assigned to a task after its definition.
-
-    Raises:
-        ConfigError: If values are invalid. The error lists all problems.
-    """
+    """Check a config that is assigned to a task later; raise a `ConfigError` with all problems."""
     if problems := [*config.problems(), *_find_missing_workers(config)]:
         raise ConfigError(type(config).__name__, problems)
 
@@ -86,7 +78,12 @@ class CheckedNode(Node):  # type: ignore[misc]
         """
         node = super().with_overrides(*args, **kwargs)
         task = self.run_entity
-        found, granted = [*_find_wrong_overrides(self)], _get_amounts(task, self)
+        granted = _get_amounts(task, self)
+        found = [
+            problem
+            for field, name, value in _iter_overrides(self)
+            for problem in add_prefix(field, quantities.find_problems(name, value))
+        ]
         if not found:
             found += _find_changed_count(task, granted)
         if not _touches(found, *_GPU_FIELDS):
@@ -106,8 +103,7 @@ def enable_override_checks(task: object, context: FlyteContext) -> None:
 def count_processes(task: Any) -> int:
     """Return the number of processes on each node of an `Elastic` task, which its registration contains.
 
-    For ``"gpu"`` and ``"cpu"``, this is the number of GPUs or cpus of a replica. For ``"auto"``, it is the
-    number of GPUs, or of cpus if the replica has no GPU.
+    ``"gpu"`` and ``"cpu"`` are the GPUs or cpus of a replica; ``"auto"`` is its GPUs, or else its cpus.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
@@ -173,7 +169,6 @@ def _list_resources(resources: Resources) -> dict[str, object]:
 
 
 def _get_amounts(task: Any, node: Node | None) -> Amounts:
-    """Return the resources of a replica of `task`, with the overrides of `node`."""
     amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
     for _, name, value in _iter_overrides(node):
         if quantities.is_quantity(value):
@@ -189,11 +184,6 @@ def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
             yield from ((field, _KINDS[each.name], each.value) for each in entries if each.name in _KINDS)
 
 
-def _find_wrong_overrides(node: Node) -> Iterator[ConfigProblem]:
-    for field, name, value in _iter_overrides(node):
-        yield from add_prefix(field, quantities.find_problems(name, value))
-
-
 def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[ConfigProblem]:
     """Yield a problem if the number of workers is missing. A config may omit it, but a task may not."""
     worker: object = getattr(config, "worker", None)
@@ -202,21 +192,13 @@ def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[ConfigProblem]:
         yield ConfigProblem("worker.replicas", None, remedy)
 
 
-def _find_wrong_resources(arguments: Mapping[str, Any]) -> Iterator[ConfigProblem]:
-    for name, read in _ARGUMENTS.items():
-        if (value := arguments.get(name)) is not None:
-            yield from validators.find_problems(name, read, value)
-
-
 def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
     if arguments.get("resources") is not None:
-        requests, limits = quantities.split_resources(arguments["resources"])
-        return requests, limits
+        return quantities.split_resources(arguments["resources"])
     return arguments.get("requests") or Resources(), arguments.get("limits") or Resources()
 
 
 def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterator[ConfigProblem]:
-    """Yield a problem if a replica with GPUs has more processes than GPUs."""
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return
     gpus = int(granted.get("gpu", 0))

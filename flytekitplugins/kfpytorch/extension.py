@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from flytekitplugins.kfpytorch import data_sources, frameworks, validators
+from flytekitplugins.kfpytorch import data_sources, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
@@ -17,7 +17,7 @@ from flytekitplugins.kfpytorch.train_job_policies import (
     read_pod_failure_policy,
 )
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
-from kfpytorch_common.frameworks import TORCH
+from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
@@ -148,7 +148,7 @@ class TrainJob(ConfigPart):
         "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
         "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
         **data_sources.READERS,
-        "framework": frameworks.read_framework,
+        "framework": validators.build_choice_reader(*FRAMEWORKS),
         "topology": build_optional_reader(build_config_reader(Topology)),
     }
 

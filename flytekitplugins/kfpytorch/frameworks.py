@@ -1,37 +1,26 @@
 """Check the framework of a TrainJob, and the options that it does not support."""
 
 from collections.abc import Iterator, Set
-from dataclasses import MISSING, Field, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Final
 
-from flytekitplugins.kfpytorch import validators
-from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from kfpytorch_common.frameworks import FRAMEWORKS, MPI, TORCH
+from flytekitplugins.kfpytorch.problems import ConfigProblem
+from kfpytorch_common.frameworks import MPI, TORCH
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.config import Elastic, PyTorch
     from flytekitplugins.kfpytorch.extension import TrainJob
 
 _OF_TORCH: Final = frozenset({"start_method", "monitor_interval", "max_restarts", "rdzv_configs"})
-"""The settings of torch's elastic launcher."""
 _NOT_OF_MPI: Final = {
     "topology": "cannot place an MPI job, whose launcher is a Job of its own; leave it out",
     "success_policy": "cannot select nodes of an MPI job, which all end with mpirun; leave it out",
     "runtime": "has an image of its own for the nodes of an MPI job, without the task; leave it out",
 }
-"""Remedies by the options of a `TrainJob` that an MPI job cannot have."""
-_UNSUPPORTED: Final = ("flux", "intelmpi", "intel-mpi", "intel mpi", "mpich")
 
 
 class FrameworkNotInstalled(ImportError):
     """The framework of a task is not installed."""
-
-
-def read_framework(value: object) -> object:
-    """Return the name of a supported framework; raise `InvalidValue` for any other value."""
-    if isinstance(value, str) and value.lower() in _UNSUPPORTED:
-        raise build_invalid_value(value, f"is not supported; write one of {', '.join(FRAMEWORKS)}")
-    return validators.build_choice_reader(*FRAMEWORKS)(value)
 
 
 def get_framework(config: "PyTorch | Elastic") -> str:
@@ -44,21 +33,18 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     framework = get_framework(config)
     if framework == TORCH:
         return
-    yield from _check_torch_settings(config, framework, _OF_TORCH & sound)
+    for each in fields(config):
+        value = getattr(config, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name in _OF_TORCH & sound and value != default:
+            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+            yield ConfigProblem(each.name, value, remedy)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
     if "nnodes" in sound:
         yield from _check_nodes(config, framework)
         yield from check_launcher(config.train_job, "nnodes", config.nnodes, config.min_max_nodes()[1])
-
-
-def _check_torch_settings(config: "Elastic", framework: str, names: Set[str]) -> Iterator[ConfigProblem]:
-    for each in fields(config):
-        value = getattr(config, each.name)
-        if each.name in names and value != _get_default(each):
-            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-            yield ConfigProblem(each.name, value, remedy)
 
 
 def check_launcher(
@@ -85,7 +71,3 @@ def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:
             f"is an ordinary pod, which is not a TrainJob of {framework}; write nnodes='1', or more nodes"
         )
         yield ConfigProblem("nnodes", config.nnodes, remedy)
-
-
-def _get_default(field: "Field[Any]") -> object:
-    return field.default_factory() if field.default_factory is not MISSING else field.default

@@ -29,7 +29,6 @@ def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
 
 
 def _read_toleration(value: object) -> object:
-    """Return a valid toleration unchanged: a dict as in a manifest, or a kubernetes model."""
     mapping = _find_mapping(value)
     if mapping is None:
         raise build_invalid_value(value, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")

@@ -5,33 +5,19 @@ kubernetes is imported only when a pod is built. The checks of a template do not
 
 import copy
 import dataclasses
-import sys
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flytekit import PodTemplate
 
-from flytekitplugins.kfpytorch.kubernetes_models import Models, convert_to_model, import_models
+from flytekitplugins.kfpytorch.problems import suggest_name
+from flytekitplugins.kfpytorch.validators import is_list
 
 MOUNT_PATH: Final = "/dev/shm"  # noqa: S108 - the mount point of POSIX shared memory, not a temporary file
 VOLUME_NAME: Final = "shm"
 
 _WAY_OUT: Final = "set increase_shared_mem=False in the task config"
-
-
-def require_buildable(template: PodTemplate | None, *, shared_memory: bool) -> None:
-    """Raise an error if `build` cannot build a template.
-
-    Args:
-        template: The author's template, or None.
-        shared_memory: True if shared memory is to be added.
-
-    Raises:
-        ValueError: If the pod spec is neither a kubernetes model nor a dict, or conflicts with the shared
-            memory.
-    """
-    for text in find_problems(template, shared_memory=shared_memory):
-        raise ValueError(text)
 
 
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
@@ -46,7 +32,6 @@ def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Itera
 
 
 def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
-    """Yield a sentence for each reason why the container `primary` cannot have shared memory."""
     containers = _list_items(spec, "containers")
     mounts = _list_items(_find_container(spec, primary), "volume_mounts")
     if len(containers) > 1:
@@ -73,19 +58,12 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
 
 
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:
-    """Build the template that flytekit serializes.
+    """Build the template that flytekit serializes: the author's own if no change is necessary.
 
-    Args:
-        template: The author's template, or None. It is not changed.
-        shared_memory: True if memory is mounted on ``/dev/shm`` of the primary container.
-
-    Returns:
-        A template with kubernetes models: the author's own if no change is necessary, or `None` if there is
-        neither a template nor shared memory.
+    With `shared_memory`, memory is mounted on ``/dev/shm`` of the primary container of a copy.
 
     Raises:
-        ValueError: If the template cannot be built; see `require_buildable`. A dict is checked field by
-            field.
+        ValueError: If the template cannot be built. A dict is checked field by field.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
         models = import_models()
@@ -101,17 +79,14 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
 def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     """Mount memory on ``/dev/shm`` of the primary container of `pod_template`, in place.
 
-    This function has the name of one in flytekit's own plugin, for code that imports it.
-    ``@task(shared_memory=...)`` does the same without a template.
-
-    Args:
-        pod_template: The template; its pod spec is a kubernetes model or `None`.
+    The function has the name of one in flytekit's own plugin, for code that imports it.
 
     Raises:
         ValueError: If the template conflicts with the shared memory. It is not changed in this case.
     """
-    require_buildable(pod_template, shared_memory=True)
-    models = _get_models(pod_template.pod_spec)
+    for problem in find_problems(pod_template, shared_memory=True):
+        raise ValueError(problem)
+    models = import_models()
     spec = models.V1PodSpec(containers=[]) if pod_template.pod_spec is None else pod_template.pod_spec
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
@@ -131,12 +106,6 @@ def _find_container(spec: object, name: str) -> Any:
     return next((container for container in containers if _get_field(container, "name") == name), None)
 
 
-def _get_models(spec: object) -> Models:
-    """Return the package that contains the class of `spec`, for the objects that are added to `spec`."""
-    package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
-    return package if hasattr(package, "V1VolumeMount") else import_models()
-
-
 def _list_items(holder: object, name: str) -> list[Any]:
     return _get_field(holder, name) or []
 
@@ -150,3 +119,60 @@ def _get_field(holder: object, name: str) -> Any:
         return getattr(holder, name, None)
     first, *rest = name.split("_")
     return holder.get(first + "".join(word.capitalize() for word in rest), holder.get(name))
+
+
+# `list[X]` and `dict(str, X)` up to kubernetes 36, `List[X]` and `Dict[str, X]` since 37.
+_LIST: Final = re.compile(r"[lL]ist\[(.*)\]")
+_DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
+
+
+def import_models() -> Any:
+    """Return the models of the installed kubernetes package, which is imported on first use."""
+    from kubernetes.client import models  # Takes most of a second; most processes do not need it.
+
+    return models
+
+
+def convert_to_model(models: Any, type_name: str, value: object, path: str) -> Any:
+    """Convert a value and all values within it to kubernetes models.
+
+    Args:
+        models: The package with the model classes.
+        type_name: The type of the value: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
+        value: A dict with the keys of a manifest or of the models. Any other value is returned unchanged.
+        path: The path of the value, for messages.
+
+    Raises:
+        ValueError: If a dict has an unknown field or lacks a required one.
+    """
+    if isinstance(value, Mapping):
+        return _convert_mapping(models, type_name, value, path)
+    if is_list(value) and (match := _LIST.fullmatch(type_name)):
+        return [
+            convert_to_model(models, match[1], item, f"{path}[{place}]") for place, item in enumerate(value)
+        ]
+    if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)  # Manifests may contain `cpu: 4`; the models require text.
+    return value
+
+
+def _convert_mapping(models: Any, type_name: str, value: Mapping[str, object], path: str) -> Any:
+    if match := _DICT.fullmatch(type_name):
+        return {key: convert_to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
+    cls = getattr(models, type_name, None)
+    return value if cls is None else _build_model(models, cls, value, path)
+
+
+def _build_model(models: Any, cls: Any, value: Mapping[str, object], path: str) -> Any:
+    names = {wire: name for name, wire in cls.attribute_map.items()}
+    arguments = {}
+    for key, item in value.items():
+        name = names.get(key, key)
+        if name not in cls.attribute_map:
+            hint = suggest_name(key, list(names))
+            raise ValueError(f"{path}.{key}: {cls.__name__} has no such field{hint}")
+        arguments[name] = convert_to_model(models, cls.openapi_types[name], item, f"{path}.{key}")
+    try:
+        return cls(**arguments)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -32,34 +32,18 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
 
     A role without a number takes the number of the other role: when one rank fails, its peers lose their
     connection and fail with it. A role without a policy restarts after failure, or never if the number is 0.
-
-    Args:
-        master: The role of the master.
-        worker: The role of the workers.
-        workers: The number of workers.
-
-    Returns:
-        The settings for the operator. If neither role has a number: the policies of the roles, and no limit.
+    If neither role has a number, the result has the policies of the roles and no limit.
     """
-    master_retries, worker_retries = _fill_missing(master.num_retries, worker.num_retries)
+    master_retries = worker.num_retries if master.num_retries is None else master.num_retries
+    worker_retries = master.num_retries if worker.num_retries is None else worker.num_retries
     if master_retries is None or worker_retries is None:
         return RestartSettings(master.restart_policy, worker.restart_policy, None)
     restarts = RestartSettings(_get_policy(master, master_retries), _get_policy(worker, worker_retries), None)
-    allowed = sum(
-        replicas * retries
-        for policy, replicas, retries in (
-            (restarts.master, 1, master_retries),
-            (restarts.worker, workers, worker_retries),
-        )
-        if policy is not RestartPolicy.NEVER
-    )
+    allowed = 0 if restarts.master is RestartPolicy.NEVER else master_retries
+    allowed += 0 if restarts.worker is RestartPolicy.NEVER else workers * worker_retries
     # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
     # second case, the restarts have no limit.
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
-
-
-def _fill_missing(one: int | None, other: int | None) -> tuple[int | None, int | None]:
-    return (other if one is None else one), (one if other is None else other)
 
 
 def _get_policy(role: RoleRetries, retries: int) -> RestartPolicy | str:

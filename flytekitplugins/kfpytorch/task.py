@@ -105,13 +105,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
     """A function that runs on a master and workers: a PyTorchJob or TrainJob in a cluster."""
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function on the replica of this pod, or locally; see ``worker.launch``.
-
-        Args:
-            **kwargs: The inputs of the task.
-
-        Returns:
-            The result of rank 0.
+        """Run the function on the replica of this pod, or locally, and return the result of rank 0.
 
         Raises:
             IgnoreOutputs: On every other rank; its result is discarded.
@@ -123,17 +117,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
         return launch.run_pytorch(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
-        """Return the `custom` field for Flyte's backend; image specs are resolved and built.
-
-        Args:
-            settings: The serialization settings.
-
-        Returns:
-            The value of `custom` in the task template.
-
-        Raises:
-            ConfigError: If the config was changed and is now invalid.
-        """
+        """Return the `custom` field of the template; raise a `ConfigError` if the config is now invalid."""
         definition.require_valid_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
 
@@ -168,13 +152,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return self._checked_config.min_max_nodes()[1]
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function on the node of this pod, or on all nodes in a local run; see ``worker.launch``.
-
-        Args:
-            **kwargs: The inputs of the task.
-
-        Returns:
-            The result of rank 0.
+        """Run the function on the node of this pod, or on all nodes in a local run.
 
         Raises:
             FlyteRecoverableException: If the root cause is a recoverable failure.
@@ -189,13 +167,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return launch.run_elastic(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any] | None:  # noqa: ARG002
-        """Return the `custom` field for Flyte's backend.
-
-        Args:
-            settings: The serialization settings.
-
-        Returns:
-            The value of `custom` in the task template; None for an ordinary pod.
+        """Return the `custom` field of the template, which is None for an ordinary pod.
 
         Raises:
             ConfigError: If the config was changed and is now invalid.

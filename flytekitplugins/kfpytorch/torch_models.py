@@ -21,16 +21,12 @@ class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
     """
 
     def to_python_value(
-        self, ctx: FlyteContext, lv: Literal, expected_python_type: type[torch.nn.Module]
+        self,
+        ctx: FlyteContext,
+        lv: Literal,
+        expected_python_type: type[torch.nn.Module],  # noqa: ARG002
     ) -> torch.nn.Module:
-        """Return the module of a literal, on the first GPU if a GPU exists.
-
-        Args:
-            ctx: The context with access to the storage.
-            lv: The literal.
-            expected_python_type: The type in the signature of the task.
-        """
-        del expected_python_type
+        """Return the module of a literal, on the first GPU if a GPU exists."""
         path = ctx.file_access.get_random_local_path()
         ctx.file_access.get_data(lv.scalar.blob.uri, path, is_multipart=False)
         device = "cuda:0" if torch.cuda.is_available() else "cpu"

@@ -51,21 +51,17 @@ _RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes",
 
 
 def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]:
-    """Yield the problem of a key, if any."""
     remedy = _find_remedy(key, value) if isinstance(key, str) else "a key must be text"
     if remedy:
         yield ConfigProblem("", value, remedy)
 
 
 def _find_remedy(key: str, value: object) -> str:
-    """Return what is wrong with a key or its value, or an empty string.
-
-    A key that resembles no known key is accepted, because a newer torch may read it.
-    """
     if key in _RDZV_TAKEN:
         return "is set by the plugin; leave it out"
     if key in _RDZV_POSITIVE and not _is_positive_int(value):
         return "must be a whole number above 0 (the time-outs are in seconds)"
+    # A key that resembles no known key is accepted, because a newer torch may read it.
     hint = "" if key in _RDZV_KNOWN else suggest_name(key, _RDZV_KNOWN, cutoff=0.8)
     return f"torch would ignore this key{hint}" if hint else ""
 

@@ -69,10 +69,10 @@ def run(
     inherited: Any = None,
     begun: int | None = None,
 ) -> NoReturn:
-    """Set up this process for `job`, run its target, and end with its exit code.
+    """Set up this process for `job` (see `client.ChildSpec`), run its target, and end with its exit code.
 
     Args:
-        job: The request, with the fields of `client.ChildSpec`.
+        job: The request.
         fds: Standard input, output and error, then extras.
         server: A separate connection to the server for this process.
         inherited: The value that `launch.start_forked_server` received for the children.
@@ -91,8 +91,7 @@ def run(
     if job["env"] is not None:
         os.environ.clear()
         os.environ.update(job["env"])
-    if sys.platform != "win32":
-        time.tzset()  # A fork has the time zone of the server.
+    time.tzset()  # A fork has the time zone of the server.
     with contextlib.suppress(OSError):
         os.chdir(job["cwd"])
     sys.path[:] = job["path"]
@@ -170,7 +169,6 @@ def _call_target(target: str, start: ChildStart) -> int:
 
 
 def _print_error(error: BaseException) -> None:
-    """Print an exception, or its stack and type if a method of its class raises."""
     stack = vars(BaseException)["__traceback__"].__get__(error)
     outcome = catch(lambda: traceback.print_exception(type(error), error, stack), BaseException)
     if isinstance(outcome, Caught):
@@ -200,7 +198,6 @@ def _flush_files() -> None:
 
 
 def _reset_signals() -> None:
-    """Set the signal handlers of a new interpreter."""
     for name in _RESET:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -231,12 +228,7 @@ def _open_streams() -> None:
 
 def _set_thread_count() -> None:
     """Set torch's thread count to the value that it would read from the environment at import."""
-    torch = find_loaded("torch")
-    if torch is None:
-        return
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) > 0 else _count_processors())
-
-
-def _count_processors() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if torch := find_loaded("torch"):
+        wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+        processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) > 0 else processors)

@@ -27,18 +27,15 @@ def build_import_path() -> list[str]:
 
     `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
-    roots = [
-        _get_import_root(Path(file))
+    files = [
+        Path(file)
         for name, file in loaded_modules.list_source_files().items()
         if "." not in name and name != "__main__"
     ]
+    # The directory on the path from which a top-level module or package was loaded.
+    roots = [file.parent.parent if file.stem == "__init__" else file.parent for file in files]
     added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
     return [*added, *sys.path]
-
-
-def _get_import_root(file: Path) -> Path:
-    """Return the directory on the path from which a top-level module was loaded."""
-    return file.parent.parent if file.stem == "__init__" else file.parent
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ class Client:
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
         """Start a process with `fds` as its standard streams (the first three) and extras.
 
-        Returns:
-            The number of the child for this client, and its process id.
+        Return the number of the child for this client, and its process id.
 
         Raises:
             ForkServerGone: The server does not reply.
@@ -93,10 +89,7 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def signal_child(self, number: int, signum: int) -> None:
-        """Send a signal to the child alone, not to its group.
-
-        If the child has its own connection (`ChildSpec.serve`), send the signal to its children instead.
-        """
+        """Send a signal to the child alone, or to the children of a child with its own connection."""
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:
@@ -127,9 +120,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number and the exit code of each child that ended since the last call.
-
-        Wait at most `timeout` seconds for the first.
+        """Return the number and the exit code of each child that ended, after at most `timeout` seconds.
 
         Raises:
             ForkServerGone: The server ended.

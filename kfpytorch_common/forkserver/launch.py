@@ -36,7 +36,6 @@ class ForkServer:
     client: Client
     pid: int
     env: Mapping[str, str]
-    """The environment with which the server was started."""
     owner: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,6 @@ class _Client:
     children: dict[int, int] = field(default_factory=dict)
     """Process ids by the number that the client chose."""
     scratch: list[str] = field(default_factory=list)
-    """Directories to remove when the connection closes."""
 
 
 @dataclass
@@ -145,7 +144,12 @@ class RequestLoop:
         if pid == 0:
             try:
                 os.close(waiting)
-                self._close_descriptors()
+                signal.set_wakeup_fd(-1)
+                self._selector.close()
+                for fd in self._own_fds:
+                    os.close(fd)
+                for client in self._clients:
+                    client.sock.close()
                 child.exit_with_parent(parent)
                 self._renew_state()
                 child.run(job, fds, sock, inherited=self._inherited, begun=begun)
@@ -155,14 +159,6 @@ class RequestLoop:
         os.read(waiting, 1)
         os.close(waiting)
         return pid
-
-    def _close_descriptors(self) -> None:
-        signal.set_wakeup_fd(-1)
-        self._selector.close()
-        for fd in self._own_fds:
-            os.close(fd)
-        for client in self._clients:
-            client.sock.close()
 
     def _report_exits(self) -> None:
         for pid, known in list(self._children.items()):
@@ -192,7 +188,6 @@ class RequestLoop:
             self._send_signal(os.kill, served, {**message, "child": number})
 
     def _release_child(self, client: _Client, number: int) -> None:
-        """Kill the other processes in the group of a child, and remove the child from the table."""
         pid = client.children.pop(number, None)
         if pid is None:
             return

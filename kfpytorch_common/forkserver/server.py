@@ -8,15 +8,19 @@ when it is killed (on Linux, the kernel then kills the children).
 import contextlib
 import gc
 import importlib
+import multiprocessing.process
 import os
+import random
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from kfpytorch_common.forkserver import child, fork_state
+from kfpytorch_common.forkserver import child
 from kfpytorch_common.forkserver.request_loop import RequestLoop
+from kfpytorch_common.loaded_modules import find_loaded
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
@@ -27,12 +31,7 @@ def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
 def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited: Any = None) -> NoReturn:
     """Load `preload`, then handle requests until `control` closes or the process `parent` ends.
 
-    Args:
-        control: The connection of the caller.
-        parent: The process id of the caller.
-        preload: Names of modules to import first. An import error is ignored here, because the children
-            report it.
-        inherited: A value of this process that all children receive.
+    Import errors are ignored here, because the children report them. All children receive `inherited`.
     """
     _detach_terminal()
     # The collector would repeatedly scan all modules while they load. A later collection in a child would
@@ -41,9 +40,9 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     for name in preload if child.can_fork() else ():  # A new interpreter would not benefit.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    renew_state: Callable[[], None] = fork_state.renew_unseeded_state
+    renew_state: Callable[[], None] = renew_unseeded_state
     if inherited is None:  # No process of the user was forked.
-        renew_state = partial(fork_state.renew_random_state, fork_state.list_generators())
+        renew_state = partial(renew_random_state, list_generators())
     gc.freeze()  # Keeping the little garbage is cheaper than finding it.
     gc.enable()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -67,3 +66,43 @@ def _detach_terminal() -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Until there are children, SIGTERM is the fastest way to end the server.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+# torch's own seed has 64 bits; a smaller seed was set by the user.
+_SEEDS_OF_USERS: Final = 1 << 32
+
+
+def list_generators() -> list[random.Random]:
+    """Return the random generators that loaded libraries created, such as flytekit's for paths."""
+    gc.unfreeze()  # `get_objects` omits frozen objects, and `prestart` may have frozen the generators.
+    return [thing for thing in gc.get_objects() if type(thing) is random.Random]
+
+
+def renew_random_state(generators: Sequence[random.Random]) -> None:
+    """Give a fork of a server without user code new random state, also in the `generators` of libraries."""
+    for generator in generators:
+        generator.seed()
+    multiprocessing.process.current_process().authkey = os.urandom(32)
+    tempfile.tempdir = None  # It depends on the environment of the server.
+    if numpy := find_loaded("numpy"):
+        numpy.random.seed()
+    if torch := find_loaded("torch"):
+        torch.default_generator.seed()  # A GPU's generator is created and seeded in the child.
+
+
+def renew_unseeded_state() -> None:
+    """Renew the random state of a fork of the user's process, unless the user has set a seed."""
+    multiprocessing.process.current_process().authkey = os.urandom(32)
+    if flytekit := find_loaded("flytekit.interfaces.random"):
+        flytekit.random.seed()
+    if (numpy := find_loaded("numpy")) and not _is_seeded(numpy):
+        numpy.random.seed()
+    if (torch := find_loaded("torch")) and torch.initial_seed() >= _SEEDS_OF_USERS:
+        torch.default_generator.seed()
+
+
+def _is_seeded(numpy: object) -> bool:
+    """True if the user has seeded numpy, which then drops its seed sequence from the import."""
+    with contextlib.suppress(AttributeError):
+        return numpy.random.mtrand._rand._bit_generator._seed_seq is None  # type: ignore[attr-defined]
+    return False

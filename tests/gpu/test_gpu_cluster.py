@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from backend_plugin.embedded.resources import GPU
 from e2e.embedded.emulated import job, lines, opened, role
-from flytekitplugins.kfpytorch.worker import pod_processes
+from flytekitplugins.kfpytorch.worker import machine
 
 COUNT = f"{sys.executable} -c 'import torch; print(torch.cuda.device_count())'"
 ADD = f"{sys.executable} -c 'import torch; print(torch.ones(2).cuda().sum().item())'"
@@ -30,5 +30,5 @@ async def test_pod_gets_the_gpus_that_it_requests_and_the_next_one_waits(tmp_pat
 
 
 def test_pod_starts_a_process_for_each_gpu() -> None:
-    assert pod_processes.count_processes("gpu", {}) == torch.cuda.device_count()
-    assert pod_processes.count_processes("auto", {}) == torch.cuda.device_count()
+    assert machine.count_pod_processes("gpu", {}) == torch.cuda.device_count()
+    assert machine.count_pod_processes("auto", {}) == torch.cuda.device_count()

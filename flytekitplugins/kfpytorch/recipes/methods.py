@@ -20,8 +20,6 @@ Reward: TypeAlias = Callable[..., Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """A trainer class of TRL and the columns of its datasets."""
-
     trainer: str
     """The common part of two class names of TRL: ``SFT`` for ``SFTTrainer`` and ``SFTConfig``."""
     columns: tuple[tuple[str, ...], ...]
@@ -104,7 +102,6 @@ def distill(
 
 
 def _train(method: _Method, training: Training, dataset: "Samples", **arguments: Any) -> Trained:
-    """Train with the trainer of a method, and save the result on rank 0."""
     raise_problems("dataset", _check_columns(method, dataset, training))
     trl = _import_trl()
     import torch

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flytekitplugins.kfpytorch.worker import loading, recovery, replica
+from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
+from flytekitplugins.kfpytorch.worker import loading, replica
 from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
 
@@ -14,17 +15,9 @@ def spawn_helper(
     checkpoint_src: str | None,
     kwargs: Mapping[str, Any],
 ) -> ElasticWorkerResult:
-    """Run a cloudpickled function in a separate Flyte context.
+    """Run a cloudpickled function in a separate Flyte context, and return its value, decks and metadata.
 
-    Args:
-        fn: The function, as written by ``cloudpickle.dumps``.
-        raw_output_prefix: URL prefix for offloaded data.
-        checkpoint_dest: URL for checkpoints; None without checkpoints.
-        checkpoint_src: URL of the checkpoint of an earlier attempt; None if there was none.
-        kwargs: The arguments of the function.
-
-    Returns:
-        The value, the decks and the metadata.
+    `checkpoint_src` is the URL of the checkpoint of an earlier attempt; None if there was none.
     """
     import cloudpickle
     from flytekit.exceptions.user import FlyteRecoverableException
@@ -34,5 +27,5 @@ def spawn_helper(
     try:
         return replica.call_function(payload)
     except FlyteRecoverableException:
-        recovery.create_recoverable_error_file()
+        create_recoverable_error_file()
         raise

@@ -36,8 +36,7 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
         """Create a slot, and return it with descriptors for standard input, output and error.
 
-        An interactive slot, that of rank 0, is connected to a terminal if standard output is one and only the
-        output of rank 0 is shown.
+        An interactive slot, that of rank 0, gets a terminal if standard output is one and shows only rank 0.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -89,10 +88,7 @@ class Console:
         self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
-        """Show the state of lines that end in a carriage return, such as progress bars.
-
-        Without this, a line would appear only after its line end.
-        """
+        """Show the state of lines that end in a carriage return, such as progress bars."""
         for stream in self._streams.values():
             if state := stream.take_redrawn(now):
                 self._show_and_log(stream, state)

@@ -252,8 +252,6 @@ class _Workers:
 
 
 class _Agent(SimpleElasticAgent):
-    """torch's agent, with workers from `_Workers`."""
-
     def __init__(
         self, spec: WorkerSpec, launch: launch_settings.ElasticLaunchConfig, workers: _Workers
     ) -> None:

@@ -125,13 +125,12 @@ def has_ended(directory: Path) -> bool:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that the process recorded in `directory`, or else `ended`.
 
-    If it recorded none, add the user's stack frames from its last stack dump, unless it exited with code 0
-    without being stopped.
+    If it recorded none and failed or was stopped, add the user's frames from its last stack dump.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
         return written or ended
-    return dataclasses.replace(ended, **vars(read_position(directory, crashed=not ended.stopped)))
+    return dataclasses.replace(ended, **read_position(directory, crashed=not ended.stopped))
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
@@ -170,27 +169,19 @@ def enable_stack_dumps(directory: Path) -> None:
         faulthandler.register(ASK_WHERE, file, all_threads=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class StackPosition:
-    """The position of a process in its code, with the field names of `Failure`."""
-
-    frames: tuple[Frame, ...] = ()
-    waiting: bool = False
-    collective: str = ""
-
-
-def read_position(directory: Path, *, crashed: bool = False) -> StackPosition:
-    """Return the position of a process when it last received `ASK_WHERE`, or when it crashed."""
+def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
+    """Return fields of `Failure` with the position of a process at its crash or the last `ASK_WHERE`."""
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")
     except OSError:
-        return StackPosition()
+        return {}
     if crashed:  # Earlier stacks do not belong to the crash.
         _, found, after = text.rpartition(_CRASHED)
         text = after if found else ""
     stack = _parse_last_stack(text)
     waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
-    return StackPosition(read_user_frames(stack), waits, exceptions.find_collective(stack))
+    collective = exceptions.find_collective(stack)
+    return {"frames": read_user_frames(stack), "waiting": waits, "collective": collective}
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:

@@ -10,11 +10,9 @@ from flytekitplugins.kfpytorch.worker.loading import Parcel, Payload
 
 @contextlib.contextmanager
 def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
-    """Enter a separate Flyte context, as in a pod.
+    """Enter a separate Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
 
-    Args:
-        settings: An object with the output prefix and the checkpoint paths of the caller.
-        workspace: The directory for flytekit's local files; None for its default.
+    flytekit's local files are in `workspace`; None selects its default.
     """
     from flytekit.bin.entrypoint import setup_execution
 
@@ -46,7 +44,6 @@ def set_working_directory(workspace: str) -> Iterator[None]:
 
 
 def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
-    """Make flytekit create its local files in `workspace`, which the caller removes."""
     from flytekit.core.context_manager import FlyteContextManager
     from flytekit.core.data_persistence import FileAccessProvider
 

@@ -14,8 +14,8 @@ WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster use
 def replace_nccl() -> Iterator[None]:
     """While the context is active, create process groups with gloo instead of nccl if there is no GPU.
 
-    Other calls do not change: moving a tensor to ``cuda`` still fails. GPUs are counted only when a process
-    group is created. CUDA then reads ``CUDA_VISIBLE_DEVICES``, which the user's code may set before.
+    GPUs are counted only when a process group is created. CUDA then reads ``CUDA_VISIBLE_DEVICES``, which the
+    user's code may set before.
     """
     from torch import distributed
 

@@ -14,9 +14,8 @@ from flytekitplugins.kfpytorch.worker import (
     inline_run,
     jax_processes,
     loading,
-    local_data,
     local_mode,
-    local_packages,
+    local_requirements,
     machine,
     runtime_info,
     topology,
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
 def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task.
 
-    In a pod the function runs in this process, and only rank 0 returns. Under `pyflyte run` each replica
-    is a local process. A direct call runs in this process with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL``
-    overrides the choice for a local run. The ranks of an MPI task are started by mpirun.
+    In a pod the function runs in this process. Locally, each replica is a process under `pyflyte run`, and a
+    direct call runs in this process with a world size of 1, unless ``FLYTE_KFPYTORCH_LOCAL`` overrides this.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.
@@ -104,10 +102,9 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
 
 @contextlib.contextmanager
 def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[local_mode.LocalMode]:
-    """Check the packages of a task, and load its data; yield the mode of the local run."""
-    local_packages.require_packages(task.task_config)
+    local_requirements.require_packages(task.task_config)
     chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
-    with inline_run.set_environment(local_data.load_sources(task.task_config)):
+    with inline_run.set_environment(local_requirements.load_sources(task.task_config)):
         yield chosen
 
 
@@ -121,18 +118,17 @@ class JaxNotInstalled(FrameworkNotInstalled):
 
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
-    """Under `pyflyte run`, print a short report for an error that prevents the start of the run."""
     from flytekitplugins.kfpytorch.worker import outcome, payloads
 
     try:
         yield
     except (
         local_mode.InvalidLocalMode,
-        local_packages.PackagesNotInstalled,
+        local_requirements.PackagesNotInstalled,
         topology.NoGpu,
         payloads.NotPicklable,
         ForkServerGone,
-        local_data.DataNotLoaded,
+        local_requirements.DataNotLoaded,
         FrameworkNotInstalled,
     ) as error:
         raise outcome.build_start_error(task, error) from None

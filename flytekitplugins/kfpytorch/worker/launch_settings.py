@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FILE_NAME: Final = "settings.pkl"
-"""The file with the `ElasticLaunchConfig` in the directory of an agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,5 +39,4 @@ class ProcessSpec:
     slots: tuple[int, ...]
     """The slots for the output of the process and of the workers that it starts."""
     patience: float
-    """Seconds between SIGTERM and SIGKILL."""
     is_agent: bool = False

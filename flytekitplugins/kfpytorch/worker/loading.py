@@ -40,7 +40,6 @@ class ImportReference:
     attribute: str | None
     """The name of the task in the module; None if only the statements of the module are needed."""
     codes: tuple[CodeType, ...]
-    """The code of the function and of the functions that it wraps."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class Payload:
     """The function, its inputs and its context, as created by the caller for every worker."""
 
     function: Callable[..., Any] | None
-    """None if workers find the function in the module that they import."""
     inputs: Mapping[str, Any]
     raw_output_prefix: str
     checkpoint_dest: str | None
@@ -103,8 +101,8 @@ def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]
     """Import the module of the task, and return the function and its inputs.
 
     Raises:
-        Exception: An exception that the statements of the module raise.
         ModuleChanged: The function is neither in the module nor in the parcel.
+        Exception: An exception that the statements of the module raise.
     """
     function = _import_function(parcel.reference) if parcel.reference else None
     with _track_import():

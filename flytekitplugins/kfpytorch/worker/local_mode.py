@@ -22,15 +22,12 @@ class LocalMode:
     """The mode of a local run."""
 
     inline: bool
-    """True to call the function in this process, with a world size of 1."""
     ranks: int | None = None
     """The maximum number of ranks; None derives it from the machine."""
 
 
 def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
     """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
-
-    If it is not set, `replicas_by_default` selects ``replicas`` or ``inline``.
 
     Raises:
         InvalidLocalMode: The value is none of these.
@@ -65,7 +62,6 @@ def is_under_pyflyte_run() -> bool:
 
 
 def _find_pyflyte_run() -> Any:
-    """Return the parameters of the current `pyflyte run` command without --remote, or None."""
     click = sys.modules.get("click")
     command = click.get_current_context(silent=True) if click else None
     while command is not None:

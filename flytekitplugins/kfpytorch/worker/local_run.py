@@ -20,7 +20,6 @@ from flytekitplugins.kfpytorch.worker import (
     machine,
     outcome,
     payloads,
-    pod_processes,
     run_files,
     runtime_info,
     topology,
@@ -60,11 +59,8 @@ class LocalRun:
     task: Any
     console: Console
     scratch: Path
-    """The temporary directory of the run, which is removed at its end."""
     workspace: str
-    """The directory for files that flytekit creates in workers."""
     payload: str
-    """The path of the file with the pickled function and inputs."""
     on_this_machine: bool
     """True for a local run, False in a pod."""
     ends: dict[int, list[int]] = field(default_factory=dict)
@@ -117,7 +113,8 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
         master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         processes = []
         for index in range(fitted.nodes):
-            name = _format_replica_name(task, index)
+            is_torch = get_framework(task.task_config) == TORCH
+            name = operator_env.format_replica_name(index) if is_torch else f"process {index}"
             env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
             if get_framework(task.task_config) == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
@@ -149,7 +146,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the processes of this pod for a framework other than torch, with the variables of that framework.
+    """Run the processes of this pod with the variables of a framework other than torch.
 
     Raises:
         NotInCluster: The environment does not contain the number of this node.
@@ -194,10 +191,7 @@ def supervise(
     processes: Sequence[ProcessSpec],
     read: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
 ) -> outcome.RunOutcome:
-    """Run the processes of a local run until they end, or until the timeout of the task.
-
-    `read` returns the outcome of the processes that have ended.
-    """
+    """Run the processes of a local run until they end or the task times out; `read` returns their outcome."""
     limit = run.task.metadata.timeout
     deadline = run.began + limit.total_seconds() if limit else math.inf
     group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)
@@ -208,9 +202,7 @@ def supervise(
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the elastic agent of this pod.
-
-    In a job, the environment contains the rendezvous endpoint. An ordinary pod uses a rendezvous in a file.
+    """Run the elastic agent of this pod; a pod without a job uses a rendezvous in a file.
 
     Raises:
         NotInCluster: The task needs several pods, and the environment has no endpoint.
@@ -222,7 +214,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but their rendezvous endpoint is not set "
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
-    processes = pod_processes.count_processes(config.nproc_per_node, os.environ)
+    processes = machine.count_pod_processes(config.nproc_per_node, os.environ)
     with open_run(task, inputs, config.start_method, in_pod=True) as (run, client):
         settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
         env = dict(os.environ)
@@ -313,8 +305,7 @@ def build_env(fitted: "Topology", index: int) -> dict[str, str]:
     # Restrict connections to this machine, because its host name may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ}
     if "OMP_NUM_THREADS" not in env:
-        alone = fitted.ranks == 1
-        env["OMP_NUM_THREADS"] = str(machine.count_processors()) if alone else "1"
+        env["OMP_NUM_THREADS"] = str(machine.count_processors()) if fitted.ranks == 1 else "1"
     if fitted.devices:
         env["CUDA_VISIBLE_DEVICES"] = fitted.devices[index]
     return env
@@ -379,11 +370,6 @@ def format_devices(task: Any, fitted: "Topology") -> str:
     """Return a description of the devices of a local run, for the first line of its output."""
     on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
     return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
-
-
-def _format_replica_name(task: Any, index: int) -> str:
-    is_torch = get_framework(task.task_config) == TORCH
-    return operator_env.format_replica_name(index) if is_torch else f"process {index}"
 
 
 def print_note(run: LocalRun, fitted: "Topology") -> None:

@@ -1,14 +1,15 @@
-"""Read the processors, memory and GPUs of this machine from the operating system."""
+"""Read the processors, memory and GPUs of this machine, and count the processes of a pod."""
 
 import itertools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from flytekitplugins.kfpytorch.worker.topology import Machine
+from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -37,11 +38,9 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the visible GPUs without loading CUDA, because a process that has loaded it cannot be forked.
+    """Return the GPUs below `root` that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
 
-    Args:
-        env: The environment; ``CUDA_VISIBLE_DEVICES`` selects among the GPUs of this machine.
-        root: The root of the file system.
+    CUDA is not loaded, because a process that has loaded it cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
@@ -65,7 +64,6 @@ def _is_visible(name: str, count: int | None) -> bool:
 
 
 def _count_nvidia_gpus() -> int | None:
-    """Return the number of GPUs that ``nvidia-smi`` lists, or None if it fails."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=10)  # noqa: S607
     except (OSError, subprocess.SubprocessError):
@@ -78,3 +76,38 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+# The training operator sets it to the number that the registration of the task specified.
+_PROCESSES: Final = "PET_NPROC_PER_NODE"
+# Runs in a separate process, because a process that has loaded CUDA cannot be forked. The tag marks the
+# number, because an import may print.
+_TAG: Final = "kfpytorch-devices="
+_PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
+
+
+def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
+    """Return the number of processes that this pod starts: `asked`, or the count for its word.
+
+    In a job, `env` contains the number from the registration of the task. In an ordinary pod, GPUs or
+    processors are counted.
+
+    Raises:
+        NoGpu: The argument is ``"gpu"``, and the pod has no GPU.
+    """
+    if not isinstance(asked, str):
+        return asked
+    if "PET_RDZV_ENDPOINT" in env and env.get(_PROCESSES, "").isdecimal():
+        return max(1, int(env[_PROCESSES]))
+    gpus = 0 if asked == "cpu" else _count_gpus()
+    if asked == "gpu" and not gpus:
+        raise NoGpu(
+            "nproc_per_node='gpu' needs a GPU, and this pod has none; request GPUs, such as "
+            "@task(requests=Resources(gpu='8')), or write nproc_per_node='auto'"
+        )
+    return gpus or count_processors()
+
+
+def _count_gpus() -> int:
+    listed = subprocess.run([sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, text=True, check=True)
+    return int(listed.stdout.rpartition(_TAG)[2])

@@ -28,7 +28,6 @@ PORT: Final = 2222
 _LONGEST_JOIN: Final = 900.0
 """Seconds for which the launcher waits for the other nodes: images may be pulled first."""
 _LONGEST_NAME: Final = 60.0
-"""Seconds for which the launcher waits for its own name in the DNS."""
 _LONGEST_END: Final = 10.0
 """Seconds for which a node waits for the end of mpirun after a failure of its ranks."""
 _REPORT_SECONDS: Final = 10.0
@@ -58,7 +57,6 @@ class MpiNode:
     places: list[dict[str, Any]]
     """The fields of a `replica.WorkerContext` for each rank of the node."""
     total: int
-    """The number of ranks of the job."""
     hostfile: str
     """The path of the file with the names of the nodes; empty if all ranks are on this machine."""
     is_launcher: bool
@@ -101,7 +99,6 @@ def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
 
 
 def _run_launcher(node: MpiNode) -> list[Failure]:
-    """Run mpirun until it ends, and return the failures of this node."""
     options = _build_host_options(node)
     command = [
         *("mpirun", "--allow-run-as-root", "--bind-to", "none", *options, "-np", str(node.total)),
@@ -305,7 +302,7 @@ def _find_rank_failures(node: MpiNode) -> list[Failure]:
         directory, state = Path(place["directory"]), _read_process(place)
         if state is not None and not failure_file.has_ended(directory):
             known = {"rank": state["rank"], "exit_code": -signal.SIGTERM, "stopped": True}
-            position = vars(failure_file.read_position(directory))
+            position = failure_file.read_position(directory)
             failures.append(_build_failure("", "", **known, **position))
     return failures
 

@@ -59,7 +59,6 @@ def _build_ranks(of_mpi: Mapping[str, str]) -> dict[str, str]:
 
 
 def _open_streams(node: Mapping[str, Any], local: int) -> int:
-    """Connect standard output and error to the streams of the node, and return a descriptor for events."""
     events, *streams = node["streams"]
     with contextlib.suppress(OSError):  # Without /proc, mpirun forwards the output.
         for number in (1, 2):

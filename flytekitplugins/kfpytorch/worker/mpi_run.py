@@ -25,11 +25,7 @@ class MpiNotInstalled(FrameworkNotInstalled):
 
 
 def require_open_mpi() -> None:
-    """Raise an error unless the `mpirun` on the PATH is that of Open MPI.
-
-    Raises:
-        MpiNotInstalled: There is no `mpirun`, or it belongs to another implementation.
-    """
+    """Raise a `MpiNotInstalled` error unless the `mpirun` on the PATH is that of Open MPI."""
     program = shutil.which("mpirun")
     if program is None:
         raise MpiNotInstalled(f"there is no mpirun on the PATH; {_INSTALL}")

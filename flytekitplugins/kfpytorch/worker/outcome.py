@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class _FailureText:
-    """A base class for exceptions whose text is a failure report."""
-
     report: str
 
     def __str__(self) -> str:
@@ -64,7 +62,6 @@ class RunOutcome:
     rank_zero: Path | None = None
     """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
     failures: list[Failure] = field(default_factory=list)
-    """The failures of ranks and agents."""
     well: list[Failure] = field(default_factory=list)
     """The ranks that ended with exit code 0."""
     at_terminal: bool = True
@@ -97,14 +94,10 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
             ended.failures += failures or [_read_termination(member, None)]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
     ended.rank_zero = newest.parent if newest else None
-    ended.failures = _without_stopped_agents(ended.failures)
+    # Agents that ended only because they were stopped are left out, if other failures remain.
+    telling = [each for each in ended.failures if not (each.stopped and each.rank is None)]
+    ended.failures = telling or ended.failures
     return ended
-
-
-def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
-    """Return the failures without agents that ended only because they were stopped, if others remain."""
-    telling = [each for each in failures if not (each.stopped and each.rank is None)]
-    return telling or failures
 
 
 def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
@@ -141,13 +134,13 @@ def build_missing_result_failure(time_ns: int) -> Failure:
 def build_exception(
     task: Any, console: "Console", ended: RunOutcome, ranks: int, seconds: float
 ) -> Exception:
-    """Return the exception for a failed run, with a report of the failure as its message.
+    """Return the exception for a failed run, with a report as its message; append tracebacks to the logs.
 
-    Append the tracebacks to the logs. Under `pyflyte run`, print the report, and return an exception for
-    which click prints nothing more.
+    Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
     """
     known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
-    last_words = _list_last_lines(console, known.cause)
+    slots = [slot for slot in console.slots if slot.rank == known.cause.rank]
+    last_words = [line for slot in slots for line in slot.list_last_lines()]
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
     for each in ended.failures:
         console.append_text(each.rank, each.traceback)
@@ -196,10 +189,6 @@ def _build_printed_error(kind: type[Exception], text: str, *args: Any) -> Except
     error.exit_code = 1
     quiet: Exception = error
     return quiet
-
-
-def _list_last_lines(console: "Console", cause: Failure) -> list[str]:
-    return [line for slot in console.slots if slot.rank == cause.rank for line in slot.list_last_lines()]
 
 
 def _format_log_location(console: "Console", cause: Failure) -> str:

@@ -35,7 +35,6 @@ class OutputStream:
     redrawn_since: float | None = None
     """The time when the incomplete line was first redrawn or last shown; None if it is not redrawn."""
     shown: bytes = b""
-    """The state of the incomplete line that was last shown."""
 
     def take_redrawn(self, now: float) -> bytes:
         """Return the state of a redrawn incomplete line, if it is to be shown now; otherwise ``b""``."""

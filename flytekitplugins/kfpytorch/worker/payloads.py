@@ -57,10 +57,8 @@ def encode_payload(payload: Payload, task: str) -> bytes:
 def encode_parcel(payload: Payload, task: Any) -> bytes:
     """Return the content of the file that the workers read.
 
-    It contains a reference to the task, if workers can import it, and the pickled payload.
-
     Raises:
-        NotPicklable: If the payload cannot be pickled; see `encode_payload`.
+        NotPicklable: If the payload cannot be pickled.
     """
     from flytekitplugins.kfpytorch.worker import pickling
 
@@ -86,10 +84,7 @@ def list_warnings(task: Any) -> list[str]:
 
 
 def _describe_changed_globals(task: Any) -> str | None:
-    """Return a warning about global values of the module that ranks do not see, or None.
-
-    Ranks import the module, so they do not see a value that the caller has assigned since.
-    """
+    """Return a warning about globals that the caller has assigned since ranks would import the module."""
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
         return None
@@ -109,7 +104,7 @@ def _describe_changed_globals(task: Any) -> str | None:
 
 
 def _describe_lost_calls(task: Any) -> str | None:
-    """Return a warning about calls of a script that ranks do not run, such as `torch.manual_seed`, or None.
+    """Return a warning about calls such as `torch.manual_seed` in a script that ranks do not import, or None.
 
     Ranks do not import a script that has no guard, because it would run the task again.
     """
@@ -159,7 +154,6 @@ def _has_guard(file: Path) -> bool:
 
 
 def _parse(file: Path) -> list[ast.stmt]:
-    """Return the statements of a file, or none if it cannot be read."""
     try:
         return ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -179,7 +173,6 @@ def _list_module_calls(file: Path) -> list[str]:
 
 
 def _describe_unpicklable(payload: Payload) -> str:
-    """Describe the first input, variable or global that cannot be pickled."""
     for where, value in _list_values(payload).items():
         if not _is_picklable(value):
             return f"{where} is a {type(value).__name__}: "
@@ -187,7 +180,6 @@ def _describe_unpicklable(payload: Payload) -> str:
 
 
 def _list_values(payload: Payload) -> dict[str, Any]:
-    """Return the inputs of a function and the values that it uses, by their description."""
     function = payload.function
     code = getattr(function, "__code__", None)
     values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}

@@ -24,17 +24,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def dumps(value: Any) -> bytes:
-    """Return `value` pickled by value or by reference, as `cloudpickle.dumps` does.
-
-    Raises:
-        Exception: An exception that pickling the value raises.
-    """
+    """Return `value` pickled as `cloudpickle.dumps` does; raise an exception that pickling raises."""
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)
         return file.getvalue()
 
 
 def _build_code(file: str, make: Any, args: tuple[Any, ...]) -> types.CodeType:
-    """Return the code object that `make` builds from `args`, with `file` as its file name."""
     code: types.CodeType = make(*args)
     return code.replace(co_filename=file)

@@ -97,7 +97,7 @@ class RankPositions:
 
 
 def _read_position(rank: _Rank) -> Failure:
-    found = vars(failure_file.read_position(rank.directory))
+    found = failure_file.read_position(rank.directory)
     return Failure(rank=rank.number, replica="", exit_code=0, time_ns=0, **found)
 
 

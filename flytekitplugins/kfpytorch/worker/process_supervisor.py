@@ -64,7 +64,7 @@ class ProcessSupervisor:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         with (
-            signal_handlers.raise_on_sigterm(),
+            signal_handlers.handle_signal(signal.SIGTERM, signal_handlers.raise_sigterm),
             signal_handlers.report_before_interrupt(self._print_interrupted),
             signal_handlers.handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(), replaces=False),
             defer_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
@@ -97,7 +97,9 @@ class ProcessSupervisor:
         while self._group.list_running():
             signals.deliver()
             self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
-            self._answer_clients()
+            if self._positions.has_clients():
+                logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
+                self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
             if not has_failed and self._group.has_failure():
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
@@ -133,7 +135,6 @@ class ProcessSupervisor:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
     def _print_interrupted(self) -> None:
-        """Print the directory of the logs and the positions of the ranks before they are stopped."""
         if self.console.directory is not None:
             self.console.print_line(f"interrupted, logs of all ranks in {self.console.directory}")
         with contextlib.suppress(ForkServerGone):
@@ -142,14 +143,6 @@ class ProcessSupervisor:
     def _print_positions(self) -> None:
         for line in self._request_positions():
             self.console.print_line(line)
-
-    def _answer_clients(self) -> None:
-        if self._positions.has_clients():
-            self._positions.reply(self._describe_run())
-
-    def _describe_run(self) -> list[str]:
-        logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
-        return [f"process {os.getpid()}{logs}", *self._request_positions()]
 
     def _request_positions(self) -> list[str]:
         """Make all ranks write their stacks, and return a line for each position."""
@@ -164,7 +157,6 @@ class ProcessSupervisor:
         return self._positions.describe()
 
     def _stop_and_drain(self, events: int) -> None:
-        """Stop the processes that still run, then read their remaining output."""
         try:
             self._stop_processes()
         except ForkServerGone:  # The error was raised already where it was noticed.
@@ -182,7 +174,6 @@ class ProcessSupervisor:
                 self.console.read_available(fd)
 
     def _stop_processes(self) -> None:
-        """Stop all processes with SIGTERM, then with SIGKILL."""
         self._request_stacks()
         for member in self._group.list_running():
             member.stopped = True

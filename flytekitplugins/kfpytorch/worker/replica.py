@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
     exceptions,
     failure_file,
@@ -15,7 +16,6 @@ from flytekitplugins.kfpytorch.worker import (
     jax_processes,
     loading,
     loopback,
-    recovery,
     result,
     worker_events,
 )
@@ -34,7 +34,6 @@ class WorkerContext:
     replica: str
     """The display name of the replica: ``worker-0``, ``node 1``."""
     directory: str
-    """The directory for its failure or result."""
     workspace: str
     """The directory for files that flytekit creates; the caller removes it."""
     payload: str
@@ -42,7 +41,6 @@ class WorkerContext:
     on_this_machine: bool
     """True in a local run, where gloo may replace nccl."""
     uses_torch: bool = True
-    """True if the framework of the task is torch."""
     asks_for_input: bool = False
     """True if standard input is the user's terminal, from which lines are requested one at a time."""
 
@@ -81,7 +79,6 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
 
 
 def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
-    """Record the exception that ends this process, and return the exit code."""
     from flytekit.exceptions.user import FlyteRecoverableException
 
     is_exit = exceptions.is_instance(error, SystemExit)
@@ -91,7 +88,7 @@ def _record_error(error: BaseException, who: failure_file.WorkerIdentity, direct
     recoverable = exceptions.is_instance(error, FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-        recovery.create_recoverable_error_file()
+        create_recoverable_error_file()
     failure_file.write_failure(directory, error, who, recoverable=recoverable)
     return exceptions.read_exit_code(error) or 1
 
@@ -146,7 +143,6 @@ def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _adapt_torch(place: WorkerContext) -> Iterator[None]:
-    """Keep the stores of torch on the loopback interface; in a local run, replace nccl, too."""
     with contextlib.ExitStack() as adapted:
         if place.uses_torch:
             adapted.enter_context(loopback.keep_stores_on_loopback())

@@ -11,6 +11,7 @@ from kfpytorch_common.causes import Cause, Failure, classify, get_remedy
 MOST_LINES = 25
 """Maximum lines of a report, without the lines of a message after the first `MESSAGE_LINES`."""
 _MOST_MISSING = 4
+_VERBOSE_HINT = "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback"
 # A message may contain terminal escape sequences, but a report is also shown in a browser.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -23,10 +24,8 @@ class FailureReport:
     verdict: verdict.FailureAnalysis
     ranks: int
     well: Sequence[Failure] = ()
-    """The ranks that ended with exit code 0."""
     seconds: float
     last_words: Sequence[str] = ()
-    """The last lines of output of the failed rank."""
     logs: str = ""
     """The path of the logs: the log of the failed rank, or the directory; empty without logs."""
     verbose: bool = False
@@ -59,9 +58,11 @@ def render(after: FailureReport) -> str:
     foot = [
         *_list_other_ranks(after),
         *_wrap_labelled("hint", _get_remedy(cause)),
-        *_list_logs(after),
-        *_list_verbose_hint(after),
     ]
+    if after.logs:
+        foot.append(f"  {'logs':<6} {after.logs}")  # Not wrapped, so that the path can be copied.
+    if cause.traceback and after.at_terminal and not after.verbose:
+        foot += _wrap_labelled("more", _VERBOSE_HINT)
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
     most = MOST_LINES + max(0, len(message) - cause_details.MESSAGE_LINES)
@@ -119,7 +120,6 @@ def _format_early(analysis: verdict.FailureAnalysis) -> str:
 
 
 def _list_missing(after: FailureReport) -> list[str]:
-    """Return lines about the ranks that a hanging rank waited for, and their positions."""
     if classify(after.cause) is not Cause.HANG or after.cause.rank is None:
         return []
     lines = [
@@ -181,16 +181,3 @@ def _get_remedy(cause: Failure) -> str:
 def _wrap_labelled(label: str, text: str) -> list[str]:
     lines = textwrap.wrap(text, cause_details.WIDTH, break_long_words=False, break_on_hyphens=False)
     return [f"  {label if first == 0 else '':<6} {line}" for first, line in enumerate(lines)]
-
-
-def _list_logs(after: FailureReport) -> list[str]:
-    # Not wrapped, so that the path can be copied.
-    return [f"  {'logs':<6} {after.logs}"] if after.logs else []
-
-
-def _list_verbose_hint(after: FailureReport) -> list[str]:
-    if after.verbose or not after.at_terminal or not after.cause.traceback:
-        return []
-    return _wrap_labelled(
-        "more", "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback"
-    )

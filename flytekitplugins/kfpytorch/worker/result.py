@@ -26,9 +26,7 @@ class ElasticWorkerResult(NamedTuple):
     """The result of one worker, with the class name and the fields of flytekit's own plugin."""
 
     return_value: Any
-    """The return value of the task function."""
     decks: "list[Deck]"
-    """The decks that exist in the worker."""
     om: "OutputMetadata | None" = None
     """The metadata of the returned object (artifacts), or None."""
 
@@ -54,8 +52,6 @@ def load(directory: Path) -> Any:
 
 
 class _Pickler(pickling.Pickler):
-    """A cloudpickle pickler that writes large buffers to separate files."""
-
     def __init__(self, file: Any, directory: Path) -> None:
         super().__init__(file, protocol=5, buffer_callback=None)
         self._directory = directory
@@ -67,7 +63,8 @@ class _Pickler(pickling.Pickler):
             memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _load_storage, (*self._store_shared(memory), obj.dtype)
-        if kind == ("numpy", "ndarray") and _is_plain(obj):
+        is_array = kind == ("numpy", "ndarray") and not obj.dtype.hasobject and obj.flags.c_contiguous
+        if is_array and obj.nbytes >= _LARGE:
             path = _store_buffer(self._directory, obj.reshape(-1).view("u1").data)
             return _load_array, (path, obj.dtype, obj.shape)
         return super().reducer_override(obj)
@@ -80,10 +77,6 @@ class _Pickler(pickling.Pickler):
             path = _store_buffer(self._directory, memoryview(view).cast("B"))
             self._storages[key] = (path, memory.nbytes())
         return self._storages[key]
-
-
-def _is_plain(array: Any) -> bool:
-    return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
 
 
 def _store_buffer(directory: Path, data: memoryview) -> str:

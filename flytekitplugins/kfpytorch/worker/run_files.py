@@ -26,18 +26,12 @@ _ROOM: Final = 512 * 1024 * 1024
 
 
 def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
-    """Create a directory for the logs of a run of `task`.
+    """Create a directory for the logs of a run of `task`; return None if no directory is writable.
 
-    If the configured directory is not writable, create a temporary directory and warn.
-
-    Args:
-        task: The name of the task.
-        warn: Receives one line if the logs are not where the user expects them.
-
-    Returns:
-        The directory, or None if no directory is writable.
+    If the configured directory is not writable, create a temporary one. `warn` receives a line about this.
     """
-    root = _get_log_root()
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    root = Path(os.environ.get(LOG_DIR) or Path(state, "kfpytorch", "runs"))
     now = datetime.datetime.now(datetime.timezone.utc)
     name = re.sub(r"[^\w.-]+", "-", task)[-80:]
     directory = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
@@ -59,14 +53,6 @@ def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
         return None
     warn(f"{problem}: they are in {made}; set {LOG_DIR} to a writable directory")
     return made
-
-
-def _get_log_root() -> Path:
-    configured = os.environ.get(LOG_DIR)
-    if configured:
-        return Path(configured)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "kfpytorch" / "runs"
 
 
 def build_private_path(place: str | None) -> Path:
@@ -91,7 +77,6 @@ def create_scratch(client: Client, needed: int) -> Iterator[Path]:
 
 
 def _create_locked(path: Path) -> int:
-    """Create the directory `path`, and return a descriptor that locks it until it is closed."""
     while True:
         path.mkdir(mode=0o700)
         descriptor = os.open(path, os.O_RDONLY)
@@ -136,8 +121,7 @@ def _remove_if_unlocked(path: Path) -> None:
 def create_workspace(client: Client) -> Iterator[str]:
     """Create a directory for files that flytekit creates in workers.
 
-    After a successful run it stays if it contains files, as flytekit's own directory does, because the
-    task may have returned these files.
+    After a successful run it stays if it contains files, because the task may have returned these files.
     """
     path = build_private_path(None)
     client.add_scratch(str(path))

@@ -13,12 +13,8 @@ class SigtermReceived(SystemExit):
         super().__init__(128 + signal.SIGTERM)
 
 
-def raise_on_sigterm() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager in which SIGTERM raises `SigtermReceived`."""
-    return handle_signal(signal.SIGTERM, _raise_sigterm)
-
-
-def _raise_sigterm(*_: object) -> None:
+def raise_sigterm(*_: object) -> None:
+    """Raise `SigtermReceived`, as the handler of SIGTERM."""
     raise SigtermReceived
 
 

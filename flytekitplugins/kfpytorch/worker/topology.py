@@ -55,12 +55,8 @@ class NoGpu(ValueError):
 def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
     """Return the number of processes on each of `nodes` nodes that share `machine`.
 
-    Args:
-        asked: A number, or ``"gpu"``, ``"cpu"`` or ``"auto"`` as in ``torchrun``. For a word, each node gets
-            its share of the GPUs or processors, and at least one process.
-        nodes: The number of nodes.
-        machine: The machine.
-        most: The number of ranks that the user set, which replaces the share for a word.
+    For a word such as ``"gpu"``, each node gets its share of the GPUs or processors, and at least one
+    process. `most`, the number of ranks that the user set, replaces this share.
 
     Raises:
         NoGpu: The argument is ``"gpu"``, and the machine has no GPU.
@@ -80,17 +76,9 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
 
 
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
-    """Lay out `nodes` times `nproc_per_node` ranks on `machine`.
+    """Lay out `nodes` times `nproc_per_node` ranks on `machine`, at most `most` if the user set it.
 
-    Args:
-        nodes: Number of nodes, or of replicas with one process each.
-        nproc_per_node: Number of processes on each node.
-        machine: The machine.
-        most: The maximum number of ranks that the user set; None derives it from the machine.
-
-    Returns:
-        The requested layout, or a smaller one within the limit. The number of processes per node is reduced
-        first, then the number of nodes.
+    If the limit is lower, the number of processes per node is reduced first, then the number of nodes.
     """
     asked = nodes * nproc_per_node
     limit = machine.compute_max_ranks() if most is None else most
@@ -128,9 +116,6 @@ def _format_note(asked: int, ranks: int, machine: Machine, most: int | None) -> 
         )
     if asked == ranks:
         return ""
-    why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _format_size(machine)
+    size = f"{machine.processors} processor(s) and {machine.memory / 2**30:.1f} GiB of free memory"
+    why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else size
     return f"{asked} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={asked} runs them all"
-
-
-def _format_size(machine: Machine) -> str:
-    return f"{machine.processors} processor(s) and {machine.memory / 2**30:.1f} GiB of free memory"

@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from torch.distributed.elastic.rendezvous import (
     RendezvousConnectionError,
@@ -54,10 +54,10 @@ def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> Rende
 
 def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchConfig) -> str:
     """Describe which nodes joined a rendezvous that failed, and which are missing."""
-    # torch removes this node from the list when it gives up.
-    others = [
-        str(node.addr).partition(".")[0] for node in _list_participants(rendezvous) if node.pid != os.getpid()
-    ]
+    # torch has no public list of participants, and removes this node from it when it gives up.
+    state = getattr(getattr(rendezvous, "_state_holder", None), "state", None)
+    nodes = [node for node in getattr(state, "participants", ()) if node.pid != os.getpid()]
+    others = [str(node.addr).partition(".")[0] for node in nodes]
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
     timeout = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
@@ -77,8 +77,8 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
     """Make the rendezvous in the context create a new store, if `restart` is true.
 
-    torch 2.15 keeps the store of the first generation and no longer adds a prefix for each generation. The
-    workers would find the addresses of stopped workers, and `init_process_group` would fail.
+    torch 2.15 keeps the store of the first generation without a prefix for each generation. The workers would
+    find the addresses of stopped workers, and `init_process_group` would fail.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
     stores = {name: vars(rendezvous).get(name) for name in names}
@@ -101,12 +101,6 @@ def remove_delays() -> None:
     for name, function in quick.items():
         if hasattr(dynamic_rendezvous, name):
             setattr(dynamic_rendezvous, name, function)
-
-
-def _list_participants(rendezvous: RendezvousHandler) -> list[Any]:
-    # torch has no public list of participants.
-    holder = getattr(rendezvous, "_state_holder", None)
-    return list(getattr(getattr(holder, "state", None), "participants", ()))
 
 
 def _get_host(launch: ElasticLaunchConfig) -> str:

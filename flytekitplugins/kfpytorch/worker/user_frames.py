@@ -1,5 +1,6 @@
 """Select the lines of the user's code from a stack."""
 
+import contextlib
 import os
 import site
 import sys
@@ -30,16 +31,10 @@ def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 
 def format_frame(frame: Frame) -> str:
     """Return ``train.py:7 in train``, with a path relative to the working directory if it is below."""
-    path, here = Path(frame.file), _get_working_directory()
-    shown = path.relative_to(here) if here and path.is_relative_to(here) else path
+    shown = Path(frame.file)
+    with contextlib.suppress(OSError, ValueError):  # The user's code removed the directory, or it is above.
+        shown = shown.relative_to(Path.cwd())
     return f"{shown}:{frame.line} in {frame.function}"
-
-
-def _get_working_directory() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:  # The user's code removed it.
-        return None
 
 
 def _is_own_file(file: str) -> bool:

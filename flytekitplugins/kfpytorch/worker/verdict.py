@@ -26,7 +26,6 @@ class FailureAnalysis:
 
     cause: Failure
     others: Sequence[Failure] = ()
-    """The other failures."""
     early: Sequence[Failure] = ()
     """The ranks that ended with exit code 0 while others waited for them; `cause` is the first one."""
 

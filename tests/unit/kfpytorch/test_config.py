@@ -47,7 +47,8 @@ def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
     ],
 )
 def test_positional_fields_have_the_order_of_upstream(config: Any, by_position: str) -> None:
-    assert " ".join(vars(config)).startswith(by_position)
+    names = [field.name for field in fields(config) if not field.kw_only]
+    assert " ".join(names).startswith(by_position)
 
 
 def test_defaults_equal_those_of_upstream() -> None:
@@ -96,12 +97,6 @@ def test_configs_share_no_mutable_defaults() -> None:
     assert (PyTorch().worker.replicas, Elastic().rdzv_configs["timeout"]) == (None, 900)
 
 
-def test_policy_enums_have_distinct_values() -> None:
-    assert RestartPolicy.ALWAYS != RestartPolicy.NEVER
-    assert {policy.name: policy.value for policy in RestartPolicy} == {"ALWAYS": 2, "FAILURE": 1, "NEVER": 0}
-    assert {policy.name: policy.value for policy in CleanPodPolicy} == {"NONE": 0, "RUNNING": 1, "ALL": 2}
-
-
 @pytest.mark.parametrize("config", [Elastic(), Master(), PyTorch(), RunPolicy(), Worker()])
 def test_config_can_be_copied_pickled_and_evaluated_from_its_repr(config: Any) -> None:
     assert copy.deepcopy(config) == config
@@ -135,11 +130,6 @@ def test_policy_name_is_accepted_in_any_case(case: Any) -> None:
         assert RunPolicy("CLEANPOD_POLICY_" + clean.name).clean_pod_policy is clean
 
 
-def test_resources_may_be_request_and_limit_pairs() -> None:
-    worker = Worker(resources=Resources(cpu=("1", "2"), mem="4Gi"))
-    assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
-
-
 def test_image_may_be_an_image_spec_and_a_run_policy_an_empty_dict() -> None:
     spec = ImageSpec(name="trainer", registry="example.com")
     assert Worker(image=spec).image is spec
@@ -152,10 +142,6 @@ def test_nodes_are_a_number_or_a_range(low: int, more: int, space: str) -> None:
     assert Elastic(nnodes=low).min_max_nodes() == (low, low)
     assert Elastic(nnodes=f"{low}").min_max_nodes() == (low, low)
     assert Elastic(nnodes=f"{low}{space}:{space}{high}").min_max_nodes() == (low, high)
-
-
-def test_only_the_integer_one_is_a_standalone_pod() -> None:
-    assert [nodes for nodes in (1, "1", "1:1", 2) if Elastic(nnodes=nodes).is_standalone()] == [1]
 
 
 def test_workers_are_counted_like_upstream_does() -> None:
@@ -239,7 +225,6 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=1)}, "gang.min_member=1"),
         (PyTorch, {"num_workers": 3, "gang": Gang(min_member=3), "train_job": MPI}, "gang.min_member=3"),
-        (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
 def test_invalid_or_conflicting_value_is_reported_with_its_field(

@@ -1,16 +1,10 @@
 """Fields beyond upstream's config: encoding, decoding and validation."""
 
-import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from flytekit import PodTemplate
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.struct_pb2 import Struct
-from hypothesis import given
-from hypothesis import strategies as st
 from kubernetes.client import V1Container, V1PodSpec, V1Toleration
 
 from flytekitplugins.kfpytorch import (
@@ -25,77 +19,39 @@ from flytekitplugins.kfpytorch import (
     Worker,
 )
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
-from flytekitplugins.kfpytorch.extension_wire import decode, encode
+from flytekitplugins.kfpytorch.custom import encode_extension as encode
 from flytekitplugins.kfpytorch.problems import ConfigError
-from kfpytorch_common.labels import is_key, is_subdomain
 
-NAMES = st.text("aZ0-./é", min_size=1)
-LABELS = st.from_regex(r"([a-z0-9.]{1,9}/)?[a-zA-Z0-9]([-_.a-z]{0,9}[a-z])?", fullmatch=True).filter(is_key)
-CLASSES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,9}[a-z0-9])?", fullmatch=True).filter(is_subdomain)
 FAIL_42 = PodFailurePolicyRule(action="FailJob", exit_codes=[42])
-EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
-SECONDS = st.integers(1, 2**31 - 1)
-ROLES = st.fixed_dictionaries(
-    {},
-    optional={
-        "node_selector": st.dictionaries(LABELS, st.text("aZ0", max_size=63)).filter(bool),
-        "tolerations": st.lists(
-            st.fixed_dictionaries({"key": NAMES}, optional={"effect": EFFECTS, "tolerationSeconds": SECONDS}),
-            min_size=1,
-        ),
-        "pod_template": st.fixed_dictionaries(
-            {"spec": st.dictionaries(NAMES, st.booleans() | NAMES | st.lists(NAMES))}
-        ),
-        "priority_class_name": CLASSES,
-    },
-)
-GANGS = st.none() | st.builds(
-    Gang,
-    scheduler=st.none() | NAMES,
-    queue=st.none() | NAMES,
-    min_member=st.none() | st.just(2),
-    queue_timeout_seconds=st.none() | SECONDS,
-)
-CODES = st.lists(st.integers(1, 255), min_size=1, unique=True).map(sorted)
-RULES = st.builds(
-    PodFailurePolicyRule,
-    action=st.sampled_from(["FailJob", "Ignore", "Count"]),
-    exit_codes=CODES,
-    operator=st.sampled_from(["In", "NotIn"]),
-) | st.builds(PodFailurePolicyRule, action=st.just("Ignore"), pod_conditions=st.just({"Moved": "True"}))
-TRAIN_JOBS = st.none() | st.builds(
-    TrainJob,
-    runtime=st.none() | CLASSES,
-    runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
-    max_restarts=st.none() | st.integers(0, 2**31 - 1),
-    topology=st.none() | st.builds(Topology, level=LABELS, mode=st.sampled_from([None, "preferred"])),
-    pod_failure_policy=st.none() | st.lists(RULES, min_size=1, max_size=3),
-    packages=st.none()
-    | st.lists(st.sampled_from(["einops>=0.8", "trl[peft]; python_version>'3'"]), min_size=1),
-    framework=st.sampled_from(["torch", "jax"]),
+FULL_TRAIN_JOB = TrainJob(
+    runtime="mine",
+    runtime_kind="TrainingRuntime",
+    max_restarts=2,
+    topology=Topology(level="zone", mode="preferred"),
+    success_policy=SuccessPolicy(succeeded_indexes="0-1"),
+    pod_failure_policy=[FAIL_42, PodFailurePolicyRule(action="Ignore", pod_conditions={"Moved": "True"})],
+    packages=["einops>=0.8"],
 )
 
 
-def travelled(written: dict[str, Any]) -> dict[str, Any]:
-    """Return the mapping after its way through a task template, which makes every number a double."""
-    struct = ParseDict(json.loads(json.dumps(written)), Struct())
-    return MessageToDict(struct)
-
-
-@given(ROLES, ROLES, GANGS, TRAIN_JOBS)
-def test_extension_is_equal_after_encoding_and_decoding(
-    master: dict[str, Any], worker: dict[str, Any], gang: Gang | None, train_job: TrainJob | None
-) -> None:
-    elastic = Elastic(nnodes=2, gang=gang, train_job=train_job)
-    of_elastic = {
-        key: value for key, value in (("gang", gang), ("train_job", train_job)) if value is not None
+def test_all_options_of_a_train_job_are_encoded() -> None:
+    [written] = encode(PyTorch(worker=Worker(replicas=1), train_job=FULL_TRAIN_JOB)).values()
+    assert written == {
+        "version": 1,
+        "trainJob": {
+            "runtime": "mine",
+            "runtimeKind": "TrainingRuntime",
+            "maxRestarts": 2,
+            "topology": {"level": "zone", "mode": "preferred"},
+            "successPolicy": {"succeededIndexes": "0-1"},
+            "podFailurePolicy": [
+                {"action": "FailJob", "exitCodes": [42], "operator": "In"},
+                {"action": "Ignore", "operator": "In", "podConditions": {"Moved": "True"}},
+            ],
+            "packages": ["einops>=0.8"],
+            "framework": "torch",
+        },
     }
-    assert decode(travelled(encode(elastic))) == of_elastic
-    if train_job is not None:
-        train_job = replace(train_job, success_policy=SuccessPolicy(succeeded_indexes="0-1"))
-    config = PyTorch(Master(**master), Worker(replicas=1, **worker), gang=gang, train_job=train_job)
-    parts = {"master": master or None, "worker": worker or None, "gang": gang, "train_job": train_job}
-    assert decode(travelled(encode(config))) == {k: value for k, value in parts.items() if value is not None}
 
 
 def test_empty_extension_is_not_encoded() -> None:

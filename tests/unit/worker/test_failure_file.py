@@ -286,8 +286,8 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
                 assert time.monotonic() < deadline
         process.kill() if what != "crash" else process.wait()
     found = failure_file.read_position(directory, crashed=what == "crash")
-    assert {frame.file for frame in found.frames} == {str(script)}
-    return tuple((frame.code, frame.line, frame.function) for frame in found.frames), found.waiting
+    assert {frame.file for frame in found["frames"]} == {str(script)}
+    return tuple((frame.code, frame.line, frame.function) for frame in found["frames"]), found["waiting"]
 
 
 CRASH = "os.kill(os.getpid(), signal.SIGSEGV)"
@@ -303,9 +303,9 @@ def test_stack_position_of_a_process_is_recorded_on_request(tmp_path: Path, what
 
 
 def test_stack_position_is_empty_without_a_request(tmp_path: Path) -> None:
-    assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
+    assert failure_file.read_position(tmp_path) == {}
     (tmp_path / failure_file.STACK_FILE_NAME).touch()
-    assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
+    assert failure_file.read_position(tmp_path) == {"frames": (), "waiting": False, "collective": ""}
 
 
 DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
@@ -320,11 +320,11 @@ def test_stack_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path
     command = '  File "<string>", line 3 in <module>\n'
     latest = ASKED.replace("line 9", "line 12")
     (tmp_path / failure_file.STACK_FILE_NAME).write_text(f"{ASKED}{latest}{command}")
-    assert failure_file.read_position(tmp_path) == failure_file.StackPosition(
-        frames=(Frame(file="/home/me/train.py", line=12, function="train", code=""),),
-        waiting=True,
-        collective="barrier",
-    )
+    assert failure_file.read_position(tmp_path) == {
+        "frames": (Frame(file="/home/me/train.py", line=12, function="train", code=""),),
+        "waiting": True,
+        "collective": "barrier",
+    }
 
 
 def test_stack_position_is_used_only_for_a_stopped_rank(tmp_path: Path) -> None:

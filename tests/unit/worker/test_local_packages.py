@@ -7,7 +7,7 @@ import pytest
 from flytekit import task
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
-from flytekitplugins.kfpytorch.worker.local_packages import PackagesNotInstalled, require_packages
+from flytekitplugins.kfpytorch.worker.local_requirements import PackagesNotInstalled, require_packages
 
 ABSENT = TrainJob(packages=["no-such"])
 

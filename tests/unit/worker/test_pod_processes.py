@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flytekitplugins.kfpytorch.worker import machine, pod_processes
+from flytekitplugins.kfpytorch.worker import machine
 from flytekitplugins.kfpytorch.worker.topology import NoGpu
 
 JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
@@ -23,12 +23,12 @@ JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
 def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(
     asked: Any, env: Any, expected: int
 ) -> None:
-    assert pod_processes.count_processes(asked, env) == expected
+    assert machine.count_pod_processes(asked, env) == expected
 
 
 @pytest.mark.torch
 def test_pod_without_a_gpu_has_a_process_for_each_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert pod_processes.count_processes("auto", {}) == machine.count_processors()
+    assert machine.count_pod_processes("auto", {}) == machine.count_processors()
     with pytest.raises(NoGpu, match="this pod has none; request GPUs"):
-        pod_processes.count_processes("gpu", {})
+        machine.count_pod_processes("gpu", {})

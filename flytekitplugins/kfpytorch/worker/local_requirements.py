@@ -1,11 +1,14 @@
-"""Load the data set and the model of a task before a local run."""
+"""Check the packages of a task, and load its data set and model, before a local run."""
 
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from kfpytorch_common import data_loader
 from kfpytorch_common.data_sources import PATH_VARIABLES
@@ -18,7 +21,7 @@ class DataNotLoaded(Exception):
 def load_sources(config: Any) -> Mapping[str, str]:
     """Load the data set and the model of a config, and return the variables with their directories.
 
-    A variable that the user has set is kept, and nothing is loaded for it.
+    Nothing is loaded for a variable that the user has set.
 
     Raises:
         DataNotLoaded: If a package is missing, or the URI exists only in a cluster.
@@ -53,7 +56,38 @@ def _load(kind: str, source: Any) -> Path:
 
 
 def _get_directory(kind: str, uri: str) -> Path:
-    """Return the cache directory of a URI, which later runs use again."""
     cache = os.environ.get("XDG_CACHE_HOME")
     root = Path(cache) if cache else Path.home() / ".cache"
     return root / "kfpytorch" / kind / hashlib.sha256(uri.encode()).hexdigest()[:16]
+
+
+class PackagesNotInstalled(ImportError):
+    """The task requires packages that are not installed on this machine."""
+
+
+def require_packages(task_config: Any) -> None:
+    """Raise an error unless all packages of the task are installed.
+
+    Raises:
+        PackagesNotInstalled: A package is absent, or its version does not match.
+    """
+    options = task_config.train_job
+    missing = [*_find_missing(options.packages or ())] if options is not None else []
+    if missing:
+        found = ", ".join(f"{package} ({reason})" for package, reason in missing)
+        words = " ".join(f"'{package}'" for package, _ in missing)
+        raise PackagesNotInstalled(f"train_job.packages: {found}; install them: pip install {words}")
+
+
+def _find_missing(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for package in packages:
+        requirement = Requirement(package)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            yield package, "not installed"
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            yield package, f"{version} is installed"
