@@ -4,8 +4,8 @@
 and `record` has the results. It imports none of our code, because it represents the other side.
 """
 
-from propeller.execution import Execution, Propeller, PropellerSettings
+from propeller.execution import Execution, Propeller
 from propeller.record import Attempt, Outcome, Shown
 from propeller.wire import Wire
 
-__all__ = ["Attempt", "Execution", "Outcome", "Propeller", "PropellerSettings", "Shown", "Wire"]
+__all__ = ["Attempt", "Execution", "Outcome", "Propeller", "Shown", "Wire"]

@@ -38,8 +38,6 @@ class TaskRequest:
     task: PythonTask | None = None
     """The task with the types of the outputs."""
     execution: str = field(default_factory=lambda: f"f{uuid.uuid4().hex[:19]}")
-    environment: Mapping[str, str] = field(default_factory=dict)
-    interruptible: bool = False
 
     @property
     def retries(self) -> int:
@@ -108,14 +106,12 @@ class TaskRequest:
             "FLYTE_INTERNAL_TASK_DOMAIN": task.domain,
             "FLYTE_INTERNAL_TASK_NAME": task.name,
             "FLYTE_INTERNAL_TASK_VERSION": task.version,
-            **self.environment,
         }
 
     def _metadata(self, attempt: int) -> agent_pb2.TaskExecutionMetadata:
         metadata = agent_pb2.TaskExecutionMetadata(
             namespace=f"{PROJECT}-{DOMAIN}",
             k8s_service_account="default",
-            environment_variables=self.environment,
             labels={
                 "execution-id": self.execution,
                 "project": PROJECT,
@@ -124,7 +120,7 @@ class TaskRequest:
                 "shard-key": "1",
                 "node-id": NODE,
                 "task-name": self.template.id.name.replace(".", "-").replace("_", "-"),
-                "interruptible": str(self.interruptible).lower(),
+                "interruptible": "false",
             },
         )
         metadata.identity.k8s_service_account = "default"

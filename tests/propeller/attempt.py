@@ -6,8 +6,7 @@ Calls may overlap. The last one to complete counts, as in propeller's cache.
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from flyteidl.admin import agent_pb2
@@ -16,27 +15,21 @@ from propeller.arrival import TaskRequest
 from propeller.record import ENDS, PASSING, Attempt, against_the_rules, phase_of, rank
 from propeller.wire import Wire, delete_request, get_request
 
-
-@dataclass(frozen=True, kw_only=True)
-class Polling:
-    """The polling interval and the number of tolerated errors."""
-
-    resync: float = 0.2
-    """The interval in seconds; propeller's minimum is 5."""
-    max_system_failures: int = 5
+_RESYNC: Final = 0.2
+"""The polling interval in seconds; propeller's minimum is 5."""
 
 
 class Follower:
     """Follows an attempt."""
 
-    def __init__(self, wire: Wire, asked: TaskRequest, record: Attempt, polling: Polling) -> None:
+    def __init__(self, wire: Wire, asked: TaskRequest, record: Attempt, max_failures: int) -> None:
         self.record = record
         self.failures = 0
         self.trouble = ""
         self.violations: list[str] = []
         self._wire = wire
         self._asked = asked
-        self._polling = polling
+        self._max_failures = max_failures
         self._lock = threading.Lock()
         self._latest: agent_pb2.Resource | None = None
         self._reached = 0
@@ -50,7 +43,7 @@ class Follower:
     @property
     def is_frozen(self) -> bool:
         """True after too many errors. Errors are never reset, and propeller's cache stops after the sixth."""
-        return self.failures > self._polling.max_system_failures
+        return self.failures > self._max_failures
 
     def create(self) -> None:
         """Write the inputs and call CreateTask.
@@ -76,7 +69,7 @@ class Follower:
         now = time.monotonic()
         if now < self._due or self.is_frozen or self._has_ended():
             return
-        self._due = now + self._polling.resync
+        self._due = now + _RESYNC
         assert self.record.meta is not None
         prefix = self._asked.output(self.record.number).as_uri()
         call = self._wire.get(get_request(self.record.meta, prefix))

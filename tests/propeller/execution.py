@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +12,31 @@ from flyteidl.core import errors_pb2, literals_pb2
 from flytekit.core.base_task import PythonTask
 
 from propeller.arrival import TaskRequest, build_request
-from propeller.attempt import Follower, Polling
+from propeller.attempt import Follower
 from propeller.record import Attempt, Outcome, Shown, phase_of
 from propeller.wire import Wire, delete_request
 
 _TICK = 0.02
 _NEVER_POLLED = "AutoRefreshCacheFailed"
+# Seconds between two evaluations of the cache; responses that are replaced in between are lost.
+_REEVALUATE = 0.05
+_MAX_WORKFLOW_RETRIES = 10
 
 
 class Stuck(AssertionError):
     """The execution does not end; the message has its state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PropellerSettings:
-    """Propeller's settings, with propeller's names."""
-
-    polling: Polling = field(default_factory=Polling)
-    reevaluate: float = 0.05
-    """Seconds between two evaluations of the cache; responses that are replaced in between are lost."""
-    max_workflow_retries: int = 10
-
-
 class Execution:
     """The execution of one node, driven by a separate thread."""
 
-    def __init__(self, wire: Wire, asked: TaskRequest, settings: PropellerSettings) -> None:
+    def __init__(self, wire: Wire, asked: TaskRequest, max_failures: int) -> None:
         self.asked = asked
         self.attempts: list[Attempt] = []
         self.calls: list[str] = []
         """The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
         self._wire = wire
-        self._settings = settings
+        self._max_failures = max_failures
         self._follower: Follower | None = None
         self._violations: list[str] = []
         self._outcome: Outcome | None = None
@@ -105,7 +97,7 @@ class Execution:
                     self._abort()
                     break
                 self._follower.poll()
-                if time.monotonic() - evaluated >= self._settings.reevaluate:
+                if time.monotonic() - evaluated >= _REEVALUATE:
                     evaluated = time.monotonic()
                     self._evaluate()
                 self._aborting.wait(_TICK)
@@ -117,7 +109,7 @@ class Execution:
     def _attempt_next(self) -> None:
         record = Attempt(len(self.attempts))
         self.attempts.append(record)
-        self._follower = Follower(self._wire, self.asked, record, self._settings.polling)
+        self._follower = Follower(self._wire, self.asked, record, self._max_failures)
         self.calls.append(f"CreateTask {record.number}")
         try:
             self._follower.create()
@@ -208,7 +200,7 @@ class Execution:
         if self._follower.record.meta is None:
             return True
         trouble = ""
-        for _ in range(1 + self._settings.max_workflow_retries):
+        for _ in range(1 + _MAX_WORKFLOW_RETRIES):
             self.calls.append(f"DeleteTask {self._follower.record.number}")
             try:
                 self._follower.delete()
@@ -248,14 +240,15 @@ def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
 class Propeller:
     """Runs tasks with a connector."""
 
-    def __init__(self, wire: Wire, store: Path, settings: PropellerSettings | None = None) -> None:
+    def __init__(self, wire: Wire, store: Path, max_system_failures: int = 5) -> None:
         self.wire = wire
         self._store = store
-        self._settings = settings or PropellerSettings()
+        self._max_failures = max_system_failures
 
     def prepare(self, task: PythonTask, inputs: dict[str, Any] | None = None, **options: Any) -> Execution:
         """Return an execution that is not started."""
-        return Execution(self.wire, build_request(task, inputs or {}, self._store, **options), self._settings)
+        asked = build_request(task, inputs or {}, self._store, **options)
+        return Execution(self.wire, asked, self._max_failures)
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
         return self.prepare(task, inputs).start()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from propeller import Execution, Propeller, PropellerSettings
-from propeller.attempt import Polling
+from propeller import Execution, Propeller
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 AT_ONCE = 3
 # As in the chart's values, failed calls during the start of a server do not fail a task.
-PATIENT = PropellerSettings(polling=Polling(max_system_failures=10_000))
+PATIENT = 10_000
 
 
 def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
