@@ -28,6 +28,11 @@ from backend_plugin.shell import connector_handlers, connector_service
 from backend_plugin.shell.settings import ClusterKind
 
 _LOG: Final = logging.getLogger(__name__)
+# Settings that have no effect here, because flytekit's server has its own.
+_NOT_OURS: Final = (
+    *("host", "port", "tls.", "token-file", "max-receive-message-size", "max-send-message-size"),
+    *("max-concurrent-rpcs", "drain-timeout", "metrics.", "log."),
+)
 
 
 class ConnectorUnavailable(BackendError):
@@ -158,6 +163,9 @@ def register_connectors(configuration: Configuration) -> None:
             "embedded cluster can run commands as this user; use kfpytorch serve, or set "
             "KFPYTORCH_ALLOW_UNAUTHENTICATED=true if no other user can reach the port"
         )
+    for key, source in configuration.server.sources.items():
+        if key.startswith(_NOT_OURS):
+            _LOG.warning("%s has no effect here: flytekit's server has its own setting (%s)", key, source)
     host = ServerHost(configuration)
     for version in connector_handlers.VERSIONS:
         ConnectorRegistry.register(Connector(host, version))

@@ -156,31 +156,23 @@ def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Serve
 async def _collect_facts(
     options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, signals: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
-    """Return the facts, and the findings of a burn-in if `limit` is given."""
-    from backend_plugin.doctor.fact_collector import collect_facts
+    """Return the facts, and the findings of a burn-in if `limit` is given.
 
-    facts = await collect_facts(options, wish)
-    return facts, await _run_burn_in(options, facts, limit, signals) if limit else ()
-
-
-async def _run_burn_in(
-    options: "KubernetesOptions", facts: "Facts", limit: timedelta, signals: list[int]
-) -> Sequence["Finding"]:
-    """Run the burn-in. A signal cancels it; the job is deleted in any case."""
+    A signal cancels the burn-in; its job is deleted in any case.
+    """
     from backend_plugin.doctor.burn_in import runner
+    from backend_plugin.doctor.fact_collector import collect_facts
     from backend_plugin.shell import stop_signals
 
-    burn_in = asyncio.ensure_future(
-        runner.run_burn_in(
-            options,
-            facts,
-            runner.BurnInLimits(
-                seconds=max(1, round(limit.total_seconds())),
-                say=lambda line: click.echo(f"burn-in: {line}", err=True),
-                is_interrupted=lambda: bool(signals),
-            ),
-        )
+    facts = await collect_facts(options, wish)
+    if not limit:
+        return facts, ()
+    limits = runner.BurnInLimits(
+        seconds=max(1, round(limit.total_seconds())),
+        say=lambda line: click.echo(f"burn-in: {line}", err=True),
+        is_interrupted=lambda: bool(signals),
     )
+    burn_in = asyncio.ensure_future(runner.run_burn_in(options, facts, limits))
 
     def on_signal(number: int) -> None:
         signals.append(number)
@@ -188,7 +180,7 @@ async def _run_burn_in(
 
     for number in stop_signals.list_stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    return await burn_in
+    return facts, await burn_in
 
 
 def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoReturn:

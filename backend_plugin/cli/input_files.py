@@ -21,6 +21,7 @@ _TASK_RESOURCES: Final = (
     ("configuration", "inline", "task_resources"),
     ("configmap", "task_resource_defaults", "task_resources"),
 )
+_NO_MAPPING: Final = "is not a mapping; write Flyte's plugins.k8s section"
 _EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 SERVER_SECTION: Final = "server"
 """The key of the server's own settings in a settings file."""
@@ -33,47 +34,43 @@ def read_settings(file: str | None) -> platform.Settings:
         UnusableInput: If the file cannot be read, or is not a mapping.
         InvalidSettings: If it contains unknown or invalid settings; the error contains all of them.
     """
-    if file is None:
-        return platform.read({})
     document = read_document(file)
-    if isinstance(document, Mapping):
-        document = {key: value for key, value in document.items() if key != SERVER_SECTION}
+    document.pop(SERVER_SECTION, None)
     return platform.read(get_plugin_section(document, file))
 
 
-def read_document(file: str) -> Any:
-    """Return the content of a settings file; an empty mapping for an empty file.
+def read_document(file: str | None) -> dict[str, Any]:
+    """Return the content of a settings file; an empty mapping for an empty file and without a file.
 
     Raises:
-        UnusableInput: If the file cannot be read, or contains more than one document.
+        UnusableInput: If the file cannot be read, contains more than one document, or is not a mapping.
     """
+    if file is None:
+        return {}
     documents = [each for each in _read_documents(file, "settings") if each is not None]
     if len(documents) > 1:
         raise UnusableInput(f"settings {file}: has more than one document; write one")
-    return documents[0] if documents else {}
+    document = documents[0] if documents else {}
+    if not isinstance(document, Mapping):
+        raise UnusableInput(f"settings {file}: {_NO_MAPPING}")
+    return dict(document)
 
 
-def get_plugin_section(document: Any, file: str) -> Mapping[str, Any]:
+def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping[str, Any]:
     """Return the ``plugins.k8s`` section of a settings file, with Flyte's ``task_resources`` added.
 
     The file contains only this section, or it is a configuration of Flyte or values of Flyte's charts.
     """
     resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
-    if isinstance(document, Mapping):
-        document = {key: value for key, value in document.items() if key != "task_resources"}
-    return _with_task_resources(_find_section(document, file), resources)
-
-
-def _find_section(document: Any, file: str) -> Mapping[str, Any]:
-    section = _unwrap_chart(document)
+    section = _unwrap_chart({key: value for key, value in document.items() if key != "task_resources"})
     plugins = _get_nested(section, ("plugins",))
     if plugins is not None:
         section = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
     elif isinstance(section, Mapping) and set(section) == {"k8s"}:
         section = section["k8s"] or {}
     if not isinstance(section, Mapping):
-        raise UnusableInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
-    return section
+        raise UnusableInput(f"settings {file}: {_NO_MAPPING}")
+    return _with_task_resources(section, resources)
 
 
 def _unwrap_chart(document: Any) -> Any:

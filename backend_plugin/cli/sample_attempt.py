@@ -194,11 +194,7 @@ def read_task(
         UnusableInput: If there is no such file, task or input, or an input that the arguments
             use has no value.
     """
-    named = default is None or options["file"]
-    template = (
-        task_files.load_template(options["file"], options["task"], image=options["image"])
-        if named
-        else default
-    )
-    assert template is not None  # noqa: S101 - for mypy: one of the two is given.
+    template = default
+    if template is None or options["file"]:
+        template = task_files.load_template(options["file"], options["task"], image=options["image"])
     return build_attempt(template, parse_inputs(options["inputs"], template), place)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from backend_plugin.cli import input_files
-from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
@@ -34,13 +33,13 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
         InvalidSettings: If a setting is invalid; with every problem of the server's and of the
             platform's settings.
     """
-    document = {} if file is None else _read_document(file)
+    document = input_files.read_document(file)
     section = document.pop(input_files.SERVER_SECTION, None) or {}
     name = file or ""
     sources = server.SettingsSources(section=section, file=name, environ=os.environ, flags=flags)
     problems: list[Problem] = []
     ours = _collect_problems(lambda: server.load_settings(sources), problems)
-    flyte_section = input_files.get_plugin_section(document, name)
+    flyte_section = input_files.get_plugin_section(document, file)
     flytes = _collect_problems(lambda: platform.read(flyte_section, os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)
@@ -53,13 +52,6 @@ def _collect_problems(read: Callable[[], T], problems: list[Problem]) -> T | Non
     except InvalidSettings as refusal:
         problems += refusal.problems
         return None
-
-
-def _read_document(file: str) -> dict[str, Any]:
-    document = input_files.read_document(file)
-    if not isinstance(document, Mapping):
-        raise UnusableInput(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
-    return dict(document)
 
 
 def build_flags(typed: Mapping[str, Any]) -> Flags:

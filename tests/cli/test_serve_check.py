@@ -151,7 +151,7 @@ def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in result.stderr
     (tmp_path / "t.yaml").write_text("- a")
-    assert "is not a mapping; write a section server" in check("-s", str(tmp_path / "t.yaml")).stderr
+    assert "is not a mapping; write" in check("-s", str(tmp_path / "t.yaml")).stderr
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_explanation import complaint, unexplained
+from history_replay import complaint, unexplained
 from rig.control_plane import ControlPlane, Options
 from rig.seed import SEED
 from simulated_operator.parallel_histories import History, Stages, stages

@@ -233,7 +233,6 @@ def serving_jobs(
     *,
     token: str | None = None,
     nodes: FewNodes | None = None,
-    streams: int = 100,
     credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[ServedJobs]:
     loop = asyncio.new_event_loop()
@@ -255,7 +254,7 @@ def serving_jobs(
             RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
             node_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
-        front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None, streams=streams)
+        front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((front,))
         port = (

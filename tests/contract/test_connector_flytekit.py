@@ -51,7 +51,7 @@ def hosted(state: Path) -> Iterator[grpc.Channel]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true"),
+            env=environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true", KFPYTORCH_PORT="0"),
         ) as process,
     ):
         assert process.stdout is not None
@@ -107,6 +107,7 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
         refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
         reference = bytes(stub.CreateTask(refused, timeout=60).resource_meta)
         assert phase(stub, reference) == "FAILED"
+    assert "port has no effect here: flytekit's server has its own" in (tmp_path / "state.log").read_text()
 
 
 def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path: Path) -> None:

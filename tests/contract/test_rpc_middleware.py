@@ -1,18 +1,25 @@
-"""Authentication, concurrency limits and metrics of the gRPC server."""
+"""Authentication, limits, metrics and traces of the gRPC server."""
 
 import asyncio
 import os
+import socket
+import struct
+import threading
 import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import read_counts
 from tiny_service import call, calling, code_of, health, serving, wait_until
 
-from backend_plugin.shell import metrics
+from backend_plugin.shell import metrics, tracing
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.reloaded_value import UnusableCredentials
 
@@ -211,3 +218,101 @@ def test_metrics_server_rejects_a_port_in_use() -> None:
         metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", port),
     ):
         pass
+
+
+_SETTINGS = 4
+_MAX_CONCURRENT_STREAMS = 3
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTINGS, 0, 0)[1:]
+
+
+async def test_total_size_of_concurrent_requests_is_limited() -> None:
+    async with calling(limit=10, request_bytes=2_500) as (served, channel):
+        running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
+        await wait_until(lambda: served.tiny.waiting == 2)
+        refused, _ = await code_of(served.echo(channel, b"x" * 1_000))
+        small = await served.echo(channel, b"x" * 100)
+        alive = await health(channel, "liveness")
+        served.tiny.go_on.set()
+        await asyncio.gather(*running)
+        # A large request is accepted if no other one is running.
+        result = [refused, len(small), alive, len(await served.echo(channel, b"x" * 3_000))]
+    assert result == [EXHAUSTED, 100, "SERVING", 3_000]
+
+
+async def test_connection_has_a_limited_number_of_streams() -> None:
+    async with serving() as served:
+        host, _, port = served.address.partition(":")
+        result = await asyncio.to_thread(_settings, host, int(port))
+    assert result[_MAX_CONCURRENT_STREAMS] == 256
+
+
+def _settings(host: str, port: int) -> dict[int, int]:
+    """Return the first SETTINGS frame of a server."""
+    with socket.create_connection((host, port), timeout=60) as connection:
+        connection.sendall(PREFACE)
+        stream = connection.makefile("rb")
+        while True:
+            head = stream.read(9)
+            payload = stream.read(int.from_bytes(head[:3], "big"))
+            if head[3] == _SETTINGS:
+                return dict(struct.iter_unpack(">HI", payload))
+
+
+def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_IDLE_SECONDS", 0.2)
+    before = threading.active_count()
+    with metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port:
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20)]
+        assert [each.recv(1) for each in idle] == [b""] * 20
+        for each in idle:
+            each.close()
+        asyncio.run(wait_until(lambda: threading.active_count() - before <= 1))
+        assert scraped(port)
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
+    received: list[otlp.ExportTraceServiceRequest] = []
+
+    def export(request: otlp.ExportTraceServiceRequest, _: grpc.ServicerContext) -> bytes:
+        received.append(request)
+        return b""
+
+    handler = grpc.unary_unary_rpc_method_handler(export, otlp.ExportTraceServiceRequest.FromString)
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "opentelemetry.proto.collector.trace.v1.TraceService", {"Export": handler}
+                ),
+            )
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"http://127.0.0.1:{port}", received
+        finally:
+            server.stop(None).wait()
+
+
+def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        with tracing.open_tracing(os.environ) as interceptors:
+            async with calling(interceptors=interceptors) as (served, channel):
+                assert await served.echo(channel) == b"hello"
+                assert (await code_of(call(channel, "Refuse")))[0] is grpc.StatusCode.NOT_FOUND
+                assert await health(channel, "liveness") == "SERVING"
+
+    with collector() as (endpoint, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        asyncio.run(check())
+    spans = [
+        (resource.resource.attributes, span.name)
+        for request in received
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    assert [name for _, name in spans] == ["/tiny.Tiny/Say", "/tiny.Tiny/Refuse"]
+    assert ("service.name", "kfpytorch") in [(each.key, each.value.string_value) for each in spans[0][0]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_explanation import History, unexplained
+from history_replay import History, unexplained
 
 with gzip.open(Path(__file__).with_name("pytorchjob-histories.jsonl.gz"), "rt") as lines:
     HISTORIES: list[History] = [json.loads(line) for line in lines]

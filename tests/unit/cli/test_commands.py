@@ -1,9 +1,13 @@
-"""Tests of the table of commands, and of missing packages."""
+"""Tests of the table of commands, of their options on the page about them, and of missing packages."""
 
+import re
 import subprocess
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
+import rich_click as click
 from click.testing import CliRunner
 
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
@@ -67,3 +71,80 @@ def test_help_is_printed_with_ascii_only() -> None:
     for option in ("--help", "--version"):
         result = CliRunner().invoke(kfpytorch, [option])
         assert (result.exit_code, "kfpytorch" in result.output) == (0, True)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
+DOCUMENTED = (
+    *("jobs", "describe", "wait", "logs", "cancel", "nodes"),
+    *("runtimes", "gc", "health", "demo", "submit"),
+)
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## kfpytorch (\w+)", PAGE.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_each_command_has_a_section() -> None:
+    assert tuple(sections()) == DOCUMENTED
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_each_option_is_in_the_section_of_its_command(name: str) -> None:
+    command = kfpytorch.get_command(None, name)
+    documented = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", sections()[name]))
+    known = {option for param in command.params for option in param.opts if option.startswith("-")}
+    assert documented - {"-"} == known
+
+
+# Options that have one meaning and a different text in some commands.
+SAME_MEANING = {
+    "--namespace": "the namespace of jobs",
+    "--output": "the format of the output",
+    "--kubeconfig": "the kubeconfig of the cluster",
+    "--settings": "the file with settings",
+    "--pod-templates": "PodTemplates of the cluster",
+    "--output-prefixes": "URLs below which tasks write",
+    "--timeout": "the time after which the command ends with an error",
+    "--all": "more than the default selection",
+    "--watch": "the changes after the current state",
+}
+
+
+def options() -> dict[str, dict[str, click.Option]]:
+    """Return the options of all commands, by their names and commands."""
+    found: dict[str, dict[str, click.Option]] = defaultdict(dict)
+    for name in COMMANDS:
+        for param in kfpytorch.get_command(None, name).params:
+            if isinstance(param, click.Option):
+                for text in (*param.opts, *param.secondary_opts):
+                    found[text][name] = param
+    return found
+
+
+def test_option_has_the_same_help_in_each_command_unless_listed() -> None:
+    different = {
+        text: by_command
+        for text, by_command in options().items()
+        if text.startswith("--") and len({param.help for param in by_command.values()}) > 1
+    }
+    assert different.keys() == SAME_MEANING.keys()
+
+
+def test_short_option_stands_for_one_long_option_and_a_flag_is_one_everywhere() -> None:
+    for text, by_command in options().items():
+        assert len({param.is_flag for param in by_command.values()}) == 1, text
+        long = {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
+        assert text.startswith("--") or len(long) == 1, text
+
+
+def test_render_and_doctor_have_the_same_task_arguments() -> None:
+    forms = {
+        name: [
+            (param.name, param.opts, param.required)
+            for param in kfpytorch.get_command(None, name).params
+            if isinstance(param, click.Argument) or param.name in ("inputs", "image", "settings")
+        ]
+        for name in ("render", "doctor")
+    }
+    assert sorted(forms["render"]) == sorted(forms["doctor"])
