@@ -131,7 +131,6 @@ def _write_test_object(prefix: str) -> None:
 
 
 def _probe_connector(server: Server) -> ProbeResult:
-    """Test that the connector answers and serves the task type of this project."""
     address, found = str(server.address), server
     host = address.removeprefix("grpcs://")
     how = "-plaintext" if host == address else "-insecure"

@@ -119,7 +119,6 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
 
 
 async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
-    """Run the requests concurrently, and add their results and errors to the facts."""
     wanted = [*rows]
     answers = await asyncio.gather(*(asking.read_objects(each) for each in wanted), return_exceptions=True)
     objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
@@ -155,7 +154,6 @@ async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
 
 
 def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
-    """Return the requests for the schedulers' configurations, and for one bound pod of each scheduler."""
     mounted = {
         name
         for each in facts.get_objects(Subject.DEPLOYMENTS)

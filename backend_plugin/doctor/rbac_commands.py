@@ -57,7 +57,6 @@ def _build_role(rules: Iterable[Permission], namespace: str, user: str) -> Itera
 
 
 def _format_rules(rules: Iterable[Permission]) -> Sequence[str]:
-    """Return one line for each resource."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
     for rule in rules:
         verbs.setdefault((rule.group, rule.resource), {}).update(dict.fromkeys(rule.verbs))

@@ -35,7 +35,6 @@ def compute_needed_limits(task: PlannedTask) -> Mapping[str, Quantity]:
 
 
 def _compute_needed_amounts(pods: Iterable[tuple[int, Manifest]]) -> Mapping[str, Quantity]:
-    """Return the total requests of pods, from the number and the spec of each kind of pod."""
     parts = [
         pod_requests.scale_amounts(count, pod_requests.compute_pod_requests(spec)) for count, spec in pods
     ]
@@ -43,7 +42,6 @@ def _compute_needed_amounts(pods: Iterable[tuple[int, Manifest]]) -> Mapping[str
 
 
 def _with_limits_as_requests(pod: Manifest) -> Manifest:
-    """Return the pod spec with the limits in place of the requests."""
     spec = dict(get_mapping(pod, "spec"))
     for part in ("containers", "initContainers"):
         spec[part] = [

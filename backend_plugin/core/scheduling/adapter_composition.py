@@ -49,7 +49,6 @@ def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
 
 
 def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str:
-    """Return the reason why the two schedulers cannot both apply to a job; empty if they can."""
     if not (mine.admits or other.admits):
         return "a pod has one scheduler"
     return mine.not_after_admission or other.not_after_admission

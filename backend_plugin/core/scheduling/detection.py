@@ -87,7 +87,6 @@ def _select_without_detection(request: SchedulerRequest) -> Selection:
 
 
 def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:
-    """Return the problem for a scheduler that the author names but the job cannot use."""
     known = cluster.queues.get(scheduler)
     if known and not why:
         remedy = f"write {' or '.join(known[:3])}"
@@ -112,7 +111,6 @@ def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
 
 
 def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list[str]) -> Selection:
-    """Return the selection of `gang`, with an admission queue if one applies to the job."""
     queue, why = _select_admission_queue(request)
     refusal = ADAPTERS[gang.scheduler][gang.pod_groups_by].not_after_admission
     if queue and refusal:

@@ -178,7 +178,6 @@ def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_chart(deployment: Manifest) -> str:
-    """Return the name of the Helm release and of its chart."""
     metadata = get_mapping(deployment, "metadata")
     release = get_text(metadata, "annotations", "meta.helm.sh/release-name")
     release = release or get_text(metadata, "labels", "app.kubernetes.io/instance")

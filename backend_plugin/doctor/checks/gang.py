@@ -54,7 +54,6 @@ def _format_alternative_settings(facts: Facts) -> str:
 
 
 def _select_alternative(facts: Facts) -> str:
-    """Return a gang scheduler whose pod groups the cluster serves, or `NONE`."""
     served = facts.list_api_groups()
     known = [name for name, each in list_schedulers().items() if each.groups and each.groups.group in served]
     return min(known, default=NONE)
@@ -119,7 +118,6 @@ def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_other_scheduler(name: str, known: Mapping[str, bool], facts: Facts) -> str:
-    """Return settings that name an available scheduler."""
     others = [each for each, is_ready in known.items() if is_ready and each != _DEFAULT]
     if name == facts.settings.scheduler_name:
         return f"plugins: {{k8s: {{scheduler-name: {min(others, default=_DEFAULT)}}}}}"

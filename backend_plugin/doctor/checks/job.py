@@ -104,7 +104,6 @@ def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
 
 
 def _is_explained(reply: DryRunReply, facts: Facts) -> bool:
-    """True if another check explains the rejection."""
     return any(
         words in reply.message and subject not in facts.unseen for words, subject in _ELSEWHERE.items()
     )
@@ -141,7 +140,6 @@ def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]
 
 
 def _map_resource_names(pod: Manifest, part: str) -> Mapping[str, set[str]]:
-    """Return the names of the resources that each container of a pod requests."""
     return {
         get_text(each, "name"): {
             name for kind in ("requests", "limits") for name in get_mapping(each, "resources", kind)

@@ -90,7 +90,6 @@ def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_kubectl_name(queue: Manifest) -> str:
-    """Return the arguments by which kubectl finds the queue."""
     group = get_text(queue, "apiVersion").partition("/")[0]
     namespace = deployments.get_namespace(queue)
     where = f" -n {namespace}" if namespace else ""

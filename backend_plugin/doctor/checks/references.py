@@ -29,7 +29,6 @@ def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Viola
 
 
 def _list_names(facts: Facts, kind: str) -> set[str]:
-    """Return the names of the objects of a kind that the pods require."""
     field = kind[:1].lower() + kind[1:]
     sources: list[tuple[Manifest, str]] = []
     for role in facts.task.roles:

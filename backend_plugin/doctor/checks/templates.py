@@ -147,7 +147,6 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
 
 
 def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
-    """Return the labels and annotations for gang schedulers."""
     metadata = get_mapping(template, "template", "metadata")
     fields = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
     return {key: value for key, value in fields.items() if key.startswith(_PREFIXES)}

@@ -21,8 +21,6 @@ OPERATORS: Final[Mapping[str, OperatorSupport]] = {
 
 
 def _limit_to_dialect(check: Check, dialect: str) -> Check:
-    """Return the check, changed so that it yields violations only for tasks of this dialect."""
-
     def judge(facts: Facts) -> Iterable[Violation]:
         return check.judge(facts) if facts.task.dialect.name == dialect else ()
 

@@ -97,7 +97,6 @@ def _get_unsatisfiable_reason(limit: QueueLimit) -> str:
 
 
 def _iter_bounds(limit: QueueLimit) -> Iterator[tuple[str, Quantity, Quantity]]:
-    """Yield each limited resource with its requested amount and its maximum."""
     for resource, text in sorted(limit.requested.items()):
         requested, most = parse_amount(resource, text), parse_amount(resource, limit.limit.get(resource, ""))
         # A negative number means unlimited.

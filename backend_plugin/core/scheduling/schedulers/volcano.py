@@ -21,21 +21,10 @@ from kfpytorch_common.causes import Cause
 
 _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
-_GROUPS: Final = adapter.SchedulerResource(group=_API, plural="podgroups", kind="PodGroup")
-_QUEUES: Final = adapter.SchedulerResource(
-    group=_API,
-    plural="queues",
-    kind="Queue",
-    example="{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: NAME}, "
-    "spec: {weight: 1, reclaimable: true}}",
-)
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
 """Volcano reads the queue from this annotation only for a pod group that it creates itself."""
-_SIZE: Final = f"{_API}/group-min-member"
 _ROLE: Final = "volcano.sh/task-spec"
-_KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
-_UNDERSTANDS: Final = frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME})
 
 
 def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
@@ -79,11 +68,9 @@ def _is_own_scheduler(name: str) -> bool:
 
 def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     name = capabilities.operator_scheduler
-    return (
-        adapter.Detection(why=f"the training-operator runs with {adapter.FLAG}={name}")
-        if name and _is_own_scheduler(name)
-        else None
-    )
+    if not name or not _is_own_scheduler(name):
+        return None
+    return adapter.Detection(why=f"the training-operator runs with {adapter.FLAG}={name}")
 
 
 # ---- status parser
@@ -182,16 +169,22 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="Volcano",
     program="vc-scheduler",
-    groups=_GROUPS,
+    groups=adapter.SchedulerResource(group=_API, plural="podgroups", kind="PodGroup"),
     matches_flag=_is_own_scheduler,
     scheduler_name=_NAME,
-    understands=_UNDERSTANDS,
-    keys=_KEYS,
+    understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
+    keys=(_GROUP, "volcano.sh/", f"{_API}/"),
     gang_keys=(_GROUP,),
-    size_keys=(_SIZE,),
+    size_keys=(f"{_API}/group-min-member",),
     words=_WORDS,
     sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
-    queues=_QUEUES,
+    queues=adapter.SchedulerResource(
+        group=_API,
+        plural="queues",
+        kind="Queue",
+        example="{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: NAME}, "
+        "spec: {weight: 1, reclaimable: true}}",
+    ),
 )
 ADAPTERS: Final = {
     adapter.OPERATOR: _BY_OPERATOR,
