@@ -69,8 +69,6 @@ class ResponseStream:
 
 @dataclass(slots=True)
 class _RetryState:
-    """The progress of one request with its retries."""
-
     lane: ConcurrencyLimit
     deadline: float
     """The time of the event loop after which there is no further attempt."""
@@ -87,13 +85,7 @@ class ApiClient:
         patience: float,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Create the client.
-
-        Args:
-            connection: The connection pool.
-            patience: The total timeout in seconds for one request, with its retries.
-            chance: Returns a random number from 0 to 1, for the backoff.
-        """
+        """Create a client; `patience` is the timeout in seconds for one request with its retries."""
         self._connection = connection
         self._patience = patience
         self._chance = chance

@@ -115,7 +115,6 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
 
 
 def _read_foreign_workload(group: PodGroup) -> PodGroup | None:
-    """Return a foreign Workload with the fields that determine queue positions; None for other kinds."""
     if group.kind != "Workload":
         return None
     queue = group.queue if registry.has_queue_position(group) else ""

@@ -74,16 +74,7 @@ class CapabilityDiscovery:
     async def fetch_capabilities(
         self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
     ) -> Capabilities:
-        """Return the current capabilities for the jobs of a namespace.
-
-        Args:
-            namespace: The namespace.
-            examines_gangs: If false, only the API groups and the operators are examined.
-            tries_pod: If false, no pod is created in a dry run, and the results of that dry run are unknown.
-
-        Raises:
-            ClusterUnavailable: If the API server does not respond.
-        """
+        """Return the current capabilities; see `CapabilitySource.fetch_capabilities`."""
         if not is_path_safe(namespace):
             raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
         apis = await self._await_fact(self._list_api_versions())
@@ -119,7 +110,6 @@ class CapabilityDiscovery:
         return queries
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
-        """Return the fact, or the exception that it raised."""
         try:
             return await fact
         except (UnknownFact, ClusterUnavailable) as trouble:
@@ -204,7 +194,6 @@ class CapabilityDiscovery:
         return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
     async def _dry_run_pod(self, namespace: str) -> Manifest:
-        """Return the spec of a pod after admission."""
         metadata = _build_metadata(namespace)
         pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _POD}
         return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")

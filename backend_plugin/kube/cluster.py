@@ -304,10 +304,7 @@ class KubernetesCluster:
 
     @staticmethod
     def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
-        """Return the error for an Event that the API server did not accept.
-
-        `RequestRejected` if the rejection is permanent; else `ClusterUnavailable`, and the caller retries.
-        """
+        """Return the error for an Event that was not accepted; the caller retries `ClusterUnavailable`."""
         if answer.genuine and not answer.is_transient:
             return RequestRejected(answer.code, answer.reason, answer.message)
         return ClusterUnavailable(f"the API server answers {answer}")
@@ -367,7 +364,6 @@ class KubernetesCluster:
 
 
 def _build_rejection(answer: ApiError) -> RequestRejected | None:
-    """Return the rejection if the object is invalid, too large or over a quota; otherwise None."""
     if answer.is_too_large:
         return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
     if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):

@@ -15,12 +15,7 @@ class ConcurrencyLimit:
     """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Create the limit.
-
-        Args:
-            at_a_time: The number of slots.
-            is_long: True if the wait for a slot does not count towards the timeout of a request.
-        """
+        """Create a limit; if `is_long`, the wait for a slot does not count towards a timeout."""
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
         """Held during an attempt, not between two attempts."""

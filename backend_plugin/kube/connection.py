@@ -202,7 +202,6 @@ def _build_url(question: ApiRequest, access: ClusterAccess) -> URL:
 
 
 def _require_server_url(server: str) -> None:
-    """Raise `CredentialsUnusable` if `server` is not the URL of an HTTP server."""
     url = URL(server)
     if url.scheme not in ("http", "https") or not url.raw_host:
         raise CredentialsUnusable(f"{server!r} is not the URL of an API server; write https://HOST:PORT")
@@ -223,7 +222,6 @@ def _build_headers(question: ApiRequest, access: ClusterAccess) -> Mapping[str, 
 
 
 def _find_proxy(access: ClusterAccess) -> str | None:
-    """Return the proxy of the kubeconfig, else that of ``HTTPS_PROXY`` and ``NO_PROXY``."""
     if access.proxy:
         return access.proxy
     server = URL(access.server)

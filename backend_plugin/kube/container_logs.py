@@ -23,7 +23,7 @@ _LONGEST: Final = 1 << 18
 _SILENCE: Final = 300.0
 """Seconds without data after which the log is requested again, from the last line."""
 _PAUSE: Final = 1.0
-_MOST_FAILURES: Final = 5
+_MAX_FAILURES: Final = 5
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -120,7 +120,7 @@ class ContainerLog:
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
         """Raise the error if it is permanent, if the client does not follow, or after repeated failures."""
         self._failures += 1
-        if not (self._request.follow and passing) or self._failures >= _MOST_FAILURES:
+        if not (self._request.follow and passing) or self._failures >= _MAX_FAILURES:
             raise trouble
 
     def _build_unavailable(self, answer: ApiError, sub: str) -> ClusterUnavailable:
@@ -141,7 +141,6 @@ async def _split_lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[byt
 
 
 def _is_finished(manifest: Manifest, container: str) -> bool:
-    """True if the container will not run again."""
     pod = read_pod(manifest)
     if pod.phase in _ENDED:
         return True

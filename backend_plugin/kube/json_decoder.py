@@ -70,12 +70,7 @@ class JsonDecoder:
     """A `Decoder` for one kind."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
-        """Create a parser.
-
-        Args:
-            kind: One of the types above, or the type of whole objects.
-            read: Returns the record of an object, or None if the object does not belong to this backend.
-        """
+        """Create a parser; `read` returns None for an object that does not belong to this backend."""
         self._line: msgspec.json.Decoder[_WatchLine[Any]] = msgspec.json.Decoder(_WatchLine[kind])
         self._body: msgspec.json.Decoder[_ListBody[Any]] = msgspec.json.Decoder(_ListBody[kind])
         self._read = read

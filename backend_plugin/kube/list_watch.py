@@ -14,7 +14,7 @@ _LONGEST_PAUSE: Final = 30.0
 _LONGEST_ASKED: Final = 60.0
 """The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
 """
-_MOST_FAILURES: Final = 3
+_MAX_FAILURES: Final = 3
 """The number of failed watches in a row before a new list, which may skip the change that broke them."""
 _WATCH: Final = (300.0, 600.0)
 """The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
@@ -112,7 +112,7 @@ class ListWatch:
         list. `at_least` is the shortest pause in seconds, up to `_LONGEST_ASKED`.
         """
         self._failures += 1
-        if self._failures >= _MOST_FAILURES and not self._rest:
+        if self._failures >= _MAX_FAILURES and not self._rest:
             self._version = ""
         doubled = _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
         ours = min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2)

@@ -132,14 +132,7 @@ class ObjectLister:
         *,
         namespaced: bool = True,
     ) -> Sequence[T]:
-        """Return the items of all pages in all namespaces.
-
-        Args:
-            rule: The resource, and the verbs that the role needs.
-            request: The request, without its path and limit.
-            decode: Parses a page.
-            namespaced: False if the objects have no namespace.
-        """
+        """Return the items of all pages in all namespaces; the request has no path and no limit yet."""
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):
             path, rest = rule.resource.build_path(namespace), ""

@@ -27,8 +27,6 @@ _EVERYWHERE: Final = ""
 
 @dataclass(slots=True, kw_only=True)
 class _RequestPause:
-    """A period without requests, and its reason."""
-
     why: str
     until: float
     seconds: float
@@ -87,7 +85,6 @@ class OwnerFinder:
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
     def _get_pause_reason(self, namespace: str) -> str:
-        """Return the reason for a current pause. Empty if there is no pause."""
         for pause in (self._pauses.get(_EVERYWHERE), self._pauses.get(namespace)):
             if pause is not None and asyncio.get_running_loop().time() < pause.until:
                 return pause.why

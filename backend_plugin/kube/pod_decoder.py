@@ -132,14 +132,11 @@ def _decode_container(status: wire.ContainerStatus, *, init: bool) -> Container:
 
 
 def _with_cache(parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Return `parse` with a cache for inputs of less than `_SHORT` bytes."""
     cached = lru_cache(maxsize=8_192)(parse)
     return lambda data: cached(data) if len(data) < _SHORT else parse(data)
 
 
 class _ContainerState(NamedTuple):
-    """The state of a container as stored in `Container`."""
-
     waiting: str = ""
     waiting_message: str = ""
     running_since: datetime | None = None

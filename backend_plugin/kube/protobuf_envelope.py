@@ -2,31 +2,14 @@
 
 import re
 from functools import lru_cache
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-from google.protobuf.message import DecodeError
-from typing_extensions import Self
+from google.protobuf.message import DecodeError, Message
 
 from backend_plugin.kube.decoder import MalformedResponse
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown, WatchEvent
 
-
-class DecodableMessage(Protocol):
-    """A protobuf message class."""
-
-    @classmethod
-    def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
-        """Decode a message."""
-
-
-class EnvelopeMessage(DecodableMessage, Protocol):
-    """A message that contains an object, such as `Unknown`."""
-
-    type_meta: bytes
-
-
-M = TypeVar("M", bound=DecodableMessage)
-W = TypeVar("W", bound=EnvelopeMessage)
+M = TypeVar("M", bound=Message)
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
@@ -52,14 +35,15 @@ def unwrap_object(body: bytes, kind: bytes) -> bytes:
     Raises:
         MalformedResponse: If the body is not an object of this kind.
     """
-    return decode_envelope(Unknown, body, kind).raw
+    raw: bytes = decode_envelope(Unknown, body, kind).raw
+    return raw
 
 
-def decode_envelope(wrapping: type[W], body: bytes, kind: bytes) -> W:
+def decode_envelope(wrapping: type[Message], body: bytes, kind: bytes) -> Any:
     """Return the decoded envelope; raise `MalformedResponse` if it contains no object of this kind."""
     if not is_wrapped(body):
         raise MalformedResponse(f"not an object in protobuf: {body[:80]!r}")
-    envelope = decode_message(wrapping, body[len(_MAGIC) :])
+    envelope: Any = decode_message(wrapping, body[len(_MAGIC) :])
     if (found := _decode_kind(envelope.type_meta)) != kind:
         raise MalformedResponse(f"not a {decode_text(kind)}: {found!r}")
     return envelope

@@ -192,7 +192,6 @@ class Reflector:
         return version
 
     def _select_decoder(self, *, protobuf: bool) -> Decoder:
-        """Return the parser for the encoding of the response, which may differ from the accepted one."""
         return self._kind.protobuf if protobuf and self._kind.protobuf is not None else self._json
 
     # ---- watch

@@ -54,7 +54,6 @@ class Allowlist:
             yield Problem(field="output_prefix", value=run.output_prefix, message=why, remedy=remedy)
 
     def _find_namespace_rejection(self, run: Attempt) -> tuple[str, str] | None:
-        """Return the reason and the remedy if the namespace is rejected; None if it is allowed."""
         if run.namespace in SYSTEM or run.namespace in self.refused:
             return (
                 "is a system or refused namespace, in which no task may run",
@@ -77,5 +76,4 @@ class Allowlist:
 
 
 def _escape_pattern(name: str) -> str:
-    """Return a shell pattern that matches exactly this name."""
     return _WILD.sub(r"[\1]", name)

@@ -95,7 +95,6 @@ class BackgroundOperations:
         return [key for key, task in left.items() if task.cancelled()]
 
     def _log_cancelled(self, given_up: Sequence[Key], lasting: str) -> None:
-        """Log the number of cancelled operations, and each one of the kind `lasting`."""
         if not given_up:
             return
         counts = Counter(str(key[0]) for key in given_up)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from backend_plugin.core.job import Attempt
 
 # The phase of a job depends only on its latest events; a job that restarts for a day has thousands.
-_MOST_EVENTS: Final = 50
+_MAX_EVENTS: Final = 50
 # Maximum number of gone jobs in the cache, because a user can create and delete any number of jobs. A job
 # takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
 # are queried again.
-_MOST_GONE: Final = 2_000
+_MAX_GONE: Final = 2_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
 """The attribute of `CachedJob` that contains the objects of each kind."""
 
@@ -38,12 +38,7 @@ class Cache:
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
     ) -> None:
-        """Create an empty cache.
-
-        Args:
-            now: Returns the current time.
-            lag: Called with the kind and age in seconds of each new state of a job or pod.
-        """
+        """Create an empty cache; `lag` receives the kind and age in seconds of each new state."""
         self._now = now
         self._lag = lag
         self._entries: dict[Key, CachedJob] = {}
@@ -216,10 +211,7 @@ class Cache:
         return entry
 
     def _remove_if_empty(self, entry: CachedJob) -> None:
-        """Remove an entry without a job or other objects, because no deletion of a job will remove it.
-
-        Either its job was removed before its pods, or its job will arrive and create a new entry.
-        """
+        """Remove an entry without a job or other objects, because no deletion of a job will remove it."""
         if not (entry.is_observed or entry.has_objects):
             self.forget(entry)
 
@@ -283,7 +275,7 @@ class Cache:
         entry.gone, entry.unconfirmed, entry.undisturbed = entry.gone or self._now(), False, ()
         self._gone[entry.key] = None
         self._notify_listeners(entry)
-        while len(self._gone) > _MOST_GONE:
+        while len(self._gone) > _MAX_GONE:
             first = next(iter(self._gone))
             del self._gone[first]
             if (oldest := self._entries.get(first)) is not None and oldest.gone is not None:
@@ -328,8 +320,8 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Return the latest events, after two older ones of this backend, which must not be written again."""
-    own = [each for each in events[: -_MOST_EVENTS + 1] if job_events.is_job_event(each)]
-    return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
+    own = [each for each in events[: -_MAX_EVENTS + 1] if job_events.is_job_event(each)]
+    return (*own[-2:], *events[-_MAX_EVENTS + 1 :])
 
 
 def _is_other(group: PodGroup, record: PodGroup) -> bool:

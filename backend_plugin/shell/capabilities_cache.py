@@ -22,16 +22,16 @@ _Key = TypeVar("_Key")
 
 log = logging.getLogger(__name__)
 
-EVERY: Final = 300.0
+REFRESH_SECONDS: Final = 300.0
 """Seconds between two refreshes. Capabilities change only if an API is installed or an operator restarts."""
-FRESH: Final = 2.0
+MAX_AGE_SECONDS: Final = 2.0
 """Maximum age in seconds of the capabilities on which a rejection may rely."""
-_LOOK: Final = 4.0
+_DISCOVERY_SECONDS: Final = 4.0
 """Timeout of one discovery in seconds; a CreateTask that waits for it has seven seconds."""
-_KEPT: Final = 12
+_MAX_IDLE_REFRESHES: Final = 12
 """Number of refreshes without a task after which a namespace is dropped."""
 _FIRST: Final = ("default",)
-MOST: Final = 1_000
+MAX_NAMESPACES: Final = 1_000
 """Maximum number of namespaces in the cache, because a caller can choose any namespace."""
 
 
@@ -72,13 +72,10 @@ class CapabilitiesCache:
         *,
         selects_dialect: bool = False,
     ) -> None:
-        """Create a cache.
+        """Create a cache; `namespaces` are refreshed before a task uses them.
 
-        Args:
-            source: The source; if it is None, no capabilities are found.
-            gang: The platform's settings for gang scheduling.
-            namespaces: The namespaces that are refreshed before a task uses them.
-            selects_dialect: True if the kind of a job depends on the capabilities.
+        Without a `source`, no capabilities are found. `selects_dialect` is true if the kind of a job
+        depends on them.
         """
         self._source = source
         self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection
@@ -94,7 +91,7 @@ class CapabilitiesCache:
             for namespace in self._first:
                 await self._try_fetch(namespace)
             while True:
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(REFRESH_SECONDS)
                 await self._refresh_all()
         finally:
             await cancel_and_wait([*self._looking.values()])
@@ -102,7 +99,7 @@ class CapabilitiesCache:
     async def _refresh_all(self) -> None:
         for namespace, cached in [*self._entries.items()]:
             cached.idle += 1
-            if cached.idle > _KEPT and namespace not in self._first:
+            if cached.idle > _MAX_IDLE_REFRESHES and namespace not in self._first:
                 del self._entries[namespace]
             else:
                 await self._try_fetch(namespace)
@@ -137,7 +134,7 @@ class CapabilitiesCache:
         cached = self._entries.get(namespace)
         if self._source is None:
             return NOTHING
-        if cached is not None and asyncio.get_running_loop().time() - cached.at < FRESH:
+        if cached is not None and asyncio.get_running_loop().time() - cached.at < MAX_AGE_SECONDS:
             return cached.findings
         try:
             return await self._fetch_shared(namespace)
@@ -172,10 +169,12 @@ class CapabilitiesCache:
                 self._source.fetch_capabilities(
                     namespace, examines_gangs=self._examines_gangs, tries_pod=self._tries_pod
                 ),
-                _LOOK,
+                _DISCOVERY_SECONDS,
             )
         except asyncio.TimeoutError:
-            raise ClusterUnavailable(f"the gang capabilities could not be read within {_LOOK:g} s") from None
+            raise ClusterUnavailable(
+                f"the gang capabilities could not be read within {_DISCOVERY_SECONDS:g} s"
+            ) from None
         last = self._entries.get(namespace)
         findings = findings if last is None else findings.with_last_known(last.findings)
         if last is None or last.findings != findings:
@@ -199,9 +198,9 @@ class CapabilitiesCache:
 
 
 def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
-    """Remove the oldest entries of a table that is longer than `MOST`."""
+    """Remove the oldest entries of a table that is longer than `MAX_NAMESPACES`."""
     old = (each for each in [*table] if each not in protected)
-    for key in islice(old, max(0, len(table) - MOST)):
+    for key in islice(old, max(0, len(table) - MAX_NAMESPACES)):
         del table[key]
 
 

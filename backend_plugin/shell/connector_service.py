@@ -119,7 +119,6 @@ class ConnectorService:
             raise self._record_create_failure(run, again, "Timeout") from late
 
     async def _create_job(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
-        """Create the job and return the reference to it; raise an error if that is not possible."""
         run = request.run
         if request.problems:
             raise InvalidTask(*request.problems)
@@ -146,10 +145,7 @@ class ConnectorService:
     def _record_create_failure(
         self, run: Attempt, failure: CallFailed, cluster_error: str = ""
     ) -> CallFailed:
-        """Log and count a create call that may be retried, and return its error.
-
-        `cluster_error` is the error of the cluster for the metric; empty if the cluster is not the cause.
-        """
+        """Log and count a failure that may be retried; `cluster_error` is empty if it is not the cause."""
         self.metrics.creates.add(failure.code.name.lower())
         if cluster_error:
             self.metrics.cluster_errors.add("create_job", cluster_error)
@@ -244,5 +240,4 @@ class ConnectorService:
 
 
 def _is_other_attempt(entry: CachedJob, ref: JobRef) -> bool:
-    """True if the cached job belongs to another attempt than the reference."""
     return entry.output_prefix not in ("", ref.output_prefix)

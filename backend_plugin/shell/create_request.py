@@ -18,7 +18,7 @@ from backend_plugin.core import task_sizes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 
-MOST_FIELDS: Final = 4_000
+MAX_FIELDS: Final = 4_000
 """Maximum number of fields in one message; a task has a few dozen."""
 
 _KIB: Final = 2**10
@@ -94,7 +94,7 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
     fields: list[bytes] = []
     sizes: Counter[int] = Counter()
     for index, (number, encoded, content) in enumerate(_iter_fields(data)):
-        if index == MOST_FIELDS:
+        if index == MAX_FIELDS:
             problems.append(_build_field_count_problem(part.path))
             break
         if (inner := part.fields.get(number)) is None:
@@ -114,18 +114,14 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
 def _build_field_count_problem(path: str) -> Problem:
     return Problem(
         field=path or "request",
-        value=f"more than {MOST_FIELDS:,} fields",
-        message=f"has more than the limit of {MOST_FIELDS:,} fields",
+        value=f"more than {MAX_FIELDS:,} fields",
+        message=f"has more than the limit of {MAX_FIELDS:,} fields",
         remedy="remove fields that are not needed",
     )
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield each field of a serialized message: its number, the whole field, and its value only.
-
-    Raises:
-        DecodeError: If the message is malformed.
-    """
+    """Yield the number, the whole and the value of each field; raise `DecodeError` if malformed."""
     at = 0
     while at < len(data):
         start = at

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 _SCHEME: Final = "bearer "
 _KEY_FILE: Final = "signing.keys"
-_SHORTEST_KEY: Final = 32
+_MIN_KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +200,9 @@ def _create_key_file(file: Path) -> None:
 
 def _read_signing_keys(file: Path) -> tuple[bytes, ...]:
     keys = tuple(line.strip() for line in _read_content(file).splitlines() if line.strip())
-    if not keys or any(len(key) < _SHORTEST_KEY or len(key.split()) > 1 for key in keys):
+    if not keys or any(len(key) < _MIN_KEY_BYTES or len(key.split()) > 1 for key in keys):
         raise UnusableCredentials(
-            f"{file}: contains a line that is not a key; write one word of at least {_SHORTEST_KEY} "
+            f"{file}: contains a line that is not a key; write one word of at least {_MIN_KEY_BYTES} "
             "characters per line, for example from: openssl rand -hex 32"
         )
     return keys

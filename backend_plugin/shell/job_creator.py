@@ -98,7 +98,6 @@ class JobCreator:
         return None
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
-        """Return the name that the attempt's job has in each other dialect that the cluster serves."""
         capabilities = await self._found.get_capabilities(run.namespace)
         return [
             ObjectName(
@@ -109,7 +108,6 @@ class JobCreator:
         ]
 
     async def _create_prerequisites(self, planned: Plan) -> Sequence[Manifest]:
-        """Create the prerequisites that do not exist yet, and return the created ones."""
         created = []
         for each in planned.prerequisites:
             try:
@@ -124,11 +122,7 @@ class JobCreator:
     async def _on_rejection(
         self, planned: Plan, refused: RequestRejected, created: Sequence[Manifest]
     ) -> None:
-        """Delete the prerequisites that the call has created, unless the call will be repeated.
-
-        Raises:
-            ClusterUnavailable: If the operator has not seen the prerequisites.
-        """
+        """Delete the prerequisites that the call has created, unless the call will be repeated."""
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
             raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused
         if not rejection.is_transient(refused.code, refused.message):

@@ -18,7 +18,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # More than a screen of events is not useful.
-_MOST_EVENTS: Final = 30
+_MAX_EVENTS: Final = 30
 
 
 def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
@@ -82,7 +82,7 @@ def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
     message.replicas.extend(_encode_replica(job, pod) for pod in own)
     by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
-    message.events.extend(_encode_event(event) for event in by_time[-_MOST_EVENTS:])
+    message.events.extend(_encode_event(event) for event in by_time[-_MAX_EVENTS:])
     return message
 
 
@@ -145,7 +145,6 @@ def _find_start_time(container: Container | None) -> datetime | None:
 
 
 def _find_reason(pod: Pod, container: Container | None) -> str:
-    """Return the first reason in the status of a pod and its containers; empty if there is none."""
     scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
     waits = [each.waiting for each in pod.init_containers]
     of_container = (container.waiting, container.ended.reason if container.ended else "") if container else ()

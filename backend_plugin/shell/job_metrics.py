@@ -15,7 +15,7 @@ from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.metrics import Labels, Metrics
 from kfpytorch_common.labels import is_value
 
-MOST_QUEUES: Final = 50
+MAX_QUEUES: Final = 50
 """Maximum number of pairs of a namespace and a queue with time series of their own."""
 OTHER: Final = "_other"
 """The namespace and queue of all other jobs. No namespace and no queue can have this name."""
@@ -36,7 +36,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
     totals = Counter[tuple[str, str]]()
     for (_, namespace, queue), count in jobs.items():
         totals[namespace, queue] += count
-    named = {*sorted(totals, key=lambda each: (-totals[each], each))[:MOST_QUEUES]}
+    named = {*sorted(totals, key=lambda each: (-totals[each], each))[:MAX_QUEUES]}
     counts = Counter[Labels]()
     for (phase, namespace, queue), count in jobs.items():
         is_named = (namespace, queue) in named
@@ -66,7 +66,6 @@ def measure_start(metrics: Metrics, entry: CachedJob, phase: Phase, now: datetim
 
 
 def _get_phase(entry: CachedJob) -> Phase:
-    """Return the phase that was logged last, else that of the last response, else one from the conditions."""
     job, answer = entry.job, entry.answer
     if entry.logged_phase is not None:
         return entry.logged_phase
@@ -76,7 +75,6 @@ def _get_phase(entry: CachedJob) -> Phase:
 
 
 def _get_queue(entry: CachedJob) -> str:
-    """Return the queue of the job's pod group, or of its gang request; empty if it has none."""
     groups = (each.queue for each in entry.pod_groups if each.queue and not each.foreign)
     queue = next(groups, entry.queue)
     # Users may edit both, so the name may not be a valid label value.

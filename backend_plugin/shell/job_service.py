@@ -130,10 +130,7 @@ class JobService:
     ) -> CachedJob:
         """Return our cached job that the request names; see `job_lookup.find_job`.
 
-        Raises:
-            JobNotFound: If no job matches.
-            AmbiguousJob: If several jobs match.
-            ForeignJob: If only a job that this backend did not create has the name.
+        Raise `ForeignJob` if only a job that this backend did not create has the name.
         """
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
         visible = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
@@ -159,7 +156,6 @@ class JobService:
         )
 
     def _is_selected(self, entry: CachedJob, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
-        """True if the job exists in a served namespace that matches the request."""
         return entry.exists and self._is_shown(entry.namespace, request)
 
     def _is_shown(self, namespace: str, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:

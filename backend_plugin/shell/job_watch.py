@@ -92,7 +92,6 @@ async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGe
 
 
 def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire.JobChange | None:
-    """Return the change of a job since it was last sent; None if there is nothing to send."""
     entry, last = watched.cache.get(key), sent.get(key)
     if entry is None or not watched.belongs(entry):
         sent.pop(key, None)
@@ -117,7 +116,6 @@ async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> 
 
 
 async def _wait_for_changes(changed: set[Key]) -> list[Key]:
-    """Wait for a change; return all changed keys and clear `changed`."""
     while True:
         await asyncio.sleep(_PAUSE)
         if changed:

@@ -29,8 +29,6 @@ class ReplicaLine(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """The lines of one replica that have been received and not yet merged."""
-
     replica: str
     lines: deque[LogLine] = field(default_factory=deque)
     size: int = 0
@@ -162,7 +160,6 @@ class LogMerge:
 
 
 def _split_line(line: LogLine) -> Iterator[LogLine]:
-    """Split a long line into lines that fit into a message."""
     if len(line.text) <= _LONGEST:
         yield line
         return

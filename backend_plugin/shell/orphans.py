@@ -78,7 +78,6 @@ class OrphanCollector:
             await self._record_requested_owner(job)
 
     async def _record_requested_owner(self, job: Job) -> None:
-        """Look up the workflow object of a requested job, and record the result on the job."""
         # Consider jobs of half the age at which a scan considers them, to skip the many jobs that end soon.
         run = ownership.find_orphan_candidate(job, self._orphanage.now(), self._orphanage.least_age / 2)
         if run is None:
@@ -105,7 +104,6 @@ class OrphanCollector:
     # ---- jobs without requests
 
     async def _scan(self) -> None:
-        """Delete the orphans that the previous scan also found; the others become candidates for deletion."""
         try:
             result = await self._orphanage.scan()
         except ClusterUnavailable as trouble:

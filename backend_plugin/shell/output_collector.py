@@ -144,7 +144,6 @@ class OutputCollector:
         return task_outputs
 
     async def _read_with_retries(self, prefix: str) -> TaskOutputs | None:
-        """Return the task outputs; None if they cannot be read."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:

@@ -159,7 +159,6 @@ def _find_below(location: StoreLocation, listed: StoreLocation) -> StoreLocation
 
 
 def _find_relative_path(path: str, directory: str) -> str | None:
-    """Return the path relative to a directory; None if the path is not in the directory."""
     start = directory.rstrip("/")
     if path == directory:
         return ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.output_prefixes import STORES, PrefixNotAllowed, StoreLocation
@@ -46,16 +46,6 @@ class StoreEntry:
     """False for a link, pipe or socket."""
 
 
-class StoreDirectory(Protocol):
-    """An open directory, or a prefix of an object store, which may not exist."""
-
-    def iter_entries(self) -> Iterator[StoreEntry]:
-        """Yield the files of the directory in any order, without subdirectories."""
-
-    def read_files(self, sizes: Mapping[str, int]) -> Sequence[Content]:
-        """Return the content of each file up to the given size, or the error that prevented the read."""
-
-
 class OutputStores:
     """The clients of object stores, created on first use.
 
@@ -66,7 +56,9 @@ class OutputStores:
         self._known: dict[str, Any] = {}
         self._locks = {scheme: threading.Lock() for scheme in STORES}
 
-    def open_directory(self, place: StoreLocation, deadline: float) -> AbstractContextManager[StoreDirectory]:
+    def open_directory(
+        self, place: StoreLocation, deadline: float
+    ) -> "AbstractContextManager[StoreDirectory]":
         """Open a directory; after `deadline`, a value of `time.monotonic`, all calls raise `TimeoutError`.
 
         Raises:
@@ -104,8 +96,6 @@ class OutputStores:
 
 
 class _ObjectPrefix:
-    """A prefix of an object store."""
-
     def __init__(self, filesystem: Any, path: str, deadline: float) -> None:
         self._filesystem, self._path, self._deadline = filesystem, path, deadline
 
@@ -141,7 +131,7 @@ class _ObjectPrefix:
 
 
 @contextmanager
-def _open_on_disk(place: StoreLocation, deadline: float) -> Iterator[StoreDirectory]:
+def _open_on_disk(place: StoreLocation, deadline: float) -> "Iterator[StoreDirectory]":
     # Links need no check if the whole disk is listed.
     is_root = place.root == "/"
     at = os.open(f"/{place.path}", _DIRECTORY) if is_root else _open_root(place)
@@ -224,6 +214,10 @@ class _DiskDirectory:
             if not stat.S_ISREG(os.fstat(at).st_mode):
                 return PermissionError("it is not a regular file")
             return file.read(size)
+
+
+StoreDirectory: TypeAlias = _DiskDirectory | _ObjectPrefix
+"""An open directory, or a prefix of an object store, which may not exist."""
 
 
 def _format_modified(info: Mapping[str, Any]) -> str:

@@ -78,8 +78,9 @@ class Prerequisites:
         for each in prerequisites:
             if not _needs(job, each):  # An earlier call has created a job of another dialect.
                 continue
+            kind, name = get_text(each, "kind"), get_text(each, "metadata", "name")
             self._orders.submit(
-                ("own_prerequisite", job.namespace, job.name),
+                ("own_prerequisite", job.namespace, job.name, kind, name),
                 lambda each=each: self._set_owner(job, each),  # type: ignore[misc]
                 log_fields.build_job_fields(job.namespace, job.name),
             )
@@ -104,6 +105,5 @@ class Prerequisites:
 
 
 def _needs(job: Job, prerequisite: Manifest) -> bool:
-    """True if the dialect of the job has prerequisites of this kind."""
     kind = table.get_dialect(job.dialect).prerequisite
     return kind is not None and kind.kind == get_text(prerequisite, "kind")

@@ -259,7 +259,6 @@ class Reconciler:
             asyncio.get_running_loop().call_soon(self._reconcile, entry)
 
     def _reconcile(self, entry: CachedJob, level: int = logging.INFO) -> None:
-        """Reconcile one job; a new phase is logged at `level`."""
         if entry.gone is not None:
             if self._judge.now() - entry.gone > REMEMBERED:
                 self._cache.forget(entry)
@@ -292,7 +291,6 @@ class Reconciler:
         return None if _is_applied(entry, verdict.phase) else verdict
 
     def _judge_undisturbed(self, entry: CachedJob, job: Job) -> Verdict:
-        """Return the verdict on a job whose replicas run, and store the time until which it holds."""
         verdict, until = self._judge.judge_with_expiry(entry)
         # Until all events have been listed, a job event may be due.
         is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
@@ -313,7 +311,6 @@ class Reconciler:
         return self._makes_groups and job is not None and companions.ANNOTATION in job.annotations
 
     def _reconcile_companions(self, entry: CachedJob) -> None:
-        """Create missing companion objects, or delete those of an ended job."""
         observed = entry.get_observed_state()
         if left := existing_companions.find_leftover_companions(observed):
             self._submit("delete_companions", entry, lambda: self._delete_companions(left))

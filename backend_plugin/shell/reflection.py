@@ -10,11 +10,7 @@ from backend_plugin.shell.rpc_middleware import Handler
 
 
 class Reflection(Handler):
-    """The gRPC reflection service, imported on its first call.
-
-    Args:
-        services: The name of the protobuf module of each service, by service name.
-    """
+    """The gRPC reflection service, imported on its first call."""
 
     def __init__(self, services: Mapping[str, str]) -> None:
         self._services = services

@@ -128,7 +128,6 @@ class RpcMiddleware(Handler):
         return answer
 
     def _find_exceeded_limit(self, size: int) -> str:
-        """Return the limit that a request of this size would exceed; empty if there is room."""
         if self.running >= self.limit:
             return f"{self.limit} calls are in progress"
         # A single request is accepted at any size, because gRPC enforces the size limit of one message.
@@ -167,7 +166,6 @@ class RpcMiddleware(Handler):
         return stream
 
     async def _check_peer(self, context: Any) -> None:
-        """Reject a call if the client certificate has none of the accepted names."""
         if self.client_names and not self.client_names & read_peer_names(context.auth_context()):
             self.metrics.requests.add("any", "UNAUTHENTICATED")
             await context.abort(

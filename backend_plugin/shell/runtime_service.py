@@ -116,7 +116,6 @@ class RuntimeService:
         return place
 
     async def _run_job(self, runtime: Runtime, job: PackageJob) -> Sequence[str]:
-        """Run the job and return its log; delete the job in any case."""
         dialect = _get_dialect(runtime)
         name = ObjectName(namespace=job.namespace, name=job.name, dialect=dialect.name)
         log.info("job %s/%s lists the packages of runtime %s", name.namespace, name.name, runtime.name)
@@ -131,11 +130,7 @@ class RuntimeService:
                 log.warning("job %s is not deleted; it will be after its time to live: %s", name.name, error)
 
     async def _wait_for_end(self, job: PackageJob) -> CachedJob:
-        """Return the cached job after its success.
-
-        Raises:
-            PackagesUnknown: If the job has failed or been deleted, or has not succeeded in time.
-        """
+        """Return the cached job after its success; raise `PackagesUnknown` in all other cases."""
         loop = asyncio.get_running_loop()
         end = loop.time() + job.seconds
         verdict: Verdict | None = None

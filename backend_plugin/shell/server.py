@@ -80,12 +80,7 @@ class ServerOptions:
 
 @dataclass(slots=True)
 class GrpcServer:
-    """A gRPC server; one instance can run once.
-
-    Args:
-        fronts: The services, wrapped in the middleware.
-        options: The address, limits and credentials.
-    """
+    """A gRPC server; one instance can run once."""
 
     fronts: Sequence[RpcMiddleware]
     options: ServerOptions

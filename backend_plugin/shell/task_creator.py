@@ -79,7 +79,6 @@ class TaskCreator:
     async def _fetch_prerequisites(
         self, template: TaskTemplate, run: Attempt
     ) -> tuple[Sequence[Manifest], OwnerReference | None]:
-        """Return the PodTemplates that the task may use, and the owner of the job."""
         template_name = template.metadata.pod_template_name or self.settings.default_pod_template_name
         owner = self.cluster.find_owner(run.namespace, run.execution)
         if not template_name:

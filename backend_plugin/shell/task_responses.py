@@ -19,11 +19,11 @@ from backend_plugin.shell.judge import Judge
 
 _PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
 _FORMATS: Final = {name: TaskLog.MessageFormat.Value(name) for name in TaskLog.MessageFormat.keys()}  # noqa: SIM118
-_MOST_LINES: Final = 1_000
-_FEW_LINES: Final = 100
+_MAX_LINES: Final = 1_000
+_DEFAULT_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
-_MOST_BYTES: Final = 8 * 2**20
+_MAX_BYTES: Final = 8 * 2**20
 """The limit for all replicas together; `kfpytorch logs` has no such limit."""
 
 
@@ -104,8 +104,8 @@ async def read_last_lines(
     cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
 ) -> AsyncIterator[Sequence[str]]:
     """Yield the last lines of each replica, one batch per replica, up to a total size."""
-    left = _MOST_BYTES
-    tail = min(lines, _MOST_LINES) or _FEW_LINES
+    left = _MAX_BYTES
+    tail = min(lines, _MAX_LINES) or _DEFAULT_LINES
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):
         wanted = LogRequest(container=pod.trainer, tail=tail)
         batch = await _read_tail(pod.replica, cluster.read_log(build_pod_name(namespace, pod), wanted))
@@ -118,7 +118,6 @@ async def read_last_lines(
 
 
 async def _read_tail(replica: str, lines: AsyncIterator[LogLine]) -> Sequence[str]:
-    """Return the last lines of a replica, up to `_REPLICA_BYTES`."""
     tail: deque[str] = deque()
     size = 0
     async for line in lines:

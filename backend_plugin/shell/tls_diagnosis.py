@@ -206,9 +206,7 @@ class _ConnectionClosed(Exception):
 def _perform_handshake(end: Endpoint, context: ssl.SSLContext) -> object:
     """Return the certificate of the server, as far as the context verifies it.
 
-    Raises:
-        _ConnectionClosed: If the server closes the connection after the handshake.
-        OSError: If the connection or the handshake fails.
+    Raise `_ConnectionClosed` if the server closes the connection after the handshake.
     """
     with (
         socket.create_connection((end.host, end.port), SECONDS) as plain,

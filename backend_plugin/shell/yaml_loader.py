@@ -41,7 +41,6 @@ def load_documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
 
 
 def _may_be_deep(data: bytes) -> bool:
-    """True if the text has enough brackets or indentation to exceed the limit."""
     return (
         data.count(b"[") + data.count(b"{") > _DEEPEST
         or max(map(len, data.splitlines()), default=0) > _DEEPEST

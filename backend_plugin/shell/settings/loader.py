@@ -122,8 +122,6 @@ class EffectiveSettings:
 
 @dataclass(slots=True)
 class _ServerReader(SettingsReader):
-    """Reads the values of the server's settings, and stores them with their sources by key."""
-
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from flytekitplugins.kfpytorch.worker import verdict
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame
 from kfpytorch_common.causes import Failure
 
-MOST_GROUPS = 4
+MAX_GROUPS = 4
 ALSO = "also on {}"
 """The description of ranks that raised the same error as the shown one."""
 _MOST_RANKS = 8
@@ -96,4 +96,4 @@ def _compare_collectives(ranks: Sequence[Failure]) -> list[str]:
     if len({each.collective for each in inside}) < 2:
         return []
     listed = list_groups(inside, format_place)
-    return ["ranks are in different collectives: " + ", ".join(listed[:MOST_GROUPS])]
+    return ["ranks are in different collectives: " + ", ".join(listed[:MAX_GROUPS])]

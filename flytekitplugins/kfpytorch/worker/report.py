@@ -143,8 +143,8 @@ def _list_other_ranks(after: FailureReport) -> list[str]:
     lines = _wrap_labelled("others", "; ".join(groups))
     return (
         lines
-        if len(lines) <= rank_groups.MOST_GROUPS
-        else [*lines[: rank_groups.MOST_GROUPS - 1], "         …"]
+        if len(lines) <= rank_groups.MAX_GROUPS
+        else [*lines[: rank_groups.MAX_GROUPS - 1], "         …"]
     )
 
 

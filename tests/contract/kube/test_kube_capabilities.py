@@ -216,7 +216,7 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
 async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
     server, tmp_path, monkeypatch, is_created
 ):
-    monkeypatch.setattr(remembering, "FRESH", 0.0)
+    monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
     platform = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
@@ -235,7 +235,7 @@ async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
 
 
 async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(remembering, "FRESH", 0.0)
+    monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.objects.admission_scheduler = "yunikorn"
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -255,8 +255,8 @@ async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, cluster,
 
 async def test_capabilities_are_collected_at_startup_and_periodically(server, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(remembering, "EVERY", 0.05)
-    monkeypatch.setattr(remembering, "_KEPT", 1)
+    monkeypatch.setattr(remembering, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(remembering, "_MAX_IDLE_REFRESHES", 1)
 
     async with opened(options(server, tmp_path)) as cluster:
         found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))

@@ -77,9 +77,3 @@ async def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
     with pytest.raises(CredentialsUnusable, match="write https://HOST:PORT"):
         await connection.open()
     await connection.close()
-
-
-def test_header_value_with_a_line_break_is_rejected():
-    question = ApiRequest(path="/api", accept="application/json\r\nAuthorization: Bearer other")
-    with pytest.raises(ValueError, match="header injection"):
-        send(question, "http://127.0.0.1:{port}")

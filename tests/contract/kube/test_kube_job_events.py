@@ -148,19 +148,6 @@ async def test_missing_event_permission_is_logged_once_and_the_job_continues(ser
     assert named[0].endswith('{apiGroups: [""], resources: [events], verbs: [create]}')
 
 
-async def test_calls_do_not_wait_for_a_slow_event_request(server, here):
-    answered = threading.Event()
-    server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
-    _, meta = await turned(server, here)
-    await wait_until(lambda: posts(server) > 0)
-    assert await here.phase(meta) == "RUNNING"
-    await here.create(execution="f2")
-    assert reasons(server) == []
-    server.faults.clear()
-    answered.set()
-    await wait_until(lambda: reasons(server) == ["WaitingForResources"])
-
-
 async def test_earlier_wait_event_is_kept_among_many_other_events(server, here):
     play, _ = await turned(server, here)
     # Wait for the event to arrive, because other events use a different watch.
@@ -173,11 +160,12 @@ async def test_earlier_wait_event_is_kept_among_many_other_events(server, here):
     await wait_until(lambda: "Resumed" in reasons(server))
 
 
-async def test_resumed_event_is_written_after_a_delayed_wait_event(server, here):
+async def test_calls_do_not_wait_for_a_delayed_event_before_the_resumed_event(server, here):
     answered = threading.Event()
     server.faults.append(Fault(method="POST", path="/events", times=1_000, held=answered, reset="before"))
-    play, _ = await turned(server, here)
+    play, meta = await turned(server, here)
     await wait_until(lambda: posts(server) > 0)
+    assert await here.phase(meta) == "RUNNING"
     play.pod("worker-0", created=10)
     await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
     assert reasons(server) == []

@@ -10,7 +10,6 @@ from serving import NAMESPACE, Served, wait_until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
-from backend_plugin.shell.cluster import ObjectName
 
 LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -121,9 +120,3 @@ async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, h
     assert resource.message == "the job has ended; its remaining state is being read"
     trouble.times = 0
     assert await wait_for_end(here, meta) == ["FAILED"]
-
-
-@pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
-async def test_invalid_name_causes_no_pod_list(server, cluster, namespace, job):
-    assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
-    assert server.asked == []

@@ -16,10 +16,6 @@ PLACES = {Job: "/pytorchjobs", Pod: "/pods"}
 EMPTY = {"metadata": {"resourceVersion": "999"}, "items": []}
 FALSE_LISTS = {
     "an object": b"{}",
-    "health": b'{"status":"ok"}',
-    "success": b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}',
-    "as of no time": b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}',
-    "of no kind": json.dumps(EMPTY).encode(),
     "of no items": json.dumps({**EMPTY, "kind": "PodList", "items": {"a": 1}}).encode(),
     # The envelope contains the type of the object only.
     "protobuf without a list": wrapped("PodList", {}).removesuffix(b"\x12\0"),
@@ -27,9 +23,7 @@ FALSE_LISTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [*((Pod, name) for name in FALSE_LISTS), (Job, "health"), (Job, "of no items")]
-)
+@pytest.mark.parametrize(("kind", "name"), [*((Pod, name) for name in FALSE_LISTS), (Job, "of no items")])
 async def test_invalid_list_is_requested_again_and_known_records_are_kept(
     server, tmp_path, caplog, kind, name
 ):

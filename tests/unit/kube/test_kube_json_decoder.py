@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.object_readers import read_event, read_pod
+from backend_plugin.core.object_readers import read_event
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_resources import KINDS
@@ -48,31 +48,6 @@ CONDITIONS = mostly(
         max_size=4,
     )
 )
-ENDED = an_object(exitCode=WHOLE, reason=WORDS, message=WORDS, startedAt=MOMENTS, finishedAt=MOMENTS)
-STATE = an_object(
-    running=an_object(startedAt=MOMENTS), waiting=an_object(reason=WORDS, message=WORDS), terminated=ENDED
-)
-CONTAINERS = mostly(
-    st.lists(
-        an_object(
-            name=st.sampled_from(["pytorch", "sidecar"]),
-            image=WORDS,
-            containerID=WORDS,
-            restartCount=WHOLE,
-            state=STATE,
-            lastState=STATE,
-            resources=ODD,
-        ),
-        max_size=2,
-    )
-)
-LABELS = an_object(
-    **{
-        "training.kubeflow.org/job-name": WORDS,
-        "training.kubeflow.org/replica-type": mostly(st.sampled_from(["Master", "worker"])),
-        "training.kubeflow.org/replica-index": mostly(st.sampled_from(["0", "7", "-1", "x"])),
-    }
-)
 META: dict[str, Any] = {
     "name": WORDS,
     "namespace": WORDS,
@@ -81,26 +56,11 @@ META: dict[str, Any] = {
     "creationTimestamp": MOMENTS,
     "deletionTimestamp": MOMENTS,
     "deletionGracePeriodSeconds": WHOLE,
-    "labels": LABELS,
+    "labels": ODD,
     "annotations": ODD,
     "managedFields": ODD,
     "ownerReferences": mostly(st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2)),
 }
-PODS = st.fixed_dictionaries(
-    {"metadata": an_object(**META)},
-    optional={
-        "spec": an_object(nodeName=WORDS, hostname=WORDS, containers=ODD),
-        "status": an_object(
-            phase=WORDS,
-            reason=WORDS,
-            message=WORDS,
-            startTime=MOMENTS,
-            conditions=CONDITIONS,
-            containerStatuses=CONTAINERS,
-            initContainerStatuses=CONTAINERS,
-        ),
-    },
-)
 REPLICAS = an_object(replicas=WHOLE, restartPolicy=WORDS, template=ODD)
 JOBS = st.fixed_dictionaries(
     {"metadata": an_object(**META)},
@@ -150,11 +110,6 @@ def read_named(read, manifest):
     """Return the record of an object, or None if it has no name."""
     record = read(manifest)
     return record if record.name else None
-
-
-@given(PODS)
-def test_decoded_pod_equals_that_of_the_core(manifest):
-    assert parsed(Pod, manifest) == read_named(read_pod, manifest)
 
 
 @given(JOBS)

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from backend_plugin.shell import allocator
-
 PROGRAM = """
 import ctypes
 import sys
@@ -45,8 +43,3 @@ def test_freed_memory_is_returned_unless_the_environment_configures_the_allocato
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert output[0] == str(limited)
     assert (int(output[1]) < 16 * 2**20) is limited
-
-
-def test_each_allocator_variable_has_a_parameter() -> None:
-    named = {f"M_{each.removeprefix('MALLOC_').rstrip('_')}" for each in allocator._VARIABLES}
-    assert named == {*allocator._PARAMETERS, "M_GLIBC_TUNABLES"}

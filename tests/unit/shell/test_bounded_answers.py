@@ -13,7 +13,7 @@ from backend_plugin.core.observed import Pod
 from backend_plugin.core.scheduling import GangSettings
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.shell import task_responses
-from backend_plugin.shell.capabilities_cache import MOST, CapabilitiesCache
+from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
 from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
 
 MIB = 2**20
@@ -82,10 +82,10 @@ class Looks:
 async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
     source = Looks()
     found = CapabilitiesCache(source, GangSettings(), ("kept",))
-    for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
+    for namespace in ("kept", *(f"n{number}" for number in range(MAX_NAMESPACES))):
         await found.get_capabilities(namespace)
     source.namespaces.clear()
-    for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
+    for namespace in ("kept", f"n{MAX_NAMESPACES - 1}", "n1", "n0"):
         await found.get_capabilities(namespace)
     result = source.namespaces
     assert result == ["n0"]
@@ -101,6 +101,11 @@ def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.L
         return len(caplog.records)
 
     assert (count_records(0), count_records(0)) == (1, 0)
-    for number in range(1, MOST):
+    for number in range(1, MAX_NAMESPACES):
         count_records(number)
-    assert (count_records(0), count_records(MOST), count_records(0), count_records(MOST)) == (0, 1, 1, 0)
+    assert (
+        count_records(0),
+        count_records(MAX_NAMESPACES),
+        count_records(0),
+        count_records(MAX_NAMESPACES),
+    ) == (0, 1, 1, 0)

@@ -53,7 +53,7 @@ def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int) -> N
 
 def test_message_with_too_many_fields_is_a_problem() -> None:
     request = a_request()
-    for number in range(create_request.MOST_FIELDS):
+    for number in range(create_request.MAX_FIELDS):
         request.template.config[str(number)] = "x"
     (problem,) = create_request.parse_request(request.SerializeToString()).problems
     assert problem.field == "template"

@@ -7,7 +7,7 @@ from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.job_metrics import MOST_QUEUES, compute_oldest_wait, count_jobs, measure_start
+from backend_plugin.shell.job_metrics import MAX_QUEUES, compute_oldest_wait, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.task_responses import CachedResponse
 
@@ -79,8 +79,8 @@ def test_only_the_largest_queues_have_their_own_labels() -> None:
         add(cache, f"large/{number}", Phase.QUEUED, queue="team")
     counts = count_jobs(cache)
     assert counts["QUEUED", "large", "team"] == 3
-    assert counts["RUNNING", "_other", "_other"] == 2_000 - 2 * (MOST_QUEUES - 1)
-    assert len(counts) == MOST_QUEUES + 1
+    assert counts["RUNNING", "_other", "_other"] == 2_000 - 2 * (MAX_QUEUES - 1)
+    assert len(counts) == MAX_QUEUES + 1
     assert sum(counts.values()) == 2_003
 
 

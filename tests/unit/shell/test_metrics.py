@@ -29,8 +29,3 @@ def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     metrics.failures.add("oom-gpu")
     metrics.creates.add("created")
     assert len(page(metrics)) == len(before)
-
-
-def test_each_metric_is_documented() -> None:
-    for family in Metrics().registry.collect():
-        assert family.documentation.endswith(".")
