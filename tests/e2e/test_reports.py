@@ -46,36 +46,3 @@ def test_failure_report_is_equal_with_fresh_interpreters(pyflyte: Pyflyte) -> No
     assert "failed on rank 1 (" in ran.report[0]
     assert "exception.py:17 in read_batch" in " ".join(ran.report[:3])
     assert pyflyte.left() == ([], [])
-
-
-HOSTILE = """
-from flytekit import task
-from flytekitplugins.kfpytorch import Elastic
-
-
-class Hostile(Exception):
-    def __getattribute__(self, name):
-        raise RuntimeError(name)
-
-    def __setattr__(self, name, value):
-        raise RuntimeError(name)
-
-
-@task(task_config=Elastic(nnodes=1, nproc_per_node=2))
-def train() -> None:
-    raise Hostile("no data")
-"""
-
-
-@pytest.mark.soak
-def test_exception_with_raising_attributes_is_reported_with_type_and_line(
-    pyflyte: Pyflyte, tmp_path: Path
-) -> None:
-    script = tmp_path / "hostile.py"
-    script.write_text(HOSTILE)
-    ran = pyflyte.run(script, "train")
-
-    line = HOSTILE.splitlines().index('    raise Hostile("no data")') + 1
-    assert ran.code == 1
-    assert ran.report[0].endswith(f"(user-error): Hostile at hostile.py:{line} in train")
-    assert ran.report[1:3] == ["  Hostile: no data", '    ❱ raise Hostile("no data")']

@@ -21,7 +21,7 @@ from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntime
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -65,23 +65,6 @@ def test_module_state_closures_and_dataclasses_reach_each_rank(start_method: str
 
     assert (round(total, 3), name, calls) == (3.0, "changed", 2)
     assert COUNTER == {"calls": 0}
-
-
-def test_workers_have_the_callers_directory_path_and_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "only_here_for_the_test.py").write_text("VALUE = 11\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("SAID_BY_THE_CALLER", "yes")
-
-    @task(task_config=Elastic(nproc_per_node=2))
-    def describe_process() -> list[str]:
-        import only_here_for_the_test
-
-        return [str(Path.cwd()), os.environ["SAID_BY_THE_CALLER"], str(only_here_for_the_test.VALUE)]
-
-    assert describe_process() == [str(tmp_path), "yes", "11"]
 
 
 @pytest.mark.parametrize(
@@ -166,24 +149,6 @@ def test_large_tensor_is_returned_unchanged_and_writable() -> None:
     assert back["whole"].shape == (4_000_000,)
     assert back["part"][500].item() == -1.0  # The views still share their memory.
     assert float(back["whole"][:1500].sum()) == sum(range(1500))
-
-
-def test_replicas_have_the_environment_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
-
-    @task(task_config=PyTorch(master=Master(), worker=Worker(replicas=2)))
-    def surroundings() -> dict[str, str]:
-        dist.init_process_group("gloo")
-        mine = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "PET_NODE_RANK", "PET_NNODES")}
-        everyone: list[Any] = [None] * 3
-        dist.all_gather_object(everyone, mine)
-        return {f"{name} {rank}": each[name] for rank, each in enumerate(everyone) for name in each}
-
-    expected = {}
-    for rank in range(3):
-        expected |= {f"RANK {rank}": str(rank), f"PET_NODE_RANK {rank}": str(rank)}
-        expected |= {f"WORLD_SIZE {rank}": "3", f"PET_NNODES {rank}": "3"}
-    assert surroundings() == expected
 
 
 def test_direct_call_runs_in_this_process_with_world_size_one(
@@ -317,19 +282,6 @@ def test_exit_of_rank_0_without_a_result_is_a_failure() -> None:
     cause = r"failed on rank 0 (.*\n)*.*NoResult: it ended with exit code 0 before the function returned"
     with pytest.raises(FlyteUserRuntimeException, match=cause):
         leave_at_once()
-
-
-OPEN = []
-
-
-def test_open_files_are_flushed_when_a_rank_exits(tmp_path: Path) -> None:
-    @task(task_config=Elastic(nproc_per_node=2))
-    def leave_a_file_open() -> None:
-        OPEN.append((tmp_path / os.environ["RANK"]).open("w"))
-        OPEN[0].write("all of it")
-
-    leave_a_file_open()
-    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["all of it"] * 2
 
 
 def test_launch_does_not_change_the_context_of_the_caller() -> None:

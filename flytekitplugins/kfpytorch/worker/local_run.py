@@ -35,7 +35,7 @@ from kfpytorch_common.frameworks import JAX, TORCH
 from kfpytorch_common.loaded_modules import find_loaded
 
 if TYPE_CHECKING:
-    from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
+    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
     from flytekitplugins.kfpytorch.worker.topology import Topology
     from kfpytorch_common.forkserver.client import Client
 

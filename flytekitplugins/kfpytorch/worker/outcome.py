@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flytekitplugins.kfpytorch.worker.console import Console
-    from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
+    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
 
 
 class _FailureText:

@@ -17,12 +17,51 @@ from flytekitplugins.kfpytorch.worker import failure_file, signal_handlers
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
-from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, SupervisedProcess
 from kfpytorch_common.deferred_signals import DeferredSignals, defer_signals
-from kfpytorch_common.forkserver.client import Client, ForkServerGone
+from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServerGone
 
-# Time for other processes to fail after the first failure (seconds). Their failures show which ones are
-# consequences.
+
+@dataclass
+class SupervisedProcess:
+    """A process that a `ProcessGroup` has started, with its exit."""
+
+    process: ProcessSpec
+    child: int
+    pid: int
+    code: int | None = None
+    ended_ns: int = 0
+    stopped: bool = False
+
+
+@dataclass
+class ProcessGroup:
+    """The processes of a run."""
+
+    client: Client
+    members: list[SupervisedProcess] = field(default_factory=list)
+
+    def start(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
+        """Start a process with the descriptors of its slots (`ends`) and with `events` for its events."""
+        streams = [fd for slot in process.slots for fd in ends[slot]]
+        # The streams of the process, the events, then for an agent three streams for each of its workers.
+        fds = [*streams[:3], events, *streams[3:]]
+        job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
+        child, pid = self.client.start(job, fds)
+        self.members.append(SupervisedProcess(process, child, pid))
+
+    def collect_exits(self) -> None:
+        """Record the exits that the fork server has reported."""
+        by_child = {member.child: member for member in self.members}
+        for child, code in self.client.wait_for_exits():
+            if child in by_child:
+                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
+
+    def list_running(self) -> list[SupervisedProcess]:
+        """Return the processes that have not ended."""
+        return [member for member in self.members if member.code is None]
+
+
+# Time for other processes to fail after the first failure, to find its consequences (seconds).
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
 # Time for a worker to write its stack in a signal handler (seconds).
@@ -41,13 +80,12 @@ class ProcessSupervisor:
     deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
-    """True if the processes were stopped because of `deadline`."""
     directory: Path | None = None
     """The directory of the run, for the socket that reports the lines of code at which ranks are."""
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """The functions to call when a descriptor is readable; the console handles the other descriptors."""
+    """By descriptor that is not of the console: the function to call when it is readable."""
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
 
     def __post_init__(self) -> None:
@@ -100,7 +138,7 @@ class ProcessSupervisor:
             if self._positions.has_clients():
                 logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
                 self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
-            if not has_failed and self._group.has_failure():
+            if not has_failed and any(member.code for member in self._group.members):
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
                 self.timed_out = not has_failed and bool(self._group.list_running())
@@ -145,7 +183,6 @@ class ProcessSupervisor:
             self.console.print_line(line)
 
     def _request_positions(self) -> list[str]:
-        """Make all ranks write their stacks, and return a line for each position."""
         if failure_file.ASK_WHERE is None:
             return ["this system has no signal that makes ranks report their positions"]
         self._positions.mark_stack_sizes()
@@ -178,9 +215,8 @@ class ProcessSupervisor:
         for member in self._group.list_running():
             member.stopped = True
             self.client.signal_group(member.child, signal.SIGTERM)
-        deadline = time.monotonic() + max(
-            (each.process.patience for each in self._group.members), default=0.0
-        )
+        patience = [each.process.patience for each in self._group.members]
+        deadline = time.monotonic() + max([0.0, *patience])
         while self._group.list_running() and time.monotonic() < deadline:
             self._poll_events(0.1)
         for member in self._group.members:

@@ -1,12 +1,14 @@
 """Run the user's function in a worker process, and record its result or failure."""
 
 import contextlib
+import json
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
@@ -17,12 +19,13 @@ from flytekitplugins.kfpytorch.worker import (
     loading,
     loopback,
     result,
-    worker_events,
 )
 from kfpytorch_common.caught import Caught, catch
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import ChildStart
+
+EventSender: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-    send_event = worker_events.build_event_sender(events, place.slot)
+    send_event = _build_event_sender(events, place.slot)
     send_event({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
-        worker_events.replace_standard_input(send_event)
+        sys.stdin = _TerminalInput(send_event)
 
     def run_and_save() -> None:
         with _adapt_torch(place):
@@ -151,3 +154,43 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
 
             adapted.enter_context(gloo_fallback.replace_nccl())
         yield
+
+
+def _build_event_sender(fd: int, slot: int) -> EventSender:
+    """Return a function that sends an event about the worker in a slot to the caller."""
+
+    def send_event(event: Mapping[str, Any]) -> None:
+        # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(fd, json.dumps({"slot": slot, **event}).encode() + b"\n")
+
+    return send_event
+
+
+class _TerminalInput:
+    """Standard input of rank 0 on a terminal; requests a line when the program reads one.
+
+    The terminal belongs to the caller. `breakpoint()` and `input()` work, and input that the program does
+    not read stays in the terminal.
+    """
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, send_event: EventSender) -> None:
+        self._send_event = send_event
+        self._stream = open(0, closefd=False, errors="replace")  # noqa: SIM115 - open as long as the process.
+
+    def readline(self, size: int = -1) -> str:
+        sys.stdout.flush()
+        self._send_event({"event": "input"})
+        return self._stream.readline(size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return True

@@ -113,14 +113,6 @@ def test_result_that_cannot_be_pickled_leaves_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / result.FILE_NAME).exists()
 
 
-def test_instance_of_a_local_class_is_returned(tmp_path: Path) -> None:
-    class Local(list):  # type: ignore[type-arg]
-        pass
-
-    arrived = handed_over(Local([1, 2]), tmp_path)
-    assert (arrived, type(arrived).__name__) == ([1, 2], "Local")
-
-
 def test_pickle_protocol_is_readable_by_each_supported_python(tmp_path: Path) -> None:
     result.save(1, tmp_path)
     assert pickle.loads((tmp_path / result.FILE_NAME).read_bytes()) == 1

@@ -1,7 +1,7 @@
 """The number of processes of a job on one machine, and the devices of each process."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, count_processes, fit
@@ -30,22 +30,6 @@ CHOICES = st.none() | st.integers(1, 64)
 )
 def test_rank_limit_is_derived_from_gpus_or_memory_and_cpus(machine: Machine, expected: int) -> None:
     assert machine.compute_max_ranks() == expected
-
-
-@given(SIZES, SIZES, MACHINES, CHOICES)
-def test_number_of_ranks_is_at_least_one_and_within_the_limit(
-    nodes: int, nproc: int, machine: Machine, most: int | None
-) -> None:
-    limit = machine.compute_max_ranks() if most is None else most
-    fitted = fit(nodes, nproc, machine, most)
-    assert 1 <= fitted.ranks <= min(limit, nodes * nproc)
-
-
-@given(st.integers(1, 3), st.integers(1, 3), MACHINES, CHOICES)
-def test_job_that_fits_is_not_scaled_down(nodes: int, nproc: int, machine: Machine, most: int | None) -> None:
-    assume(nodes * nproc <= (machine.compute_max_ranks() if most is None else most))
-    fitted = fit(nodes, nproc, machine, most)
-    assert (fitted.nodes, fitted.nproc_per_node, fitted.note) == (nodes, nproc, "")
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
