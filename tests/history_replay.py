@@ -18,7 +18,7 @@ from stored_world import BEGAN, NAMESPACE, World
 from watching import like, played, recorded
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     CreatePod,
     CreateService,
     DeleteJob,

@@ -14,7 +14,7 @@ from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
+from backend_plugin.embedded import admission, file_limit, node_transitions, pod_templates, watch_feed
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.inventory import EmbeddedInventory
 from backend_plugin.embedded.job_reconciler import JobReconciler
@@ -60,7 +60,7 @@ class EmbeddedCluster:
         )
         self.nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
         """The nodes of the cluster. Client commands can fail, drain and restore them."""
-        self.nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
+        self.nodes.ensure_nodes(node_transitions.build_nodes(options, directory, clock()))
         self._jobs = JobReconciler(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.apply_decision)
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)

@@ -18,7 +18,7 @@ from backend_plugin.embedded.objects import (
     is_terminating,
     is_tracked,
 )
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     Action,
     CreatePod,
     CreateService,
@@ -26,9 +26,9 @@ from backend_plugin.embedded.operators.actions import (
     DeletePod,
     DeleteService,
     JobSnapshot,
+    OperatorEmulation,
     ReleasePod,
 )
-from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.pod_addresses import PORT

@@ -182,3 +182,18 @@ def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> S
         transition = {"lastTransitionTime": old["lastTransitionTime"]} if same else {}
         by_type[get_text(each, "type")] = {**each, **transition}
     return list(by_type.values())
+
+
+def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
+    """Return the patched object: null removes a field, mappings are merged, other values are replaced."""
+    merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
+    for key, value in patch.items():
+        if value is not None:
+            merged[key] = _merge_value(old.get(key), value)
+    return merged
+
+
+def _merge_value(old: JsonValue, new: JsonValue) -> JsonValue:
+    if not isinstance(new, Mapping):
+        return new
+    return merge_patch(old if isinstance(old, Mapping) else {}, new)

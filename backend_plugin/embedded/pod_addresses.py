@@ -22,11 +22,11 @@ _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 _SHIELD: Final = "\0"
 # Ports of torchrun options that are in the same argument as the option. The length limits (a host name has
 # at most 253 characters) keep the match fast for very long arguments.
-_TOLD: Final = re.compile(
+_OPTION_WITH_PORT: Final = re.compile(
     r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
 )
 _ENDPOINTS: Final = ("--rdzv-endpoint", "--rdzv_endpoint")
-_TOLD_NEXT: Final = (*_ENDPOINTS, "--master-port", "--master_port")
+_OPTIONS_BEFORE_VALUE: Final = (*_ENDPOINTS, "--master-port", "--master_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class PodAddresses:
         """Replace the ports in the torchrun options of a command by the job's reserved port."""
         if not self.pattern or not self.port:
             return words
-        rewritten = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
+        rewritten = [_OPTION_WITH_PORT.sub(rf"\g<1>{self.port}", word) for word in words]
         for at, flag in enumerate(words[:-1]):
             host, colon, port = rewritten[at + 1].rpartition(":")
-            if flag in _TOLD_NEXT and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
+            if flag in _OPTIONS_BEFORE_VALUE and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
                 rewritten[at + 1] = host + colon + self.port
         return rewritten
 

@@ -13,7 +13,7 @@ from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import has_gate
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
-from backend_plugin.embedded.shim_commands import ShimCommands
+from backend_plugin.embedded.shim_process import ShimCommands
 
 if TYPE_CHECKING:
     from backend_plugin.embedded.shim_process import ShimHandle

@@ -7,7 +7,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, pod_events, pod_transitions
+from backend_plugin.embedded import admission, pod_transitions
 from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventRecorder, build_body
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_transitions import is_unreachable
@@ -93,7 +93,7 @@ class PodController:
             self.remove(pod)
             return
         self._request_termination(self._store.update(pod_transitions.mark_terminating(pod, self._clock())))
-        for event in pod_events.iter_stop_events(pod):
+        for event in pod_transitions.iter_stop_events(pod):
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
@@ -189,7 +189,7 @@ class PodController:
         if reported == pod:
             return
         self._store.update(reported)
-        for event in pod_events.iter_change_events(pod, status):
+        for event in pod_transitions.iter_change_events(pod, status):
             self._recorder.record(pod, event)
 
     def _remove_terminated(self, uid: str) -> None:

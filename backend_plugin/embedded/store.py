@@ -103,8 +103,8 @@ class Store:
         self._owned: dict[str, dict[Key, None]]
         self._kinds: dict[str, dict[Key, None]]
         self._watchers: list[Watcher] = []
-        self._untold: deque[ObjectChange] = deque()
-        self._telling = False
+        self._pending: deque[ObjectChange] = deque()
+        self._is_notifying = False
         self._version = self._load_objects()
 
     @classmethod
@@ -197,7 +197,7 @@ class Store:
         old = self._objects.pop(key)
         del self._keys[uid], self._kinds[key.kind][key]
         self._remove_from_owner(old, key)
-        self._untold.append(ObjectChange(key=key, old=old, new=None))
+        self._pending.append(ObjectChange(key=key, old=old, new=None))
         self._notify_watchers()
         return old
 
@@ -209,7 +209,7 @@ class Store:
             NotDurable: If the transaction cannot be written. No change is kept, as after any other error.
         """
         self._execute("BEGIN IMMEDIATE")
-        self._telling = True
+        self._is_notifying = True
         try:
             with ExitStack() as undo:
                 undo.callback(self._roll_back)
@@ -217,12 +217,12 @@ class Store:
                 self._execute("COMMIT")
                 undo.pop_all()
         finally:
-            self._telling = False
+            self._is_notifying = False
         self._notify_watchers()
 
     def _roll_back(self) -> None:
         """Undo the current transaction."""
-        self._untold.clear()
+        self._pending.clear()
         if self._file.in_transaction:
             self._execute("ROLLBACK")
         self._version = self._load_objects()
@@ -246,7 +246,7 @@ class Store:
         if old is not None and get_owner_uid(old) != get_owner_uid(new):
             self._remove_from_owner(old, key)
         self._index_object(key, new)
-        self._untold.append(ObjectChange(key=key, old=old, new=new))
+        self._pending.append(ObjectChange(key=key, old=old, new=new))
         self._notify_watchers()
         return new
 
@@ -265,16 +265,16 @@ class Store:
             self._owned.pop(owner, None)
 
     def _notify_watchers(self) -> None:
-        if self._telling:
+        if self._is_notifying:
             return
-        self._telling = True
+        self._is_notifying = True
         try:
-            while self._untold:
-                change = self._untold.popleft()
+            while self._pending:
+                change = self._pending.popleft()
                 for watcher in tuple(self._watchers):
                     watcher(change)
         finally:
-            self._telling = False
+            self._is_notifying = False
 
     def _execute(self, statement: str, *values: str | int | bytes) -> None:
         try:

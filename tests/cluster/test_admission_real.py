@@ -20,7 +20,7 @@ from simulated_operator.manifests import NAMESPACE, manifest
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod
-from backend_plugin.embedded.operators.actions import CreatePod, JobSnapshot
+from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import admit_job, reconcile
 
 MANIFESTS = 1_500

@@ -11,7 +11,7 @@ from whole_job import WHOLE_JOB
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod, admit_service
-from backend_plugin.embedded.operators.actions import CreatePod, CreateService, JobSnapshot
+from backend_plugin.embedded.operators.base import CreatePod, CreateService, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_update, reconcile
 
 ODD: list[Any] = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.embedded.operators.actions import CreatePod, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.

@@ -7,8 +7,13 @@ from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata
 from backend_plugin.embedded.objects import format_time, get_name, get_phase, get_uid
-from backend_plugin.embedded.operators.actions import Action, CreatePod, JobSnapshot, ReconcileResult
-from backend_plugin.embedded.operators.base import OperatorEmulation
+from backend_plugin.embedded.operators.base import (
+    Action,
+    CreatePod,
+    JobSnapshot,
+    OperatorEmulation,
+    ReconcileResult,
+)
 
 DIALECT = DIALECTS["ToyJob"]
 LABELS = DIALECT.labels

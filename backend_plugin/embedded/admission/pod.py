@@ -1,14 +1,20 @@
-"""Validates and completes the pods that an emulated operator creates. `core.pod_rules` has the rules.
+"""Validates and completes the pods and services that an emulated operator creates.
 
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core import pod_rules
 from backend_plugin.core.pod_rules import name_rules
-from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.pod_rules.field_errors import (
+    FieldError,
+    build_duplicate_error,
+    build_invalid_error,
+    build_required_error,
+)
+from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata
 from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource
@@ -66,3 +72,48 @@ def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
     name = str(container.get("image", "")).rpartition("/")[2]
     tag = name.partition(":")[2]
     return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
+
+
+_MOST_PORTS: Final = 65535
+
+
+def admit_service(manifest: Manifest) -> Manifest:
+    """Return a new headless service as it is stored, without the fields that the store adds.
+
+    Raises:
+        RequestRejected: If the API server would reject the service.
+    """
+    fields = metadata.read_client_fields(manifest)
+    requested_ports: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
+    wrong = [
+        *metadata.check_metadata(fields, name_rules.check_dns_1035_label),
+        *_check_ports(requested_ports),
+    ]
+    if wrong:
+        raise build_unprocessable_resource("Service", fields.get("name", ""), wrong)
+    ports = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in requested_ports]
+    spec = {**get_mapping(manifest, "spec"), "ports": ports}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": fields, "spec": spec}
+
+
+def _check_ports(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    taken: set[str] = set()
+    numbers: set[int] = set()
+    for index, port in enumerate(ports):
+        path, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
+        if name:
+            yield from _check_name(f"{path}.name", name, taken)
+        elif len(ports) > 1:
+            yield build_required_error(f"{path}.name")
+        if not 1 <= number <= _MOST_PORTS:
+            yield build_invalid_error(f"{path}.port", number, "must be between 1 and 65535, inclusive")
+        if number in numbers:
+            yield build_duplicate_error(path, {"port": number, "protocol": "TCP"})
+        taken.add(name)
+        numbers.add(number)
+
+
+def _check_name(path: str, name: str, taken: set[str]) -> Iterator[FieldError]:
+    yield from metadata.check_text(path, name, name_rules.check_dns_label)
+    if name in taken:
+        yield build_duplicate_error(path, name)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.embedded.operators.actions import CreatePod, CreateService, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.base import CreatePod, CreateService, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

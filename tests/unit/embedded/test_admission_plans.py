@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from backend_plugin.embedded.admission import admit_pod, admit_service
-from backend_plugin.embedded.operators.actions import CreatePod, CreateService, JobSnapshot
+from backend_plugin.embedded.operators.base import CreatePod, CreateService, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -3,7 +3,7 @@
 import pytest
 from operated_jobs import NOW, a_job, a_pod, run_controller
 
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     Action,
     CreatePod,
     CreateService,

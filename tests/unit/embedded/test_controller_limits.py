@@ -16,7 +16,7 @@ from operated_jobs import (
     stamp,
 )
 
-from backend_plugin.embedded.operators.actions import JobSnapshot
+from backend_plugin.embedded.operators.base import JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import with_recreations
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}

@@ -14,7 +14,7 @@ from operated_jobs import (
     stamp,
 )
 
-from backend_plugin.embedded.operators.actions import JobSnapshot
+from backend_plugin.embedded.operators.base import JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}

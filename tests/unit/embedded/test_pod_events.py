@@ -3,7 +3,7 @@
 import pytest
 from kept_objects import pod, stored
 
-from backend_plugin.embedded import pod_events
+from backend_plugin.embedded import pod_transitions
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 ENDED = {"terminated": {"exitCode": 1}}
@@ -21,7 +21,7 @@ def list_events(before, after):
     manifest = {**stored(pod(), "u"), "status": before}
     return [
         (each["reason"], each["message"], each["type"] == "Warning")
-        for each in pod_events.iter_change_events(manifest, after)
+        for each in pod_transitions.iter_change_events(manifest, after)
     ]
 
 
@@ -63,6 +63,6 @@ def test_event_is_emitted_for_each_container_state_change(before, after, expecte
 def test_running_containers_have_a_killing_event():
     manifest = {**pod(), "status": {"containerStatuses": [
         {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
-    assert [each["message"] for each in pod_events.iter_stop_events(manifest)] == [
+    assert [each["message"] for each in pod_transitions.iter_stop_events(manifest)] == [
         "Stopping container pytorch"
     ]

@@ -8,7 +8,7 @@ import pytest
 from trainjob_requests import build_objects, change_replicated_job
 
 from backend_plugin.embedded.admission import merge_patch
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     CreatePod,
     DeletePod,
     JobSnapshot,

@@ -8,14 +8,14 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_owner_uid, get_phase
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     Action,
     DeleteJob,
     DeletePod,
     JobSnapshot,
     ReconcileResult,
 )
-from backend_plugin.embedded.operators.pytorchjob import events, limits, objects, replicas
+from backend_plugin.embedded.operators.pytorchjob import events, objects, reconcile_pass, replicas
 from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
 from backend_plugin.embedded.operators.pytorchjob.objects import ReplicaNotBuildable
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass
@@ -107,7 +107,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
         _resume_job(attempt)
     for pod in attempt.pods:
         attempt.events.extend(events.iter_faulty_pod_events(pod))
-    limit = limits.find_reached_limit(attempt)
+    limit = reconcile_pass.find_reached_limit(attempt)
     if limit:
         return _fail_job(attempt, limit)
     replicas.reconcile_roles(attempt)
@@ -136,7 +136,7 @@ def _delete_if_expired(attempt: ReconcilePass) -> bool:
         return True
     if not attempt.upstream:
         attempt.status.ensure_completion_time()
-    expiry = limits.compute_expiry(attempt)
+    expiry = reconcile_pass.compute_expiry(attempt)
     if expiry is not None and attempt.snapshot.now >= expiry:
         attempt.actions.append(DeleteJob())
         return False
@@ -193,7 +193,7 @@ def _build_result(attempt: ReconcilePass) -> ReconcileResult:
         actions=tuple(attempt.actions),
         recreated=attempt.recreated,
         events=tuple(attempt.events),
-        wake_at=limits.compute_wake_time(attempt),
+        wake_at=reconcile_pass.compute_wake_time(attempt),
     )
 
 

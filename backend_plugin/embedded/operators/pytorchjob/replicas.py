@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import count_restarts, get_label, get_name, get_phase, is_terminating
-from backend_plugin.embedded.operators.actions import CreatePod, CreateService, Recreation
+from backend_plugin.embedded.operators.base import CreatePod, CreateService, Recreation
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     EXIT_CODE,
@@ -13,9 +13,9 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     NEVER,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.operators.pytorchjob.limits import is_recreated
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
+    is_recreated,
     list_exit_codes,
     select_role_objects,
 )

@@ -7,7 +7,7 @@ from typing_extensions import assert_never
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     Action,
     CreatePod,
     CreateService,

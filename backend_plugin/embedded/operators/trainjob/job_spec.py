@@ -9,8 +9,7 @@ from typing import Final
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.patch import merge_patch
-from backend_plugin.embedded.objects import get_name
+from backend_plugin.embedded.objects import get_name, merge_patch
 from kfpytorch_common.completion_indexes import parse_indexes
 
 DIALECT: Final = DIALECTS["TrainJob"]

@@ -22,7 +22,7 @@ from backend_plugin.embedded.objects import (
     is_terminating,
     is_tracked,
 )
-from backend_plugin.embedded.operators.actions import (
+from backend_plugin.embedded.operators.base import (
     Action,
     CreatePod,
     CreateService,
@@ -31,7 +31,7 @@ from backend_plugin.embedded.operators.actions import (
     ReconcileResult,
     ReleasePod,
 )
-from backend_plugin.embedded.operators.trainjob import pod_failures, status
+from backend_plugin.embedded.operators.trainjob import status
 from backend_plugin.embedded.operators.trainjob.events import JOB, JOBSET, build_event
 from backend_plugin.embedded.operators.trainjob.job_spec import (
     DIALECT,
@@ -121,7 +121,7 @@ class _Pass:
         completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
         if not self._is_over():
-            self.state, self.wake_at = pod_failures.count_failures(
+            self.state, self.wake_at = status.count_failures(
                 self.job, self.state, self.pods, self.snapshot.now
             )
         if not all(map(is_ended, self.pods)):
