@@ -30,9 +30,14 @@ class ObjectAdmission:
             RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
                 missing.
         """
-        if get_text(manifest, "kind") in _COMPANIONS:
+        kind = get_text(manifest, "kind")
+        if kind in _COMPANIONS:
             return _admit_companion(manifest)
-        job = _admit_job(_with_default_namespace(manifest))
+        if kind not in OPERATORS:
+            raise build_bad_request(f"no operator for Kind={kind}")
+        # An object without a namespace belongs to `default`.
+        namespace = get_text(manifest, "metadata", "namespace") or "default"
+        job = OPERATORS[kind].admit(with_metadata(manifest, namespace=namespace))
         self._check_prerequisite(job)
         return job
 
@@ -52,13 +57,6 @@ class ObjectAdmission:
             needed.require(job, self.store.get(needed.find(job)))
 
 
-def _admit_job(manifest: Manifest) -> Manifest:
-    operator = OPERATORS.get(get_text(manifest, "kind"))
-    if operator is None:
-        raise build_bad_request(f"no operator for Kind={get_text(manifest, 'kind')}")
-    return operator.admit(manifest)
-
-
 def _admit_companion(manifest: Manifest) -> Manifest:
     """Return a new companion object with the defaults of its kind. A PodGroup is not changed."""
     for each in OPERATORS.values():
@@ -66,10 +64,3 @@ def _admit_companion(manifest: Manifest) -> Manifest:
         if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):
             return each.prerequisite.admit(manifest)
     return manifest
-
-
-def _with_default_namespace(manifest: Manifest) -> Manifest:
-    """Set the namespace `default` if the object has no namespace."""
-    if get_text(manifest, "metadata", "namespace"):
-        return manifest
-    return with_metadata(manifest, namespace="default")

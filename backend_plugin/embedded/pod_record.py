@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
-from backend_plugin.embedded.objects import get_label, get_uid
+from backend_plugin.embedded.objects import get_key, get_label, get_owner_uid, get_uid
 from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import has_gate
@@ -35,19 +35,14 @@ class PodRecord:
         self.is_silent = False
         self.is_ended = asyncio.Event()
         self.followers: set[asyncio.Event] = set()
-
-    @property
-    def is_gated(self) -> bool:
+        self.is_gated = has_gate(manifest)
         """True if the pod does not start its containers until the leader of its job is ready."""
-        return has_gate(self.manifest)
 
     @property
     def job(self) -> tuple[str, str, str]:
         """The namespace, name and owner uid of the job. The uid distinguishes jobs with the same name."""
-        metadata = get_mapping(self.manifest, "metadata")
-        owner = next((get_text(each, "uid") for each in get_mappings(metadata, "ownerReferences")), "")
         name = get_label(self.manifest, self._operator.dialect.labels.job_name)
-        return get_text(metadata, "namespace"), name, owner
+        return get_key(self.manifest).namespace, name, get_owner_uid(self.manifest)
 
     @property
     def is_leader(self) -> bool:

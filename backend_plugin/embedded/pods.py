@@ -129,7 +129,9 @@ class PodController:
     async def adopt(self) -> None:
         """Take over the pods of an earlier server. No pod is started twice."""
         pods = [pod for pod in self._store.list_objects("Pod") if get_node_name(pod)]
-        known = [pod for pod in pods if has_started(pod) or not self._is_stopping(pod)]
+        known = [
+            pod for pod in pods if has_started(pod) or not (is_terminating(pod) or self._is_on_lost_node(pod))
+        ]
         failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
             self._loop.call_later(_RETRY_SECONDS, self.start, uid)
@@ -171,7 +173,9 @@ class PodController:
                 del self._reported[uid]
             while self._gone:
                 uid = next(iter(self._gone))
-                self._remove_terminated(uid)
+                pod = self._store.get_by_uid(uid)
+                if pod is not None and is_terminating(pod):
+                    self.remove(pod)
                 del self._gone[uid]
         except ClusterUnavailable:
             self._retry = self._loop.call_later(_RETRY_SECONDS, self._retry_reports)
@@ -191,14 +195,6 @@ class PodController:
         self._store.update(reported)
         for event in pod_transitions.iter_change_events(pod, status):
             self._recorder.record(pod, event)
-
-    def _remove_terminated(self, uid: str) -> None:
-        pod = self._store.get_by_uid(uid)
-        if pod is not None and is_terminating(pod):
-            self.remove(pod)
-
-    def _is_stopping(self, pod: Manifest) -> bool:
-        return is_terminating(pod) or self._is_on_lost_node(pod)
 
     def _is_on_lost_node(self, pod: Manifest) -> bool:
         node = self._store.get(Key("Node", "", get_node_name(pod)))

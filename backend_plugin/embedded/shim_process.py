@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,8 @@ class ShimHandle:
         command = [_SHIM, str(path)]
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if _has_sequence(each.cmdline(), command):
+                words = each.cmdline()
+                if any(words[at : at + 2] == command for at in range(len(words))):
                     each.kill()  # psutil first checks that the id was not reused.
 
 
@@ -51,11 +52,10 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
     """Start the shim of a pod. It inherits the lock, and ends when `lifeline` closes (-1: no such pipe)."""
     with contextlib.ExitStack() as opened:
         # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
-        pipes = [
-            opened.enter_context(_open_both_ends(directory.path / each))
-            for each in (layout.WAKE, layout.CONTROL)
-        ]
-        wake = _open_wake_pipe(directory)
+        pipes = [_open_pipe(directory.path / each, os.O_RDWR) for each in (layout.WAKE, layout.CONTROL)]
+        for each in pipes:
+            opened.callback(os.close, each)
+        wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
         try:
             return ShimHandle(process=_spawn_shim(directory, [*pipes, lifeline, lock]), wake=wake)
         except OSError:
@@ -65,7 +65,7 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
 
 def attach_shim(directory: PodDirectory) -> ShimHandle | None:
     """Return the running shim of a pod, or None."""
-    wake = _open_wake_pipe(directory)
+    wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
     # Check after opening: if the shim ends later, the pipe reports it.
     if directory.is_alive:
         return ShimHandle(process=None, wake=wake)
@@ -87,29 +87,12 @@ def _spawn_shim(directory: PodDirectory, fds: list[int]) -> "subprocess.Popen[by
         )
 
 
-def _open_wake_pipe(directory: PodDirectory) -> int:
-    return _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
-
-
-@contextlib.contextmanager
-def _open_both_ends(pipe: Path) -> Iterator[int]:
-    fd = _open_pipe(pipe, os.O_RDWR)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _open_pipe(path: Path, how: int) -> int:
     fd = os.open(path, how | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a pipe any more", str(path))
     return fd
-
-
-def _has_sequence(words: Sequence[str], part: Sequence[str]) -> bool:
-    return any(list(words[at : at + len(part)]) == part for at in range(len(words)))
 
 
 _LOG = logging.getLogger(__name__)

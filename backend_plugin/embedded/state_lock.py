@@ -2,16 +2,13 @@
 
 import fcntl
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.embedded.shim import files
 from backend_plugin.shell import server_file
-
-_OWNER_ONLY: Final = 0o700
-_OWNER_FILE: Final = 0o600
 
 MARKER: Final = "kfpytorch-state"
 """The marker file. Files in a directory without it are neither changed nor removed."""
@@ -29,46 +26,39 @@ class StateUnusable(BackendError):
     """The state directory cannot be used. The message contains the reason."""
 
 
-class StateLock:
-    """The lock of a state directory. The system releases it when the process ends."""
+def acquire_lock(directory: Path) -> TextIO:
+    """Lock `directory` until the returned file is closed, or until the process ends.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    A new directory has mode 0700; the mode of an existing one does not change.
 
-    @classmethod
-    def acquire(cls, directory: Path) -> "StateLock":
-        """Lock `directory`. A new directory has mode 0700; the mode of an existing one does not change.
-
-        Raises:
-            StateUnusable: If another process holds the lock (the message contains its id), if the directory
-                cannot be created, or if it contains foreign files.
-        """
-        try:
-            # The directory contains the environment of tasks, which other users must not read.
-            directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
-            if why_not := find_foreign_files(directory):
-                raise StateUnusable(f"{directory}: {why_not}")
-            _write_marker(directory)
-            file = os.fdopen(open_own(directory / "lock"), "r+", encoding="ascii")
-        except OSError as error:
-            raise StateUnusable(f"{directory}: {error.strerror or error}; {USABLE}") from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            owner = file.read().strip() or "unknown"
-            file.close()
-            raise StateUnusable(
-                f"{directory}: is in use by process {owner}; stop that server, or use another state directory"
-            ) from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        return cls(file)
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._file.close()
+    Raises:
+        StateUnusable: If another process holds the lock (the message contains its id), if the directory
+            cannot be created, or if it contains foreign files.
+    """
+    try:
+        # The directory contains the environment of tasks, which other users must not read.
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if why_not := find_foreign_files(directory):
+            raise StateUnusable(f"{directory}: {why_not}")
+        if not os.path.lexists(directory / MARKER):
+            with os.fdopen(open_or_create(directory / MARKER), "wb") as marker:
+                marker.write(_TEXT)
+        file = os.fdopen(open_or_create(directory / "lock"), "r+", encoding="ascii")
+    except OSError as error:
+        raise StateUnusable(f"{error.filename or directory}: {error.strerror or error}; {USABLE}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise StateUnusable(
+            f"{directory}: is in use by process {owner}; stop that server, or use another state directory"
+        ) from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
 
 
 def find_holder(directory: Path) -> str:
@@ -97,20 +87,6 @@ def find_foreign_files(directory: Path) -> str:
     )
 
 
-def _write_marker(directory: Path) -> None:
-    if not os.path.lexists(directory / MARKER):
-        with os.fdopen(open_own(directory / MARKER), "wb") as file:
-            file.write(_TEXT)
-
-
-def open_own(path: Path) -> int:
-    """Open or create a file of the state directory, and return its descriptor.
-
-    Raises:
-        OSError: If the path is not a regular file.
-    """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _OWNER_FILE)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(f"{path.name} is not a regular file")
-    return fd
+def open_or_create(path: Path) -> int:
+    """Open or create a file of the state directory; see `files.open_regular`."""
+    return files.open_regular(str(path), os.O_RDWR | os.O_CREAT)

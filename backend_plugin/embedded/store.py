@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 import msgspec
 
@@ -25,7 +25,7 @@ from backend_plugin.embedded.objects import (
     get_uid,
     with_metadata,
 )
-from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable, open_own
+from backend_plugin.embedded.state_lock import USABLE, StateUnusable, acquire_lock, open_or_create
 from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 
 _SCHEMA: Final = 1
@@ -94,7 +94,7 @@ class Store:
     Objects are immutable values: `update` replaces an object.
     """
 
-    def __init__(self, lock: StateLock, file: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, lock: TextIO, file: sqlite3.Connection, clock: Clock) -> None:
         self._lock = lock
         self._file = file
         self._clock = clock
@@ -115,14 +115,15 @@ class Store:
             StateUnusable: If another server uses the directory, or if it cannot be read.
         """
         with ExitStack() as undo:
-            lock = StateLock.acquire(directory)
-            undo.callback(lock.release)
+            lock = undo.enter_context(acquire_lock(directory))
             path = directory / "objects.sqlite"
             file = undo.enter_context(closing(_open_file(path)))
             try:
                 store = cls(lock, file, clock)
             except _DAMAGED as error:
-                raise StateUnusable(f"{path}: {_format_error(error)}; {_MOVE}") from error
+                is_of_file = isinstance(error, sqlite3.Error)
+                reason = str(error) if is_of_file else f"an object in it cannot be read ({error})"
+                raise StateUnusable(f"{path}: {reason}; {_MOVE}") from error
             undo.pop_all()
         return store
 
@@ -130,7 +131,7 @@ class Store:
         """Close the files and release the directory."""
         self._watchers.clear()
         self._file.close()
-        self._lock.release()
+        self._lock.close()
 
     def get(self, key: Key) -> Manifest | None:
         """Return the object with this key, or None."""
@@ -294,10 +295,6 @@ class Store:
         return last
 
 
-def _format_error(error: Exception) -> str:
-    return str(error) if isinstance(error, sqlite3.Error) else f"an object in it cannot be read ({error})"
-
-
 def _get_revision(manifest: Manifest) -> tuple[JsonValue, JsonValue]:
     metadata = get_mapping(manifest, "metadata")
     return metadata.get("uid"), metadata.get("resourceVersion")
@@ -306,14 +303,14 @@ def _get_revision(manifest: Manifest) -> tuple[JsonValue, JsonValue]:
 def _open_file(path: Path) -> sqlite3.Connection:
     with ExitStack() as undo:
         try:
-            os.close(open_own(path))  # Only the owner has access. SQLite gives its other files the same mode.
+            os.close(
+                open_or_create(path)
+            )  # Only the owner has access. SQLite gives its other files the same mode.
             file = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
             _prepare_file(file, path)
-        except OSError as error:
-            raise StateUnusable(f"{path}: {error.strerror or error}; {USABLE}") from error
-        except sqlite3.OperationalError as error:
+        except (OSError, sqlite3.OperationalError) as error:
             # The contents may be intact, so do not suggest moving the file away.
-            raise StateUnusable(f"{path}: {error}; {USABLE}") from error
+            raise StateUnusable(f"{path}: {getattr(error, 'strerror', error)}; {USABLE}") from error
         except sqlite3.DatabaseError as error:
             raise StateUnusable(f"{path}: {error}; {_MOVE}") from error
         undo.pop_all()

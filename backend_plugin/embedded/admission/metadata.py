@@ -70,31 +70,20 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         raise build_bad_request(f"the metadata of the object cannot be decoded: {error}") from error
     return {
-        field: _NULLABLE.get(field, str)(fields[field])
+        field: _replace_nulls(field, fields[field])
         for field in _ClientFields.__annotations__
         if fields.get(field)
     }
 
 
-def _fill_map(texts: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value or "" for key, value in texts.items()}
-
-
-def _fill_list(texts: Sequence[str | None]) -> list[str]:
-    return [each or "" for each in texts]
-
-
-def _fill_owners(owners: Sequence[_Owner | None]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in (owner or {}).items() if value is not None} for owner in owners]
-
-
-_NULLABLE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "labels": _fill_map,
-    "annotations": _fill_map,
-    "finalizers": _fill_list,
-    "ownerReferences": _fill_owners,
-}
-"""For each list or map field, a function that replaces each null in it by an empty value."""
+def _replace_nulls(field: str, value: Any) -> Any:
+    if field in ("labels", "annotations"):
+        return {key: each or "" for key, each in value.items()}
+    if field == "finalizers":
+        return [each or "" for each in value]
+    if field == "ownerReferences":
+        return [{key: each for key, each in (owner or {}).items() if each is not None} for owner in value]
+    return value
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:

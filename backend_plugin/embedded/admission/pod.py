@@ -34,24 +34,21 @@ def admit_pod(manifest: Manifest) -> Manifest:
         RequestRejected: If the API server would reject the pod.
     """
     fields = metadata.read_client_fields(manifest)
-    spec = dict(get_mapping(manifest, "spec"))
+    spec: dict[str, Any] = {**get_mapping(manifest, "spec")}
     wrong = [*metadata.check_metadata(fields, name_rules.check_subdomain), *pod_rules.check_spec(spec)]
     if wrong:
         raise build_unprocessable_resource("Pod", fields.get("name", ""), wrong)
+    containers: dict[str, Any] = {
+        kind: [_with_container_defaults(each) for each in spec[kind]]
+        for kind in ("containers", "initContainers")
+        if kind in spec
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": fields,
-        "spec": {**_DEFAULTS, **_with_defaults(spec)},
+        "spec": {**_DEFAULTS, **spec, **containers},
         "status": {"phase": "Pending"},
-    }
-
-
-def _with_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = ("containers", "initContainers")
-    return {
-        **spec,
-        **{kind: [_with_container_defaults(each) for each in spec[kind]] for kind in kinds if kind in spec},
     }
 
 
@@ -72,9 +69,6 @@ def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
     name = str(container.get("image", "")).rpartition("/")[2]
     tag = name.partition(":")[2]
     return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
-
-
-_MOST_PORTS: Final = 65535
 
 
 def admit_service(manifest: Manifest) -> Manifest:
@@ -102,18 +96,14 @@ def _check_ports(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     for index, port in enumerate(ports):
         path, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
         if name:
-            yield from _check_name(f"{path}.name", name, taken)
+            yield from metadata.check_text(f"{path}.name", name, name_rules.check_dns_label)
+            if name in taken:
+                yield build_duplicate_error(f"{path}.name", name)
         elif len(ports) > 1:
             yield build_required_error(f"{path}.name")
-        if not 1 <= number <= _MOST_PORTS:
+        if not 1 <= number < 2**16:
             yield build_invalid_error(f"{path}.port", number, "must be between 1 and 65535, inclusive")
         if number in numbers:
             yield build_duplicate_error(path, {"port": number, "protocol": "TCP"})
         taken.add(name)
         numbers.add(number)
-
-
-def _check_name(path: str, name: str, taken: set[str]) -> Iterator[FieldError]:
-    yield from metadata.check_text(path, name, name_rules.check_dns_label)
-    if name in taken:
-        yield build_duplicate_error(path, name)

@@ -1,13 +1,10 @@
 """Jobs in an embedded cluster with real processes, from the manifest to the end."""
 
-import asyncio
-
 import pytest
 
-from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.shell.cluster import AlreadyExists, ObjectName
-from e2e.embedded.emulated import cpus, job, lines, named, read_first_line, role
+from e2e.embedded.emulated import cpus, job, lines, named, role
 
 # Runs until its file appears, so that a test controls the end.
 WAIT = "while ! [ -e {} ]; do sleep 0.02; done"
@@ -63,22 +60,6 @@ async def test_failed_worker_restarts_according_to_its_restart_policy(
     assert (len(pods), recorded.pod("j-worker-0").primary.restarts) == pods_and_restarts
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"), [("None", {"j-master-0", "j-worker-0"}), ("Running", {"j-master-0"})]
-)
-async def test_clean_pod_policy_selects_the_pods_of_a_finished_job(tmp_path, policy, left, cluster, recorded):
-    run_policy = {"cleanPodPolicy": policy}
-    worker = role("trap 'exit 0' TERM; sleep 60 & wait")
-    master = role(WAIT.format(tmp_path / "go"))
-    await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
-    await recorded.phase("Running", "j-master-0", "j-worker-0")
-    (tmp_path / "go").touch()
-    await recorded.state("Succeeded")
-    await recorded.wait_until(lambda: set(recorded.phases) == left)
-    if policy == "None":
-        assert recorded.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
-
-
 async def test_finished_job_and_its_pods_are_deleted_after_the_ttl(cluster, recorded):
     await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
     await recorded.state("Succeeded")
@@ -118,23 +99,6 @@ async def test_pod_waits_with_a_reason_until_capacity_is_free(cluster, recorded)
     await recorded.state("Succeeded", "late")
 
 
-REFUSED = {
-    "by its schema": ({"pytorchReplicaSpecs": {"Worker": {"replicas": "two"}}}, 422, "Invalid"),
-    "by the webhook": ({"pytorchReplicaSpecs": {"Chief": role("exit 0")}}, 403, "Forbidden"),
-}
-
-
-@pytest.mark.parametrize(("spec", "code", "reason"), REFUSED.values(), ids=REFUSED)
-async def test_invalid_job_spec_is_rejected_on_create_and_patch(cluster, spec, code, reason):
-    with pytest.raises(RequestRejected) as refusal:
-        await cluster.create({**job(), "spec": spec})
-    assert (refusal.value.code, refusal.value.reason) == (code, reason)
-    await cluster.create(job(Worker=role("sleep 60")))
-    with pytest.raises(RequestRejected) as refusal:
-        await cluster.patch(named(), {"spec": spec})
-    assert refusal.value.code == code
-
-
 async def test_job_name_is_unique_while_the_first_job_terminates(state, cluster, recorded):
     begun = state / "begun"
     slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
@@ -166,17 +130,6 @@ async def test_object_names_with_another_uid_have_no_effect(cluster, recorded):
     assert recorded.states() == {"Created": True, "Running": True}
 
 
-async def test_jobs_have_different_master_ports(cluster, recorded):
-    says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
-    for name in ("j", "k"):
-        await cluster.create(job(name, Master=says, Worker=says))
-    pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
-    await recorded.phase("Running", *pods)
-    first, second, third, fourth = [await read_first_line(cluster, pod) for pod in pods]
-    assert first == second != third == fourth
-    assert {each.partition(" ")[0] for each in (first, third)} == {"127.0.0.1"}
-
-
 @pytest.mark.parametrize("options", [{"capacity": {"nvidia.com/gpu": "2"}}])
 async def test_each_pod_has_its_own_gpus(cluster, recorded):
     gpu = {"limits": {"nvidia.com/gpu": "1"}}
@@ -184,20 +137,6 @@ async def test_each_pod_has_its_own_gpus(cluster, recorded):
     await recorded.state("Succeeded")
     devices = [await lines(cluster, f"j-worker-{index}") for index in range(3)]
     assert sorted(devices) == [["0"], ["1"], ["2"]]
-
-
-async def test_deleted_job_leaves_no_process(tmp_path, cluster, recorded):
-    alive = tmp_path / "alive"
-    # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
-    command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
-    await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
-    await recorded.wait_until(alive.exists)
-    await cluster.delete(named())
-    await recorded.wait_until(lambda: recorded.job() is None and not recorded.pods)
-    alive.unlink(missing_ok=True)
-    await asyncio.sleep(0.2)
-    assert not alive.exists()
-    assert await cluster.get(named()) is None
 
 
 async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, recorded):

@@ -3,7 +3,7 @@
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
-from e2e.embedded.emulated import OURS, cpus, job, lines, named, opened, role
+from e2e.embedded.emulated import OURS, cpus, job, lines, opened, role
 
 
 @pytest.fixture
@@ -40,18 +40,6 @@ async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(tmp_path, cl
     assert [each.message for each in recorded.events("TaintManagerEviction")] == [
         "Marking for deletion Pod a/j-worker-0"
     ]
-
-
-async def test_job_without_restarts_fails_when_its_node_is_lost(cluster, recorded):
-    await cluster.create(job(Worker=worker("Never", 2)))
-    await recorded.phase("Running", "j-worker-0", "j-worker-1")
-    lost = recorded.pod("j-worker-1")
-    cluster.nodes.fail_node(lost.node)
-    await recorded.state("Failed")
-    assert recorded.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
-    assert recorded.pod("j-worker-1").reason == "NodeLost"
-    await cluster.delete(named())
-    await recorded.wait_until(lambda: not recorded.pods)
 
 
 async def test_lost_node_is_unschedulable_until_it_is_restored(state):
@@ -123,12 +111,6 @@ async def test_gpu_annotation_of_an_author_is_ignored(state):
         await cluster.create(job(Worker=worker_))
         await recorded.state("Succeeded")
         assert await lines(cluster, "j-worker-0") == ["[]"]
-
-
-async def test_pod_with_an_unknown_node_name_stays_pending(cluster, recorded):
-    await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-    waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
-    assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 
 @pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])

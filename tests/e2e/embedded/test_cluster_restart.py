@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend_plugin.embedded.state_lock import StateUnusable
 from e2e.embedded.emulated import job, lines, named, opened, read_first_line, role
 
 COUNTED = "echo once >> {0}/runs; " + "while ! [ -e {0}/go ]; do sleep 0.02; done; echo done"
@@ -67,18 +66,6 @@ async def test_durable_job_continues_after_its_server_is_killed(tmp_path, state)
         await recorded.phase("Succeeded", "j-worker-0", "j-worker-1")
         assert {name: pod.uid for name, pod in recorded.pods.items()} == before
         assert await lines(cluster, "j-worker-1") == ["done"]
-    assert runs(tmp_path) == 2
-
-
-async def test_job_that_ended_without_a_server_succeeds_after_the_restart(tmp_path, state):
-    with serving(state, "durable", f"{COUNTED.format(tmp_path)}; touch {tmp_path}/ended", "Never"):
-        pass
-    (tmp_path / "go").touch()
-    while not (tmp_path / "ended").exists():
-        time.sleep(0.02)
-
-    async with opened(state, durable=True) as (_, recorded):
-        await recorded.state("Succeeded")
     assert runs(tmp_path) == 2
 
 
@@ -143,22 +130,3 @@ async def test_job_keeps_its_master_port_across_a_server_restart(state):
         for name in ("j", "k"):
             await cluster.delete(named(name))
         await recorded.wait_until(lambda: not recorded.pods)
-
-
-async def test_second_server_with_the_same_state_is_rejected(state):
-    message = "is in use by process {}; stop that server"
-    with (
-        serving(state, "", "exec sleep 60", "Never") as server,
-        pytest.raises(StateUnusable, match=message.format(server.pid)),
-    ):
-        await opened(state).__aenter__()
-
-
-async def test_closed_server_leaves_no_process(tmp_path, state):
-    async with opened(state) as (cluster, recorded):
-        command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
-        await cluster.create(job(Worker=role(command, 2)))
-        await recorded.phase("Running", "j-worker-0", "j-worker-1")
-        await recorded.wait_until((tmp_path / "pids").exists)
-        await recorded.wait_until(lambda: len(alive(tmp_path)) == 2)
-    assert alive(tmp_path) == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import stat
-import sys
 
 import pytest
 
@@ -213,16 +212,3 @@ async def test_unicode_arguments_are_unchanged_in_the_log(kubelet):
     of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", text, "end"]})
     await kubelet.ran(of)
     assert await kubelet.lines(of) == [text, "end"]
-
-
-async def test_image_uses_its_configured_python_environment(tmp_path):
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
-    tool = tmp_path / "venv/bin/tool"
-    tool.write_text("#!/bin/sh\necho mine")
-    tool.chmod(0o755)
-    of = pod({"name": "main", "image": "x:1", "args": ["tool"]})
-
-    async with node(tmp_path, images={"x:*": str(tmp_path / "venv")}) as kubelet:
-        await kubelet.ran(of)
-        assert await kubelet.lines(of) == ["mine"]

@@ -56,12 +56,6 @@ def test_null_fields_are_removed() -> None:
         admit_job({**job, "spec": None})
 
 
-def test_input_manifest_is_not_changed() -> None:
-    job = a_job({**a_spec(), "runPolicy": {}})
-    admit_job(job)
-    assert job == a_job({**a_spec(), "runPolicy": {}})
-
-
 def limited(amount: Any) -> dict[str, Any]:
     return a_container(resources={"limits": {"cpu": amount}})
 
@@ -267,3 +261,50 @@ def test_queue_may_be_kept_or_removed(queue: Any) -> None:
 )
 def test_merge_patch_follows_the_rfc(old: Any, patch: Any, new: Any) -> None:
     assert merge_patch(old, patch) == new
+
+
+# ---- metadata, whose errors the API server reports before all others
+
+OWNER = {"apiVersion": "v1", "kind": "Kind", "name": "name", "uid": "uid"}
+
+
+def refusal(manifest: Any) -> tuple[int, str, str]:
+    with pytest.raises(RequestRejected) as refused:
+        admit_job(manifest)
+    return refused.value.code, refused.value.reason, refused.value.message
+
+
+def test_owner_references_must_be_complete() -> None:
+    owner = {**OWNER, "controller": True}
+    job = a_job(ownerReferences=[{**owner, "unknown": 1, "blockOwnerDeletion": None}])
+    assert admit_job(job) == a_job(ownerReferences=[owner])
+    path = 'PyTorchJob.kubeflow.org "job" is invalid: [metadata.ownerReferences'
+    assert refusal(a_job(ownerReferences=[None])) == (
+        422,
+        "Invalid",
+        f'{path}.apiVersion: Invalid value: "": version must not be empty,'
+        ' metadata.ownerReferences.kind: Invalid value: "": must not be empty,'
+        ' metadata.ownerReferences.name: Invalid value: "": must not be empty,'
+        ' metadata.ownerReferences.uid: Invalid value: "": must not be empty]',
+    )
+    code, _, message = refusal(a_job(ownerReferences=[owner, {**owner, "name": "other"}]))
+    assert (code, message.endswith('"true" in references for Kind/name and Kind/other')) == (422, True)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "job",
+        {"name": 1},
+        {"labels": {"a": True}},
+        {"annotations": []},
+        {"finalizers": {}},
+        {"finalizers": [1]},
+        {"ownerReferences": [1]},
+        {"ownerReferences": [{**OWNER, "uid": 1}]},
+        {"ownerReferences": [{**OWNER, "controller": "x"}]},
+    ],
+    ids=str,
+)
+def test_malformed_metadata_is_rejected_first(metadata: Any) -> None:
+    assert refusal({**a_job(), "metadata": metadata, "spec": 1})[:2] == (400, "BadRequest")

@@ -42,10 +42,6 @@ def record_exit(each, code=0, now=0.0):
     lifecycle.record_exit(each, RunExit(code, "", each.running_since or 0, now))
 
 
-def test_app_containers_are_started_immediately():
-    assert due(pod(container("a"), container("b"))) == ["a", "b"]
-
-
 @pytest.mark.parametrize("kind", [INIT, SIDECAR])
 def test_init_containers_run_one_by_one_before_all_others(kind):
     before, first, app = container("before", kind), container("first", INIT), container("app")

@@ -1,18 +1,11 @@
 """Node objects after each command."""
 
-from kept_objects import AT_ONCE, BEGAN
+from kept_objects import BEGAN
 
 from backend_plugin.embedded import node_transitions
 from backend_plugin.embedded.scheduling_cycle import read_node_info
 
 OWN = {"key": "gpu", "effect": "NoSchedule"}
-READY = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "KubeletReady",
-    "message": "kubelet is posting ready status",
-    "lastTransitionTime": AT_ONCE,
-}
 
 
 def fresh(**capacity):
@@ -23,17 +16,6 @@ def fresh(**capacity):
 
 def tainted():
     return {**fresh(), "spec": {"taints": [OWN]}}
-
-
-def test_new_node_is_ready():
-    assert fresh() == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "node-1", "labels": {"kubernetes.io/hostname": "node-1", "zone": "a"}},
-        "spec": {},
-        "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}, "conditions": [READY]},
-    }
-    assert not node_transitions.is_unreachable(fresh())
 
 
 def test_cordoned_node_is_unschedulable_until_it_is_restored():

@@ -96,11 +96,6 @@ def test_container_states_are_reported(of, now, last):
     assert not status["ready"]
 
 
-def test_start_time_of_a_container_that_never_ran_is_the_epoch():
-    end = TerminatedState(exit_code=128, reason="StartError", message="no", started=0, finished=NOW)
-    assert end.as_json()["startedAt"] == "1970-01-01T00:00:00Z"
-
-
 def test_conditions_list_the_incomplete_containers():
     status = build_pod_status(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
     unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
@@ -133,11 +128,6 @@ def test_condition_keeps_its_time_until_it_changes():
         for each in build_pod_status(state(a=app(**RUNNING)), before)["conditions"]
     }
     assert times == {"Initialized": old, "ContainersReady": AT_ONCE, "Ready": AT_ONCE}
-
-
-def test_pod_status_contains_the_reason_of_the_termination():
-    status = build_pod_status(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
-    assert status["reason"] == "DeadlineExceeded"
 
 
 def test_containers_of_a_lost_pod_have_an_unknown_termination():

@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - one case per line
 """The node that the scheduler selects for a pod, and its messages for unschedulable pods."""
 
-from dataclasses import replace
-
 import pytest
 from kept_objects import container, node, pod, stored
 
@@ -49,12 +47,6 @@ def test_pods_are_spread_over_the_nodes(requests):
 def test_running_pod_uses_node_resources():
     running = bind("a", asking("1", cpu="3500m"))
     assert refusal([asking("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
-
-
-def test_pod_placed_in_the_same_cycle_uses_node_resources():
-    first, second = placed([asking("1", cpu="3"), asking("2", cpu="3")], [node("a")])
-    assert first == Binding(uid="1", node="a")
-    assert second == Unschedulable(uid="2", reason="Unschedulable", message=CPU_LACKS)
 
 
 def test_pods_are_scheduled_by_priority_and_then_creation_order():
@@ -158,16 +150,3 @@ def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_container
     )
     asked["metadata"]["annotations"] = {GPU_INDICES: "1,2,5"}
     assert compute_gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
-
-
-def test_scheduling_decisions_are_computed_lazily():
-    class Untouched(dict):
-        def get(self, *_):
-            raise AssertionError
-
-    first = read_pod_info(asking("1", cpu="1"))
-    last = replace(read_pod_info(asking("2", cpu="1")), requests=Untouched(cpu=1))
-    decisions = schedule_pods([first, last], [], [read_node_info(node("a"))])
-    assert next(decisions) == Binding(uid="1", node="a")
-    with pytest.raises(AssertionError):
-        next(decisions)
