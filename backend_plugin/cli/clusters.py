@@ -76,7 +76,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
     stack.push_async_callback(embedded.close)
     return OpenedCluster(
         cluster=embedded,
-        inventory=embedded.inventory,
+        inventory=embedded,
         platform=_with_embedded_defaults(platform, settings.state_dir),
         nodes=embedded.nodes,
     )

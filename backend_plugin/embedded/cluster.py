@@ -11,12 +11,12 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Pod
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, node_transitions, pod_templates, watch_feed
 from backend_plugin.embedded.events import EventRecorder
-from backend_plugin.embedded.inventory import EmbeddedInventory
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
@@ -41,7 +41,7 @@ _EXPIRY: Final = 60.0
 
 
 class EmbeddedCluster:
-    """An embedded cluster. Create it with `open`, and use it in one event loop."""
+    """An embedded cluster and its inventory. Create it with `open`, and use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         clock = system_clock
@@ -49,8 +49,6 @@ class EmbeddedCluster:
         self._templates = pod_templates.read_templates(options.pod_templates)
         self._store = store
         self._admission = ObjectAdmission(store)
-        self.inventory = EmbeddedInventory(store)
-        """The objects of the cluster that the server lists but does not watch."""
         self._recorder = EventRecorder(store, options.events, clock)
         self._pods = PodController(
             store,
@@ -162,6 +160,21 @@ class EmbeddedCluster:
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the objects that jobs require (TrainingRuntimes); see `Cluster.list_prerequisites`."""
         return [each for kind in PREREQUISITES for each in self._store.list_objects(kind)]
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
+        """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
+        return ()
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the Kubeflow runtimes in the cluster; see `Inventory.list_runtimes`."""
+        return [
+            dialect.runtimes.read(each)
+            for dialect in table.DIALECTS.values()
+            if dialect.runtimes is not None
+            for kind in dialect.runtimes.kinds
+            if kind.kind in PREREQUISITES
+            for each in self._store.list_objects(kind.kind)
+        ]
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job (see `create`), if it exists; see `Cluster.delete_companion`."""

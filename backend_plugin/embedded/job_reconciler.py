@@ -161,7 +161,6 @@ class JobReconciler:
             return step.wake_at
 
     def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
-        """Apply the actions until one is rejected, and return the applied ones."""
         for at, action in enumerate(actions):
             try:
                 self._apply_action(snapshot, action)
@@ -184,24 +183,19 @@ class JobReconciler:
             case CreateService(manifest):
                 self._store.create(admission.admit_service(manifest))
             case DeletePod(name) | ReleasePod(name):
-                self._release_pod(snapshot.job, Key("Pod", job.namespace, name), action)
+                self._release_pod(Key("Pod", job.namespace, name), action)
             case DeleteService(name):
-                if service := self._find_owned_object(snapshot.job, Key("Service", job.namespace, name)):
+                if service := self._store.get(Key("Service", job.namespace, name)):
                     self._store.remove(get_uid(service))
             case DeleteJob():
                 self._store.remove(get_uid(snapshot.job))
 
-    def _release_pod(self, job: Manifest, key: Key, action: DeletePod | ReleasePod) -> None:
-        pod = self._find_owned_object(job, key)
+    def _release_pod(self, key: Key, action: DeletePod | ReleasePod) -> None:
+        pod = self._store.get(key)
         if pod is not None:
             released = self._pods.release(pod)
             if isinstance(action, DeletePod):
                 self._pods.delete(released)
-
-    def _find_owned_object(self, job: Manifest, key: Key) -> Manifest | None:
-        """Return the object if it belongs to this job, not to another job that had the same name."""
-        manifest = self._store.get(key)
-        return manifest if manifest is not None and get_owner_uid(manifest) == get_uid(job) else None
 
 
 def _get_operator(job: Manifest) -> OperatorEmulation:

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,10 +55,17 @@ class Kubelet:
     """
 
     def __init__(self, root: Path, options: EmbeddedOptions, report: "PodController") -> None:
-        self._root = Path(_get_absolute_path(root))
-        self._options = _with_absolute_paths(options)
+        # `abspath` does not resolve links: a virtual environment may contain them.
+        images = {
+            pattern: venv if venv == "." else os.path.abspath(venv)  # noqa: PTH100
+            for pattern, venv in options.images.items()
+        }
+        code = Path(os.path.abspath(options.code))  # noqa: PTH100
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100
+        self._options = dataclasses.replace(options, code=code, images=images)
         self._machine = HostInfo.from_host(options.pass_env)
         self._report = report
+        self._loop = asyncio.get_running_loop()
         self._pods: dict[str, PodRecord] = {}
         # Each shim waits for the end of this pipe, which closes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
@@ -72,7 +79,8 @@ class Kubelet:
         uid = get_uid(pod)
         if uid in self._pods:
             return
-        self._pods[uid] = record = self._create_record(pod, PodDirectory.from_uid(self._root, uid))
+        directory = PodDirectory.from_uid(self._root, uid)
+        self._pods[uid] = record = PodRecord(pod, directory, self._options.shim_patience)
         try:
             self._start_or_attach(record)
         except OSError:
@@ -95,22 +103,18 @@ class Kubelet:
             failed.append(get_uid(pod))
             directory = PodDirectory.from_uid(self._root, get_uid(pod))
             with _log_os_errors(directory):
-                await self._adopt_pod(pod, directory)
+                if not is_ended(pod):
+                    await self.start_pod(pod)
+                elif directory.path.is_dir():  # The earlier server may have ended before it killed the pod.
+                    self._kill_silently(pod, directory)
                 failed.pop()
         return failed
-
-    async def _adopt_pod(self, pod: Manifest, directory: PodDirectory) -> None:
-        if not is_ended(pod):
-            await self.start_pod(pod)
-        elif directory.exists:  # The earlier server may have ended before it killed the pod.
-            self._pods[get_uid(pod)] = ended = self._create_record(pod, directory)
-            self._kill_silently(ended)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
         """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
-            _call_soon(self._report.on_terminated, uid)
+            self._loop.call_soon(self._report.on_terminated, uid)
             return
         pod.is_terminating = True
         pod.orders.terminate(grace)
@@ -140,9 +144,8 @@ class Kubelet:
         except ValueError:  # A pod cannot have this uid.
             return
         with _log_os_errors(directory):
-            if uid not in self._pods and directory.exists:  # An earlier server has started it.
-                self._pods[uid] = self._create_record({"metadata": {"uid": uid}}, directory)
-                self._kill_silently(self._pods[uid])
+            if uid not in self._pods and directory.path.is_dir():  # An earlier server has started it.
+                self._kill_silently({"metadata": {"uid": uid}}, directory)
         if uid in self._pods:
             self.kill_pods([uid])
             await self._wait_until_ended([self._pods[uid]])
@@ -174,12 +177,9 @@ class Kubelet:
                 _LOG.error("%s does not end: one of its processes cannot be killed", pod.directory.path)
                 self._release_pod(pod)
 
-    def _create_record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
-        return PodRecord(manifest, directory, self._options.shim_patience)
-
     def _start_or_attach(self, pod: PodRecord) -> None:
         """Start a pod, attach to its running shim, or determine how it ended."""
-        if not pod.directory.exists and has_started(pod.manifest):
+        if not pod.directory.path.is_dir() and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._conclude_lost_pod(pod, None)
             self._finish_pod(pod)
@@ -219,15 +219,14 @@ class Kubelet:
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
         """Stop reading from the shim of a pod, and retry after `_RETRY_SECONDS` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
-        loop = asyncio.get_running_loop()
         if pod.shim is not None:
-            loop.remove_reader(pod.shim.wake)
-            loop.call_later(_RETRY_SECONDS, self._watch_shim, pod)
+            self._loop.remove_reader(pod.shim.wake)
+            self._loop.call_later(_RETRY_SECONDS, self._watch_shim, pod)
 
     def _watch_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:
             return
-        asyncio.get_running_loop().add_reader(pod.shim.wake, self._on_wake, pod)
+        self._loop.add_reader(pod.shim.wake, self._on_wake, pod)
         try:
             self._read_state(pod)
         except OSError as error:
@@ -272,7 +271,7 @@ class Kubelet:
         if pod.is_leader:
             self._update_gates(pod)
         if pod.is_terminating and not pod.is_silent:
-            _call_soon(self._report.on_terminated, pod.uid)
+            self._loop.call_soon(self._report.on_terminated, pod.uid)
 
     def _report_status(self, pod: PodRecord) -> None:
         if pod.is_silent or pod.last is None:
@@ -280,7 +279,7 @@ class Kubelet:
         status = pod_status.build_status(pod.manifest, pod.last, pod.status, time.time())
         if status != pod.status:
             pod.status = status
-            _call_soon(self._report.on_status, pod.uid, status)
+            self._loop.call_soon(self._report.on_status, pod.uid, status)
 
     def _update_gates(self, leader: PodRecord) -> None:
         for pod in self._pods.values():
@@ -292,8 +291,9 @@ class Kubelet:
             if pod.is_gated and leader.is_leader and leader.is_gate_open and leader.job == pod.job:
                 pod.send_gate(leader)
 
-    def _kill_silently(self, pod: PodRecord) -> None:
+    def _kill_silently(self, manifest: Manifest, directory: PodDirectory) -> None:
         """Kill the processes of a pod that an earlier server started, without status reports."""
+        self._pods[get_uid(manifest)] = pod = PodRecord(manifest, directory, self._options.shim_patience)
         pod.is_silent = True
         pod.directory.create()
         pod.shim = shim_process.attach_shim(pod.directory)
@@ -305,7 +305,7 @@ class Kubelet:
             pod.orders.close()
             pod.is_ended.set()
             return
-        asyncio.get_running_loop().add_reader(pod.shim.wake, self._on_wake, pod)
+        self._loop.add_reader(pod.shim.wake, self._on_wake, pod)
         pod.orders.kill()
 
     def _release_pod(self, pod: PodRecord) -> None:
@@ -320,7 +320,7 @@ class Kubelet:
     def _close_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:
             return
-        asyncio.get_running_loop().remove_reader(pod.shim.wake)
+        self._loop.remove_reader(pod.shim.wake)
         os.close(pod.shim.wake)
         if pod.shim.process is not None:
             pod.shim.process.wait()
@@ -331,20 +331,3 @@ def _kill_leftovers(uid: str) -> None:
     from backend_plugin.embedded.shim import portable_tree  # It loads psutil, which is slow to import.
 
     portable_tree.kill_leftovers(uid)
-
-
-def _call_soon(tell: Callable[..., None], *what: object) -> None:
-    """Make the event loop call the method `tell` of the listener with the arguments `what`."""
-    asyncio.get_running_loop().call_soon(tell, *what)
-
-
-def _with_absolute_paths(options: EmbeddedOptions) -> EmbeddedOptions:
-    images = {
-        pattern: venv if venv == "." else _get_absolute_path(venv) for pattern, venv in options.images.items()
-    }
-    return dataclasses.replace(options, code=Path(_get_absolute_path(options.code)), images=images)
-
-
-def _get_absolute_path(path: str | Path) -> str:
-    """Make a path absolute without resolving links: a virtual environment may contain them."""
-    return os.path.abspath(path)  # noqa: PTH100 - pathlib resolves links.

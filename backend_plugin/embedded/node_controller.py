@@ -22,7 +22,6 @@ from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
-_NOT_FOUND: Final = 404
 _RETRY_SECONDS: Final = 1.0
 """Seconds before a failed write to the store is retried."""
 
@@ -107,11 +106,10 @@ class NodeController:
     def _get_node(self, name: str) -> Manifest:
         node = self._store.get(Key("Node", "", name))
         if node is None:
-            raise RequestRejected(_NOT_FOUND, "NotFound", f'nodes "{name}" not found')
+            raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         return node
 
     def _list_running_pods(self, name: str) -> list[Manifest]:
-        """Return the pods on a node that have not ended."""
         return [
             pod for pod in self._store.list_objects("Pod") if get_node_name(pod) == name and not is_ended(pod)
         ]

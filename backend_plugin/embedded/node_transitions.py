@@ -142,12 +142,10 @@ def _read_capacity(directory: Path) -> Mapping[str, str]:
 
 
 def _count_gpus() -> int:
-    """Return the number of NVIDIA GPUs of this machine."""
     return sum(1 for _ in _GPUS.iterdir()) if _GPUS.is_dir() else 0
 
 
 def _build_labels() -> Mapping[str, str]:
-    """Return the labels that a kubelet would set on this machine."""
     machine = platform.machine()
     return {
         "kubernetes.io/arch": _ARCHITECTURES.get(machine, machine),

@@ -61,11 +61,6 @@ class PodDirectory:
         """True if a server has created the directory for a pod, and it is not a link."""
         return not self.path.is_symlink() and (self.path / layout.MARKER).is_file()
 
-    @property
-    def exists(self) -> bool:
-        """True if the directory exists."""
-        return self.path.is_dir()
-
     def ensure_tmpdir(self) -> str:
         """Return the TMPDIR of the pod. If its path in this directory is too long, create one in /tmp."""
         inside = self.path / _TEMPORARY

@@ -186,7 +186,6 @@ class _LaunchContext:
 
 
 def _get_restart_policy(pod: Manifest, kind: str) -> str:
-    """Return the restart policy of a container of this kind."""
     if kind == lifecycle.SIDECAR:
         return "Always"
     policy = get_text(pod, "spec", "restartPolicy") or "Always"

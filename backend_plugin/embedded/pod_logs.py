@@ -136,7 +136,6 @@ class ContainerLog:
         return [each for each in self._list_segments() if (self._at or (0, 0)) < each <= (last, _LAST)]
 
     def _list_segments(self) -> Sequence[_Segment]:
-        """Return the run and the number of each segment, in order."""
         found = (_NAME.fullmatch(path.name) for path in self._directory.glob("*.log"))
         return sorted((int(each[1]), int(each[2])) for each in found if each)
 

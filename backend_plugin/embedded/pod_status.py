@@ -168,7 +168,6 @@ def _build_container_status(container: Manifest, pod: PodState) -> Manifest:
 
 
 def _build_states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
-    """Return `state` and `lastState` of a container status."""
     ended = {"terminated": state.ended.as_json()} if state.ended else {}
     if state.running_since is not None:
         return {"running": {"startedAt": _format_time(state.running_since)}}, ended

@@ -171,7 +171,6 @@ class ShimCommands:
         self._deadline = loop.call_at(at, self._check_shim)
 
     def _check_shim(self) -> None:
-        """Kill the shim, because its pod has not ended in time."""
         self._deadline = None
         _LOG.warning("the shim of %s does not respond; killing it", self._directory.path)
         try:

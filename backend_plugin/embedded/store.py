@@ -222,7 +222,6 @@ class Store:
         self._notify_watchers()
 
     def _roll_back(self) -> None:
-        """Undo the current transaction."""
         self._pending.clear()
         if self._file.in_transaction:
             self._execute("ROLLBACK")

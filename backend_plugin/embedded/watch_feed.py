@@ -1,7 +1,7 @@
 """Delivers the jobs, pods, events and PodGroups of the embedded cluster, and their changes, to a `Sink`."""
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.names import IDENTITY
@@ -12,46 +12,37 @@ from backend_plugin.embedded.objects import get_key, get_label, get_uid
 from backend_plugin.embedded.store import ObjectChange, Store
 from backend_plugin.shell.cluster import ObjectName, Record, Sink
 
-
-class _RecordKind(NamedTuple):
-    record: type[Record]
-    read: Callable[[Manifest], Record]
-
-
-_RECORD_KINDS: Final = {
-    **{name: _RecordKind(Job, each.read) for name, each in DIALECTS.items()},
-    "Pod": _RecordKind(Pod, read_pod),
-    "Event": _RecordKind(Event, read_event),
-    "PodGroup": _RecordKind(PodGroup, read_pod_group),
+_READERS: Final[Mapping[str, tuple[type[Record], Callable[[Manifest], Record]]]] = {
+    **{name: (Job, each.read) for name, each in DIALECTS.items()},
+    "Pod": (Pod, read_pod),
+    "Event": (Event, read_event),
+    "PodGroup": (PodGroup, read_pod_group),
 }
+"""By kind of object: the type of its record, and the function that reads it."""
 
 
 def deliver_all(store: Store, sink: Sink) -> None:
     """Deliver all jobs, pods, events and PodGroups with the label `IDENTITY` to `sink`."""
     found: dict[type[Record], list[tuple[str, Record]]] = {}
-    for kind, record_kind in _RECORD_KINDS.items():
-        ours = (each for each in store.list_objects(kind) if _is_ours(each))
-        listed = found.setdefault(record_kind.record, [])
-        listed += [(get_key(each).namespace, record_kind.read(each)) for each in ours]
+    for kind, (record, read) in _READERS.items():
+        found.setdefault(record, []).extend(
+            (get_key(each).namespace, read(each))
+            for each in store.list_objects(kind)
+            if get_label(each, IDENTITY)
+        )
     for record, records in found.items():
         sink.replace_records(record, records)
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
     """Deliver a change of an object with the label `IDENTITY` to `sink`."""
-    record_kind = _RECORD_KINDS.get(change.key.kind)
-    if record_kind is None or not _is_ours(change.manifest):
+    if change.key.kind not in _READERS or not get_label(change.manifest, IDENTITY):
         return
+    record, read = _READERS[change.key.kind]
     namespace, name = change.key.namespace, change.key.name
     if change.new is not None:
-        sink.put_record(namespace, record_kind.read(change.new))
+        sink.put_record(namespace, read(change.new))
     else:
         dialect = change.key.kind if change.key.kind in DIALECTS else ""
-        sink.drop_record(
-            record_kind.record,
-            ObjectName(namespace=namespace, name=name, uid=get_uid(change.manifest), dialect=dialect),
-        )
-
-
-def _is_ours(manifest: Manifest) -> bool:
-    return bool(get_label(manifest, IDENTITY))
+        uid = get_uid(change.manifest)
+        sink.drop_record(record, ObjectName(namespace=namespace, name=name, uid=uid, dialect=dialect))

@@ -35,22 +35,9 @@ class _ClientFields(TypedDict, total=False):
     ownerReferences: list[_Owner | None] | None
 
 
-_OF_SERVER: Final = (
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
-_IMMUTABLE: Final = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
+# A job has no deletion fields, because its deletion is immediate.
+_OF_SERVER: Final = ("uid", "resourceVersion", "generation", "creationTimestamp")
+_IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp")
 _OWNER_FIELDS: Final = {
     "apiVersion": "version must not be empty",
     **dict.fromkeys(("kind", "name", "uid"), "must not be empty"),

@@ -65,7 +65,6 @@ def kill_leftovers(uid: str) -> None:
 
 
 def _find_pod_processes(uid: str) -> dict[psutil.Process, str]:
-    """Return the container of each process of the pod."""
     found = {}
     for each in psutil.process_iter():
         try:

@@ -146,7 +146,6 @@ def _require_webhook_approval(job: Manifest, *, upstream: bool) -> None:
 
 
 def _check_webhook_rules(job: Manifest) -> Iterator[FieldError]:
-    """Yield the errors that the operator's webhook reports."""
     name = get_text(job, "metadata", "name")
     wrong = name_rules.check_dns_1035_label(name)
     if wrong:

@@ -41,6 +41,14 @@ _MOST_NODES: Final = 1_000
 """The maximum number of nodes of a job. Creating more pods would block the event loop for too long."""
 _NAME: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _REPLICATED_JOBS: Final = "spec.template.spec.replicatedJobs"
+_NO_INITIALIZERS: Final = (
+    "the embedded cluster runs no initializers, because it runs no images: leave dataset and model out, or "
+    "use pyflyte run"
+)
+_NO_MPI: Final = (
+    "the embedded cluster runs no MPI jobs, because its nodes have no sshd: use pyflyte run, or a cluster "
+    "with Kubeflow Trainer"
+)
 
 
 def admit_job(manifest: Manifest) -> Manifest:
@@ -89,7 +97,8 @@ def require_runtime(job: Manifest, runtime: Manifest | None) -> None:
     kind, name = (get_text(reference, key) for key in ("kind", "name"))
     group = get_text(reference, "apiGroup")
     if kind not in _KINDS or group != RESOURCE.group:
-        raise _build_denial(f"unsupported runtime: {kind}.{group}")
+        message = f'admission webhook "{_WEBHOOK}" denied the request: unsupported runtime: {kind}.{group}'
+        raise RequestRejected(403, "Forbidden", message)
     if runtime is None:
         what = kind[0].lower() + kind[1:]
         missing = f'{kind}.{group} "{name}" not found: specified {what} must be created before the TrainJob'
@@ -124,21 +133,12 @@ def admit_runtime(manifest: Manifest) -> Manifest:
 def _require_runnable(runtime: Manifest, manifest: Manifest, names: Sequence[str]) -> None:
     """Raise `RequestRejected` for a training runtime with initializers or MPI, which cannot run here."""
     if DIALECT.initializers.intersection(names):
-        detail = (
-            "the embedded cluster runs no initializers, because it runs no images: leave dataset and "
-            "model out, or use pyflyte run"
-        )
-        raise _build_unsupported(runtime, _REPLICATED_JOBS, detail)
+        raise _build_unsupported(runtime, _REPLICATED_JOBS, _NO_INITIALIZERS)
     if get_mapping(manifest, "spec", "mlPolicy").get("mpi") is not None:
-        detail = (
-            "the embedded cluster runs no MPI jobs, because its nodes have no sshd: use pyflyte run, or a "
-            "cluster with Kubeflow Trainer"
-        )
-        raise _build_unsupported(runtime, "spec.mlPolicy.mpi", detail)
+        raise _build_unsupported(runtime, "spec.mlPolicy.mpi", _NO_MPI)
 
 
 def _admit(manifest: Manifest, kind: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object without unknown fields and with defaults."""
     if (manifest.get("apiVersion"), manifest.get("kind")) != (RESOURCE.api_version, kind):
         given_type = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
         raise build_bad_request(
@@ -186,7 +186,6 @@ def _check_job(job: Manifest) -> Iterator[FieldError]:
 
 
 def _check_replicated_job(job: Manifest, index: int) -> Iterator[FieldError]:
-    """Yield the errors that the webhook of TrainingRuntimes reports."""
     path = f"{_REPLICATED_JOBS}[{index}]"
     if get_text_map(get_mapping(job, "template", "metadata"), "labels").get(ANCESTOR) != "trainer":
         return
@@ -231,7 +230,3 @@ def _build_rejection(made: Manifest, wrong: list[FieldError]) -> RequestRejected
 
 def _build_unsupported(made: Manifest, path: str, detail: str) -> RequestRejected:
     return _build_rejection(made, [build_forbidden_error(path, detail)])
-
-
-def _build_denial(message: str) -> RequestRejected:
-    return RequestRejected(403, "Forbidden", f'admission webhook "{_WEBHOOK}" denied the request: {message}')

@@ -98,7 +98,6 @@ def _get_texts(fields: Manifest, key: str) -> list[str]:
 
 
 def _find_exit(pod: Manifest, codes: Manifest, name: str) -> str:
-    """Return a description of the first termination of a container that the exit codes match."""
     values, container = codes.get("values"), get_text(codes, "containerName")
     for each in get_mappings(pod, "status", "containerStatuses"):
         code = get_int(get_mapping(each, "state", "terminated"), "exitCode")
@@ -110,7 +109,6 @@ def _find_exit(pod: Manifest, codes: Manifest, name: str) -> str:
 
 
 def _find_condition(pod: Manifest, rule: Manifest, name: str) -> str:
-    """Return a description of the first condition of a pod that a rule matches."""
     wanted = {
         (get_text(each, "type"), get_text(each, "status")) for each in get_mappings(rule, "onPodConditions")
     }
@@ -146,7 +144,6 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
 
 
 def _merge_resources(template: Manifest, more: Manifest) -> Manifest:
-    """Return the pod template with `more` merged into the resources of the training container."""
     spec = get_mapping(template, "spec")
     containers = [
         {**each, "resources": merge_patch(get_mapping(each, "resources"), more)}

@@ -112,7 +112,6 @@ def _count_ready(active: Sequence[Manifest], state: JobSetState) -> int:
 
 
 def _has_condition(manifest: Manifest, kind: str) -> bool:
-    """True if the condition of a job or a pod has the status ``True``."""
     return find_condition(get_mappings(manifest, "status", "conditions"), kind).get("status") == "True"
 
 
