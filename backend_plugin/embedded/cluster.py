@@ -15,7 +15,7 @@ from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, file_limit, node_transitions, pod_templates, watch_feed
+from backend_plugin.embedded import admission, node_transitions, pod_templates, ports, watch_feed
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
@@ -75,7 +75,7 @@ class EmbeddedCluster:
             UnreadableTemplates: If the pod templates cannot be read.
         """
         # Raise the limit on open files for the server only. By default, pods get the previous limit.
-        had = file_limit.raise_limit()
+        had = ports.raise_limit()
         options = replace(options, open_files=options.open_files or had)
         async with AsyncExitStack() as undo:
             store = undo.enter_context(closing(Store.open(state)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import file_limit, pod_logs, pod_status, shim_process
+from backend_plugin.embedded import pod_logs, pod_status, ports, shim_process
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
 from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
@@ -190,7 +190,7 @@ class Kubelet:
             if lock is None:
                 pod.shim = shim_process.attach_shim(pod.directory)
             elif state is None:
-                file_limit.require_descriptors()
+                ports.require_descriptors()
                 place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
                 pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
                 lifeline = self._lifeline[0] if self._lifeline else -1

@@ -55,31 +55,13 @@ _OPERATORS: Final[Mapping[str, _LabelTest]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
-    """A toleration of a pod."""
-
-    key: str = ""
-    """Empty matches every key."""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-    """Empty matches every effect."""
-
-    def can_tolerate(self, taint: Taint) -> bool:
-        """True if this toleration matches the taint."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
     """The node constraints of a pod, except resources."""
 
     selector: Mapping[str, str]
     terms: Sequence[Manifest] | None
     """The alternatives of the required node affinity; None allows every node, an empty term none."""
-    tolerations: Sequence[Toleration]
+    tolerations: Sequence[Manifest]
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if the selector and the affinity allow a node with this name and these labels."""
@@ -98,9 +80,19 @@ class NodeConstraints:
         """Return the first NoSchedule or NoExecute taint that the pod does not tolerate, or None."""
         for taint in taints:
             hard = taint.effect in ("NoSchedule", "NoExecute")
-            if hard and not any(each.can_tolerate(taint) for each in self.tolerations):
+            if hard and not any(_can_tolerate(each, taint) for each in self.tolerations):
                 return taint
         return None
+
+
+def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:
+    """True if the toleration matches the taint. An empty key or effect matches all of them."""
+    key, effect = get_text(toleration, "key"), get_text(toleration, "effect")
+    if effect not in ("", taint.effect) or key not in ("", taint.key):
+        return False
+    return toleration.get("operator") == "Exists" or (
+        bool(key) and get_text(toleration, "value") == taint.value
+    )
 
 
 def read_node_constraints(spec: Manifest) -> NodeConstraints:
@@ -111,15 +103,7 @@ def read_node_constraints(spec: Manifest) -> NodeConstraints:
     return NodeConstraints(
         selector=get_text_map(spec, "nodeSelector"),
         terms=get_mappings(required, "nodeSelectorTerms") if isinstance(required, Mapping) else None,
-        tolerations=tuple(
-            Toleration(
-                key=get_text(each, "key"),
-                operator=get_text(each, "operator") or "Equal",
-                value=get_text(each, "value"),
-                effect=get_text(each, "effect"),
-            )
-            for each in get_mappings(spec, "tolerations")
-        ),
+        tolerations=get_mappings(spec, "tolerations"),
     )
 
 

@@ -4,7 +4,7 @@ A pod has no mount namespace of its own, so paths in its variables and arguments
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,42 +43,21 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
 
 def _find_rejection(volume: Manifest) -> str:
     """Return the reason why a volume is not available, or an empty string."""
-    find = next((find for kind, find in _REJECTIONS.items() if kind in volume), _format_unknown_kind)
-    return find(volume)
-
-
-def _format_missing_claim(volume: Manifest) -> str:
-    return f'persistentvolumeclaim "{get_text(volume, "persistentVolumeClaim", "claimName")}" not found'
-
-
-def _find_projected_rejection(volume: Manifest) -> str:
-    sources = get_mappings(volume, "projected", "sources")
-    return next(filter(None, map(_find_rejection, sources)), "")
-
-
-def _find_missing_source(volume: Manifest) -> str:
+    if "projected" in volume:
+        sources = get_mappings(volume, "projected", "sources")
+        return next(filter(None, map(_find_rejection, sources)), "")
+    if "persistentVolumeClaim" in volume:
+        return f'persistentvolumeclaim "{get_text(volume, "persistentVolumeClaim", "claimName")}" not found'
+    if "hostPath" in volume:
+        return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     for kind, key in (("configMap", "name"), ("secret", "secretName")):
         source = get_mapping(volume, kind)
         if kind in volume and source.get("optional") is not True:
             return f'{kind.lower()} "{get_text(source, key) or get_text(source, "name")}" not found'
-    return ""
-
-
-def _format_unknown_kind(volume: Manifest) -> str:
+    if any(kind in volume for kind in ("emptyDir", "configMap", "secret")):
+        return ""
     kinds = ", ".join(key for key in volume if key != "name") or "nothing"
     return f"an embedded cluster does not support volumes of the kind {kinds}"
-
-
-_REJECTIONS: Final[Mapping[str, Callable[[Manifest], str]]] = {
-    "emptyDir": lambda _: "",
-    "hostPath": lambda _: (
-        "hostPath is not allowed: a manifest must not give a task access to files of this machine"
-    ),
-    "persistentVolumeClaim": _format_missing_claim,
-    "projected": _find_projected_rejection,
-    "configMap": _find_missing_source,
-    "secret": _find_missing_source,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,13 +107,13 @@ def are_two_running(pods: list[Pod]) -> bool:
 
 async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs: Jobs) -> None:
     await jobs.create("true", workers=2)
-    (runtime,) = await jobs.cluster.inventory.list_runtimes()
+    (runtime,) = await jobs.cluster.list_runtimes()
     assert SUPPORT is not None
     with pytest.raises(RequestRejected, match=r"spec\.trainer\.command: .* does not support it"):
         await jobs.cluster.create(
             SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace=NAMESPACE, seconds=1))
         )
-    assert [runtime] == await jobs.cluster.inventory.list_runtimes()
+    assert [runtime] == await jobs.cluster.list_runtimes()
     assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
     assert (runtime.nodes, runtime.framework, runtime.role) == (3, "torch", "node")
     assert runtime.job == runtime.name

@@ -144,12 +144,6 @@ def test_previous_run_can_be_read(written):
     assert (written.read(), written.read(previous=True)) == (["second"], ["first"])
 
 
-def test_log_of_a_container_before_its_start_is_empty(written):
-    assert written.read() == []
-    written.container = ContainerState(kind="app", waiting=("ErrImagePull", ""))
-    assert written.read() == []
-
-
 def test_following_continues_across_restarts_until_the_container_is_done(written):
     log = LogFile(str(written.path), 0, 1 << 20, 5)
     written.container = ContainerState(kind="app", running_since=1)

@@ -13,7 +13,7 @@ from kept_objects import AT_ONCE, Clock, job, pod
 from backend_plugin.embedded.objects import Key, get_key, get_uid
 from backend_plugin.embedded.state_lock import StateUnusable
 from backend_plugin.embedded.store import Conflict, ObjectChange, Store
-from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, NotDurable
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
 POD = Key("Pod", "a", "p")
 
@@ -85,17 +85,6 @@ def test_owned_objects_are_listed_in_creation_order(store):
         store.remove(get_uid(each))
     assert store.list_owned("u", "Pod") == []
     assert store.list_owners() == ("v",)
-
-
-def test_objects_are_restored_in_creation_order(state):
-    store = Store.open(state, Clock())
-    first, second = store.create(pod("z", owner="u")), store.create(pod("a", owner="u"))
-    first = store.update({**first, "status": {"phase": "Running"}})
-    store.close()
-
-    store = Store.open(state, Clock())
-    assert store.list_objects("Pod") == store.list_owned("u", "Pod") == [first, second]
-    store.close()
 
 
 def test_watchers_receive_changes_in_order_including_those_of_other_watchers(store):
@@ -265,10 +254,3 @@ def test_damaged_file_error_contains_a_remedy(state, damage):
         Store.open(state)
     (sentence,) = str(refusal.value).splitlines()
     assert sentence.endswith("; move it away to start with an empty cluster")
-
-
-def test_later_damage_is_reported_as_a_write_failure(store):
-    store.create(pod())
-    store._file.execute("DROP TABLE objects")
-    with pytest.raises(NotDurable, match="the cluster's state cannot be written"):
-        store.create(pod("q"))

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from typing_extensions import assert_never
-
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, is_active
@@ -13,10 +11,7 @@ from backend_plugin.embedded.operators.base import (
     CreatePod,
     CreateService,
     DeleteJob,
-    DeletePod,
-    DeleteService,
     JobSnapshot,
-    ReleasePod,
 )
 from backend_plugin.embedded.operators.pytorchjob.objects import OPERATOR
 
@@ -37,11 +32,20 @@ def build_event(kind: str, reason: str, message: str) -> Manifest:
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
     """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
-    what, done = _format_action(snapshot, action)
+    # The operator uses the reason of a pod for the deletion of a job, too.
+    reason = "DeletePod" if isinstance(action, DeleteJob) else type(action).__name__
+    kind = (
+        "job"
+        if isinstance(action, DeleteJob)
+        else reason.removeprefix("Create").removeprefix("Delete").lower()
+    )
+    if isinstance(action, CreatePod | CreateService):
+        done, doing, name = "Created", "creating", get_name(action.manifest)
+    else:
+        done, doing, name = "Deleted", "deleting", getattr(action, "name", get_name(snapshot.job))
     if refusal is None:
-        return build_event(NORMAL, f"Successful{what}", done)
-    doing = "creating" if what.startswith("Create") else "deleting"
-    return build_event(WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
+        return build_event(NORMAL, f"Successful{reason}", f"{done} {kind}: {name}")
+    return build_event(WARNING, f"Failed{reason}", f"Error {doing}: {refusal}")
 
 
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
@@ -74,20 +78,3 @@ def _iter_container_events(pod: str, container: Manifest) -> Iterator[Manifest]:
     if get_text(waiting, "message"):
         message = f"{prefix} waiting message: {get_text(waiting, 'message')}"
         yield build_event(WARNING, get_text(waiting, "reason"), message)
-
-
-def _format_action(snapshot: JobSnapshot, action: Action) -> tuple[str, str]:
-    match action:
-        case CreatePod(manifest):
-            return "CreatePod", f"Created pod: {get_name(manifest)}"
-        case CreateService(manifest):
-            return "CreateService", f"Created service: {get_name(manifest)}"
-        case DeletePod(name):
-            return "DeletePod", f"Deleted pod: {name}"
-        case DeleteService(name):
-            return "DeleteService", f"Deleted service: {name}"
-        case DeleteJob() | ReleasePod():
-            # The operator uses this reason for the deletion of a job, too.
-            return "DeletePod", f"Deleted job: {get_name(snapshot.job)}"
-        case _:
-            assert_never(action)

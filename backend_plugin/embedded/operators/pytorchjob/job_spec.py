@@ -44,27 +44,14 @@ class OperatorReplicaSpec:
 class JobSpec:
     """The spec and metadata of a job."""
 
-    manifest: Manifest
+    name: str
+    namespace: str
+    uid: str
     roles: tuple[OperatorReplicaSpec, ...]
     """The roles in the order of processing."""
     run_policy: Manifest
     nproc_per_node: str | None
     elastic: Manifest | None
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return get_text(self.manifest, "metadata", "name")
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the job and of all its objects."""
-        return get_text(self.manifest, "metadata", "namespace")
-
-    @property
-    def uid(self) -> str:
-        """The uid, which differs from that of an earlier job with the same name."""
-        return get_text(self.manifest, "metadata", "uid")
 
     @property
     def is_suspended(self) -> bool:
@@ -93,7 +80,9 @@ def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
         _read_role(name, get_mapping(replica_specs, name)) for name in order if name in replica_specs
     )
     return JobSpec(
-        manifest=manifest,
+        name=get_text(manifest, "metadata", "name"),
+        namespace=get_text(manifest, "metadata", "namespace"),
+        uid=get_text(manifest, "metadata", "uid"),
         roles=roles,
         run_policy=get_mapping(spec, "runPolicy"),
         nproc_per_node=_read_nproc_per_node(spec),

@@ -10,8 +10,8 @@ from backend_plugin.embedded.operators.trainjob.admission import (
     find_runtime,
     require_runtime,
 )
-from backend_plugin.embedded.operators.trainjob.events import build_action_event
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, ROLE
+from backend_plugin.embedded.operators.trainjob.pods import build_action_event
 from backend_plugin.embedded.operators.trainjob.reconciler import reconcile
 
 __all__ = ["OPERATOR", "reconcile"]

@@ -32,7 +32,6 @@ from backend_plugin.embedded.operators.base import (
     ReleasePod,
 )
 from backend_plugin.embedded.operators.trainjob import status
-from backend_plugin.embedded.operators.trainjob.events import JOB, JOBSET, build_event
 from backend_plugin.embedded.operators.trainjob.job_spec import (
     DIALECT,
     FAIL,
@@ -43,7 +42,7 @@ from backend_plugin.embedded.operators.trainjob.job_spec import (
     TrainJobSpec,
     read_spec,
 )
-from backend_plugin.embedded.operators.trainjob.pods import build_pod, build_service
+from backend_plugin.embedded.operators.trainjob.pods import JOB, JOBSET, build_event, build_pod, build_service
 from backend_plugin.embedded.operators.trainjob.status import FIELD, JobSetState
 
 
