@@ -17,8 +17,8 @@ LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
 """The maximum length of all variables in characters. Nested references can grow exponentially."""
-_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
-"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``."""
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)$]*)\))")
+"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``. A name without `$` keeps the search linear."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
@@ -52,16 +52,13 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     Raises:
         ContainerConfigError: If the result is longer than a program can receive. The message names it `what`.
     """
-    # No reference ends after the last `)`. Without this limit, the search would take quadratic time.
-    end = value.rfind(")") + 1
-    references = _REFERENCE.finditer(value, 0, end)
-    rest = value[end:].replace("$$", "$")
+    references = _REFERENCE.finditer(value)
     growth = sum(len(_expand_reference(each, variables)) - len(each[0]) for each in references)
-    if end + growth + len(rest) > LONGEST_VALUE:
+    if len(value) + growth > LONGEST_VALUE:
         raise ContainerConfigError(
             f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
         )
-    return _REFERENCE.sub(lambda each: _expand_reference(each, variables), value[:end]) + rest
+    return _REFERENCE.sub(lambda each: _expand_reference(each, variables), value)
 
 
 def _expand_reference(match: re.Match[str], variables: Mapping[str, str]) -> str:

@@ -117,7 +117,7 @@ async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs: 
     assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
     assert (runtime.nodes, runtime.framework, runtime.role) == (3, "torch", "node")
     assert runtime.job == runtime.name
-    assert await jobs.cluster.inventory.list_foreign_jobs() == ()
+    assert await jobs.cluster.list_foreign_jobs() == ()
 
 
 async def test_nodes_run_with_the_environment_of_a_training_job(jobs: Jobs) -> None:
