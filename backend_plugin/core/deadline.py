@@ -41,7 +41,10 @@ def get_admission_time(job: Job) -> datetime | None:
 def check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has run for longer than its deadline, otherwise None."""
     limit = _get_deadline(status.job, rules)
-    if not limit or not status.has_run or not is_exceeded(limit, _find_run_start(status), now):
+    recorded = None if status.job is None else _get_recorded_start(status.job)
+    # The earlier of the start in the job's annotation and the first start of its present pods.
+    start = min(filter(None, (recorded, statuses.find_run_start(status))), default=None)
+    if not limit or not status.has_run or not is_exceeded(limit, start, now):
         return None
     text = f"it ran for longer than its deadline of {messages.format_duration(limit)} allows"
     remedy = "raise the deadline, or save checkpoints and resume from them"
@@ -54,16 +57,9 @@ def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
     Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
     both are treated as no deadline.
     """
-    own = job.active_deadline if job is not None else None
-    return (
-        own if own is not None else get_limit(rules.deadlines.active_seconds, rules.judging.active_deadline)
-    )
-
-
-def _find_run_start(status: JobStatus) -> datetime | None:
-    """Return the earlier of the start in the job's annotation and the first start of its present pods."""
-    recorded = None if status.job is None else _get_recorded_start(status.job)
-    return min(filter(None, (recorded, statuses.find_run_start(status))), default=None)
+    if job is not None and job.active_deadline is not None:
+        return job.active_deadline
+    return get_limit(rules.deadlines.active_seconds, rules.judging.active_deadline)
 
 
 def _get_recorded_start(job: Job) -> datetime | None:

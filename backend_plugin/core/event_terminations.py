@@ -1,7 +1,6 @@
 """Terminations of pods that are known only from events."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from signal import SIGTERM
 from typing import Final
@@ -11,14 +10,9 @@ from backend_plugin.core.observed import Event, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
-# The longest time between an event and the end of the job that it caused, by the reason of the event. Peers
+# Events at most a minute before the end of the job that they caused. Others may be ten minutes older: peers
 # notice a lost Kubernetes node late, and a container that is restarted in place has a backoff.
-_RECENT: Final[Mapping[str, timedelta]] = {
-    "ExitedWithCode": timedelta(minutes=1),
-    "Preempted": timedelta(minutes=1),
-    "Evicted": timedelta(minutes=1),
-    "": timedelta(minutes=10),
-}
+_PROMPT: Final = frozenset({"ExitedWithCode", "Preempted", "Evicted"})
 
 
 def list_event_terminations(
@@ -35,7 +29,10 @@ def list_event_terminations(
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}
-    for event in filter(lambda event: _is_recent(event, ended), events):
+    for event in events:
+        recent = timedelta(minutes=1 if event.reason in _PROMPT else 10)
+        if event.at is not None and ended is not None and ended - event.at > recent:
+            continue
         death = _find_event_termination(event, exit_codes, launcher=launcher)
         if death is not None and _is_new_termination(event, known.get(death.pod)):
             last[death.pod] = max(
@@ -57,12 +54,6 @@ def _is_new_termination(event: Event, pod: Pod | None) -> bool:
     return began is not None and event.at > began
 
 
-def _is_recent(event: Event, ended: datetime | None) -> bool:
-    if event.at is None or ended is None:
-        return True
-    return ended - event.at <= _RECENT.get(event.reason, _RECENT[""])
-
-
 def _find_event_termination(
     event: Event, exit_codes: Mapping[int, Cause], *, launcher: bool
 ) -> ReplicaTermination | None:
@@ -71,25 +62,22 @@ def _find_event_termination(
     pod, code = error_parser.parse_exit_event(event.message)
     if not code:
         return None
-    cause = _classify_exit_event(event.reason, code, exit_codes)
-    stopped = terminations.decode_signal(code) == SIGTERM
-    failure = replace(
-        terminations.build_exit_code_failure(error_parser.parse_replica_name(pod), code, event.at),
-        stopped=stopped,
-    )
-    name = failure.signal
-    text = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
+    # The operator writes 0xbeef if it has not found an exit code.
+    known = Cause.SYSTEM_ERROR if code == 0xBEEF else terminations.CONTAINER_REASONS.get(event.reason)
     what = f"{event.reason}, " if event.reason in terminations.CONTAINER_REASONS else ""
     return ReplicaTermination(
-        failure=failure, cause=cause, summary=f"{what}{text}", pod=pod, at=event.at, ordered=True
+        failure=terminations.build_exit_code_failure(
+            error_parser.parse_replica_name(pod),
+            code,
+            event.at,
+            stopped=terminations.decode_signal(code) == SIGTERM,
+        ),
+        cause=known or terminations.classify_exit_code(code, exit_codes),
+        summary=f"{what}{terminations.format_exit(code)}",
+        pod=pod,
+        at=event.at,
+        ordered=True,
     )
-
-
-def _classify_exit_event(reason: str, code: int, exit_codes: Mapping[int, Cause]) -> Cause:
-    # The operator writes 0xbeef if it has not found an exit code.
-    if code == 0xBEEF:
-        return Cause.SYSTEM_ERROR
-    return terminations.CONTAINER_REASONS.get(reason) or terminations.classify_exit_code(code, exit_codes)
 
 
 _TAKEN: Final[Mapping[str, Cause]] = {

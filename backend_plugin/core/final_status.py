@@ -1,6 +1,6 @@
 """The status of a job that has ended or does not exist, with the root cause of its end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -51,11 +51,12 @@ def build_final_status(
     """Return the status of a job that has ended or is gone; `condition` reports its end, if known."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
-    files = _select_error_files(observed, state, pods, ended)
-    certain, unsettled = file_terminations.split_error_files(files, pods)
-    has_succeeded = state is JobState.SUCCEEDED
+    is_unsettled = False
     # If the job has done its work, later terminations of pods do not matter.
-    if has_succeeded or (observed.outputs and state is not JobState.FAILED):
+    if state is JobState.SUCCEEDED or (observed.outputs and state is not JobState.FAILED):
+        files = _select_error_files(observed, state, pods, ended)
+        certain, unsettled = file_terminations.split_error_files(files, pods)
+        is_unsettled = state is JobState.SUCCEEDED and bool(unsettled) and not certain
         ends = file_terminations.list_file_terminations([*certain, *unsettled], pods, exit_codes)
     else:
         ends = _list_terminations(observed, pods, condition, exit_codes)
@@ -70,7 +71,7 @@ def build_final_status(
         replaced=replica_pods.list_replaced(pods, job) if job else (),
         death=root_cause.with_early_exits(root_cause.select_root_cause(ends, ended), pods, total),
         dead=len({death.failure.replica for death in ends}),
-        unsettled=has_succeeded and bool(unsettled) and not certain,
+        unsettled=is_unsettled,
         outputs=observed.outputs,
         looking=observed.looking,
     )
@@ -82,17 +83,12 @@ def _select_error_files(
     job = observed.job
     if state is not JobState.SUCCEEDED or job is None or not observed.error_files:
         return observed.error_files
-    present = _list_writer_names(pods)
+    present = {name for pod in pods for name in (pod.name, pod.replica)}
     return [
         file
         for file in observed.error_files
         if file.worker in present or not file_terminations.is_recovery_implied(file, job, ended)
     ]
-
-
-def _list_writer_names(pods: tuple[Pod, ...]) -> set[str]:
-    """Return the names by which an error file identifies one of these pods."""
-    return {name for pod in pods for name in (pod.name, pod.replica)}
 
 
 def _list_terminations(
@@ -117,12 +113,11 @@ def _list_known_terminations(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
     job, ended = observed.job, get_end_time(observed.job, condition)
-    completed = [_with_full_message(pod, observed.events) for pod in pods]
-    ends = [
-        each
-        for each in terminations.list_pod_terminations(completed, exit_codes)
-        if not _is_cleanup_termination(each, job, condition)
+    of_pods = [
+        terminations.find_pod_termination(_with_full_message(pod, observed.events), exit_codes)
+        for pod in pods
     ]
+    ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
     launcher = job is not None and job.launcher
     ends += event_terminations.list_event_terminations(
         observed.events, pods, ended, exit_codes, launcher=launcher
@@ -161,7 +156,8 @@ def _list_failure_terminations(
     over = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
     merged = root_cause.merge_terminations(ends, list_files(since))
-    limit = _find_job_limit(job)
+    failed = None if job is None else index_conditions(job).get(job_conditions.FAILED)
+    limit = None if job is None or failed is None else _find_limit(job, failed)
     are_stopped = all(death.failure.stopped and death.ordered for death in merged)
     if not are_stopped or limit is JobLimit.DEADLINE:
         return merged
@@ -170,38 +166,26 @@ def _list_failure_terminations(
     return root_cause.merge_terminations(restarts, list_files(near)) or merged
 
 
-def _find_job_limit(job: Job | None) -> JobLimit | None:
-    failed = None if job is None else index_conditions(job).get(job_conditions.FAILED)
-    return None if job is None or failed is None else _find_limit(job, failed)
-
-
 def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     """Return the pod with its full message from an event, if the message in its status is truncated."""
     text = pod.message.strip()
     if not (pod.reason and text):
         return pod
-    full = next((message for message in _iter_warnings(pod, events) if text in message), None)
+    warnings = (each.message for each in reversed(events) if each.name == pod.name and each.warning)
+    full = next((message for message in warnings if text in message), None)
     return pod if full is None else structs.replace(pod, message=full[full.index(text) :])
 
 
-def _iter_warnings(pod: Pod, events: Sequence[Event]) -> Iterator[str]:
-    """Yield the messages of the warnings about a pod, the last one first."""
-    return (each.message for each in reversed(events) if each.name == pod.name and each.warning)
-
-
-def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
+def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
     ended = get_end_time(job, condition)
     if death.at is None or ended is None or death.at > ended:
         return True
+    removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
     # Both times have a resolution of one second, and the operator takes less than one second.
-    return death.at == ended and _removes_pods(job, condition)
-
-
-def _removes_pods(job: Job, condition: Condition) -> bool:
-    return job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
+    return death.at == ended and removes_pods
 
 
 def _find_limit(job: Job, condition: Condition) -> JobLimit | None:

@@ -68,7 +68,10 @@ def decide_event(
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
-    written = _find_written_wait(job, events)
+    events_of_job = _list_written_events(job, events)
+    last = events_of_job[-1] if events_of_job else None
+    # The time of the last event that a server has written, if it reports that the job waits.
+    written = last.at if last is not None and last.reason == JobEventReason.WAITS.value else None
     since = _find_pending_since(status, judging, now)
     if since is not None:
         is_written = written is not None and written >= since
@@ -82,16 +85,15 @@ def decide_event(
     return JobEventDecision(way=way, event=build_event(job, way.value, verdict.message, now, since=changed))
 
 
-def _find_written_wait(job: Job, events: Iterable[Event]) -> datetime | None:
-    """Return the time of the last event that a server has written if its reason is `WAITS`; else None."""
-    written = _list_written_events(job, events)
-    return written[-1].at if written and written[-1].reason == JobEventReason.WAITS.value else None
-
-
 def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
     """Return the events that a server has written about the job, in order of time."""
+    # An event from before the creation is about an earlier job with the same name.
     own = [
-        each for each in events if is_job_event(each) and each.name == job.name and _is_about_job(each, job)
+        each
+        for each in events
+        if is_job_event(each)
+        and each.name == job.name
+        and (each.at is None or job.created is None or each.at >= job.created)
     ]
     # Times have a resolution of one second. In the same second, the job waits before it runs again.
     return sorted(
@@ -104,11 +106,6 @@ def is_job_event(event: Event) -> bool:
     return event.kind in table.DIALECTS and event.reason in _REASONS
 
 
-def _is_about_job(event: Event, job: Job) -> bool:
-    """True if the event is not about an earlier job with the same name."""
-    return event.at is None or job.created is None or event.at >= job.created
-
-
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
     """Return the time since which the job waits again; None if it does not.
 
@@ -119,7 +116,13 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
     if status.state is JobState.SUSPENDED:
         is_reported, since = bool(unbound), None if status.condition is None else status.condition.since
     else:
-        lost = [pod for pod in status.pods if _is_unbound(pod) and pod.replica in status.replaced]
+        lost = [
+            pod
+            for pod in status.pods
+            if not (pod.is_bound or pod.deleted)
+            and pod.phase in ("Pending", "")
+            and pod.replica in status.replaced
+        ]
         names = {pod.replica for pod in lost}
         # A pod group's status may be older than the new pod, so require a reason for that pod.
         is_reported = any(wait.reason and names & {*wait.replicas} for wait in unbound)
@@ -127,10 +130,6 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
         since = min(filter(None, [pod.created for pod in lost]), default=None)
     overdue = is_exceeded(judging.unscheduled_pod_grace_period, since, now)
     return since if is_reported or overdue else None
-
-
-def _is_unbound(pod: Pod) -> bool:
-    return not pod.is_bound and pod.deleted is None and pod.phase in ("Pending", "")
 
 
 def _has_all_replicas(status: JobStatus) -> bool:

@@ -62,25 +62,17 @@ def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
     return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
 
 
-_HOST: Final = "worker-0"
-"""The rendezvous host of an elastic job without a master."""
-
-
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
-    """Return a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
-    if not job.elastic or any(pod.role == "master" for pod in pods):
-        return None
-    if not _is_host_missing(pods):
+    """Return a warning if replicas of an elastic job have nodes, but their rendezvous host does not."""
+    # The first replica hosts the rendezvous: the master, or else the first worker or node.
+    role = job.groups[0].role if job.elastic and job.groups else ""
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
+    if not is_waiting or role == "master" or not any(pod.is_bound for pod in pods):
         return None
     return JobWarning(
-        text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
-        " min_member of the gang to the largest number of nodes to start all workers together",
+        text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
+        f" min_member of the gang to the largest number of nodes to start all {role}s together",
     )
-
-
-def _is_host_missing(pods: Sequence[Pod]) -> bool:
-    """True if some pods have nodes, and the rendezvous host waits for one."""
-    return any(pod.is_bound for pod in pods) and any(_is_waiting(pod) for pod in pods if pod.replica == _HOST)
 
 
 def _is_waiting(pod: Pod) -> bool:

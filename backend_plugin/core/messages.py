@@ -9,11 +9,7 @@ from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.pending_reasons import is_blocking
 from backend_plugin.core.values import JsonValue
-from kfpytorch_common.causes import (
-    CLUSTER_REMEDIES,
-    REMEDIES,
-    Cause,
-)
+from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
 LONGEST: Final = 1_000
 # The length of the text to clean; removing escape sequences makes it shorter.
@@ -64,11 +60,6 @@ def format_duration(limit: timedelta) -> str:
     return " ".join(f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count)
 
 
-def format_job_name(status: JobStatus) -> str:
-    """Return the namespace and name of the job; ``of this task`` if the job does not exist."""
-    return f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
-
-
 def get_remedy(cause: Cause) -> str:
     """Return the remedy for a cause in one sentence; may be empty."""
     return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
@@ -93,8 +84,7 @@ def format_missing_pods(status: JobStatus) -> str:
 
     A replaced pod counts as missing. A later pod of a job that can scale does not replace another one.
     """
-    replaced = () if status.scales else status.replaced
-    count = status.total - len(status.pods) + len(replaced)
+    count = status.total - len(status.pods) + (0 if status.scales else len(status.replaced))
     if count <= 0:
         return ""
     return (
@@ -112,7 +102,7 @@ def format_replicas(replicas: Sequence[str]) -> str:
 
 def format_pending(wait: PendingReason) -> str:
     """Return the line for a pending reason."""
-    if _is_job_wide(wait):
+    if wait.of_gang or not wait.replicas:
         return wait.text
     if wait.shortages:  # The sentence states already what the replicas wait for.
         return f"{format_replicas(wait.replicas)}: {wait.text}"
@@ -128,11 +118,6 @@ _VERBS: Final = {
 }
 
 
-def _is_job_wide(wait: PendingReason) -> bool:
-    """True if the job waits as a whole."""
-    return wait.of_gang or not wait.replicas
-
-
 def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
     """Return the message for a job that has not ended, with pending reasons, warnings and a remedy.
 
@@ -145,13 +130,9 @@ def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: b
         return join_lines(state, *warnings)
     first = status.waits[0]
     remedy = select_remedy(first) if is_blocking(first) else ""
-    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, _format_raw(first))
-
-
-def _format_raw(wait: PendingReason) -> str:
-    """Return a line with the message of the scheduler; empty if the reason contains all of it."""
-    is_news = wait.raw not in wait.text and _is_job_wide(wait)
-    return f"message of its scheduler: {wait.raw}" if is_news else ""
+    is_news = first.raw not in first.text and (first.of_gang or not first.replicas)
+    raw = f"message of its scheduler: {first.raw}" if is_news else ""
+    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, raw)
 
 
 def _format_state(status: JobStatus, *, queued: bool) -> str:
@@ -169,30 +150,21 @@ def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
     """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
-    info = _build_state_info(status)
+    job, waits = status.job, status.waits[:6]
+    info: dict[str, JsonValue] = {
+        "state": status.state.value,
+        "job": job.name if job else "",
+        "namespace": job.namespace if job else "",
+        "replicas": status.total,
+        "ready": status.ready,
+    }
     if cause is not None:
         info["cause"] = cause.value
-    if status.waits:
-        info.update(_build_pending_info(status.waits[:6]))
+    if waits:
+        info["waits"] = [shorten_message(format_pending(each)) for each in waits]
+        info["details"] = [shorten_message(each.raw or each.text) for each in waits]
     if notes:
         info["notes"] = [shorten_message(note.text) for note in notes]
     if status.death is not None:
         info["failed"] = status.death.failure.replica
     return info
-
-
-def _build_state_info(status: JobStatus) -> dict[str, JsonValue]:
-    return {
-        "state": status.state.value,
-        "job": status.job.name if status.job else "",
-        "namespace": status.job.namespace if status.job else "",
-        "replicas": status.total,
-        "ready": status.ready,
-    }
-
-
-def _build_pending_info(waits: Sequence[PendingReason]) -> dict[str, JsonValue]:
-    return {
-        "waits": [shorten_message(format_pending(each)) for each in waits],
-        "details": [shorten_message(each.raw or each.text) for each in waits],
-    }

@@ -18,7 +18,7 @@ from kfpytorch_common.causes import Cause
 
 _NODES: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 nodes are available: ?(.{0,2000})", re.DOTALL)
 _LACKING: Final = re.compile(r"^(\d{1,9}) Insufficient ([\w./-]{1,253})$")
-_OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
+_OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (?=.)", re.DOTALL)
 
 
 def list_job_reasons(
@@ -26,7 +26,7 @@ def list_job_reasons(
 ) -> list[PendingReason]:
     """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
     # Pod groups and events may be outdated once all pods are bound.
-    if _has_all_pods(observed, pods) and _are_bound(pods):
+    if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
     groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
     of_events = [wait for words in WORDS for wait in words.events(observed)]
@@ -42,10 +42,6 @@ def _has_all_pods(observed: Observed, pods: Sequence[Pod]) -> bool:
     if job is None or _is_suspended(job):
         return False
     return len([pod for pod in pods if pod.deleted is None]) >= job.replicas
-
-
-def _are_bound(pods: Sequence[Pod]) -> bool:
-    return all(pod.is_bound for pod in pods if pod.deleted is None)
 
 
 def _is_suspended(job: Job) -> bool:
@@ -77,15 +73,11 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
     """Return the pending reason for the last failed creation of a missing pod; at most one."""
     job = observed.job
-    refused = [
-        each
-        for each in observed.events
-        if each.warning
-        and each.reason in CREATION_FAILURES
-        and (job is None or not _is_outdated(each, job, pods))
-    ]
-    last = find_last_event(refused) if refused else None
-    if last is None or job is None or _is_suspended(job) or _has_all_pods(observed, pods):
+    if job is None or _is_suspended(job) or _has_all_pods(observed, pods):
+        return []
+    refused = [each for each in observed.events if each.warning and each.reason in CREATION_FAILURES]
+    last = find_last_event([each for each in refused if not _is_outdated(each, job, pods)])
+    if last is None:
         return []
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.SYSTEM_ERROR)
     text = f"its pods cannot be created: {last.message}"
@@ -122,7 +114,7 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
         return wait
     return structs.replace(
         wait,
-        stage=_get_unbound_stage(parsed.cause),
+        stage=placeholders.get_unbound_stage(parsed.cause),
         cause=parsed.cause,
         text=parsed.text,
         shortages=parsed.shortages,
@@ -131,22 +123,12 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
     )
 
 
-def _get_unbound_stage(cause: Cause) -> PendingStage:
-    """Return the stage of a pod that is not bound to a node."""
-    return PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED
-
-
 def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
     """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
-    return _find_start_reason(pod, exit_codes)
-
-
-def _find_start_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
-    """Return the reason why a container of a bound pod does not run."""
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -181,7 +163,7 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
     parsed = parse_scheduler_message(condition.message)
     cause = parsed.cause or Cause.UNSCHEDULABLE
     return PendingReason(
-        stage=_get_unbound_stage(cause),
+        stage=placeholders.get_unbound_stage(cause),
         cause=cause,
         reason=condition.reason or "Unschedulable",
         text=parsed.text,
@@ -215,33 +197,15 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
-    parts = _split_node_reasons(nodes[3])
+    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
+    parts = [part.strip() for part in why.split(", ") if part]
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
-    is_never = len(short) == len(parts) and _is_preemption_unhelpful(nodes)
-    text = (
-        f"no node of {nodes[2]} fits: "
-        f"{'; '.join(map(_format_node_reason, parts))}{_NEVER if is_never else ''}"
-    )
-    return SchedulerMessage(text=text, gang=False, short=short)
-
-
-def _split_node_reasons(text: str) -> list[str]:
-    why = f"{text.partition('preemption:')[0]} ".partition(". ")[0].strip()
-    return [part.strip() for part in why.split(", ") if part]
-
-
-def _is_preemption_unhelpful(nodes: "re.Match[str]") -> bool:
-    """True if the scheduler calls preemption unhelpful on all nodes: the request exceeds their capacity."""
+    # If preemption is unhelpful on all nodes, the request exceeds their capacity.
     unhelpful = _UNHELPFUL.search(nodes[3])
-    return unhelpful is not None and unhelpful[1] == nodes[2]
-
-
-def _format_node_reason(part: str) -> str:
-    if lacking := _LACKING.match(part):
-        return f"{lacking[1]} lack {lacking[2]}"
-    if otherwise := _OTHERWISE.match(part):
-        return f"{otherwise[1]} {otherwise[2]}"
-    return part
+    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
+    reasons = "; ".join(_OTHERWISE.sub(r"\1 ", _LACKING.sub(r"\1 lack \2", part)) for part in parts)
+    text = f"no node of {nodes[2]} fits: {reasons}{_NEVER if is_never else ''}"
+    return SchedulerMessage(text=text, gang=False, short=short)
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
@@ -260,7 +224,6 @@ CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
 
 
 def _classify_waiting_container(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
-    cause = CONTAINER_CAUSES.get(container.waiting, Cause.SYSTEM_ERROR)
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not terminations.is_permanent_start_error(container.waiting_message):
         return Cause.SYSTEM_ERROR
@@ -268,7 +231,7 @@ def _classify_waiting_container(container: Container, exit_codes: Mapping[int, C
         return Cause.SYSTEM_ERROR
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
         return terminations.classify_container_termination(container.last, exit_codes)
-    return cause
+    return CONTAINER_CAUSES.get(container.waiting, Cause.SYSTEM_ERROR)
 
 
 _STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers are running"}
@@ -276,9 +239,11 @@ _STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init co
 
 def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> PendingReason:
     cause = _classify_waiting_container(container, exit_codes)
-    subject = _format_container(pod, container)
+    subject = "" if container is pod.primary else container.name
     if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName":
         subject = f"image {container.image}"
+    elif container.init:
+        subject = f"init container {container.name}"
     ended = container.last
     text = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
     if container.waiting == "CrashLoopBackOff" and ended is not None:
@@ -294,12 +259,6 @@ def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[
         replicas=(pod.replica,),
         since=_find_bound_time(pod),
     )
-
-
-def _format_container(pod: Pod, container: Container) -> str:
-    if container.init:
-        return f"init container {container.name}"
-    return "" if container is pod.primary else container.name
 
 
 def _find_bound_time(pod: Pod) -> datetime | None:
@@ -324,10 +283,7 @@ def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> li
             latest[wait.shortages] = max(at, latest.get(wait.shortages, at))
     if not latest:
         return waits
-    return [
-        structs.replace(wait, observed_at=latest[wait.shortages]) if wait.shortages in latest else wait
-        for wait in waits
-    ]
+    return [structs.replace(wait, observed_at=latest.get(wait.shortages, wait.observed_at)) for wait in waits]
 
 
 def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
@@ -335,7 +291,15 @@ def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
     alike: dict[tuple[PendingStage, Cause, str, str], list[PendingReason]] = {}
     for wait in waits:
         alike.setdefault((wait.stage, wait.cause, wait.reason, wait.text), []).append(wait)
-    return sorted(map(_merge_equal, alike.values()), key=_get_sort_key)
+    merged = [
+        structs.replace(
+            same[0],
+            replicas=tuple([replica for wait in same for replica in wait.replicas]),
+            since=min(filter(None, [wait.since for wait in same]), default=None),
+        )
+        for same in alike.values()
+    ]
+    return sorted(merged, key=_get_sort_key)
 
 
 def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str, str]:
@@ -346,11 +310,3 @@ def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str,
 def is_blocking(wait: PendingReason) -> bool:
     """True if a reason is reported, and it is not a normal step of the start."""
     return bool(wait.reason) and wait.cause is not Cause.SYSTEM_ERROR
-
-
-def _merge_equal(waits: Sequence[PendingReason]) -> PendingReason:
-    if len(waits) == 1:
-        return waits[0]
-    replicas = [replica for wait in waits for replica in wait.replicas]
-    since = min(filter(None, [wait.since for wait in waits]), default=None)
-    return structs.replace(waits[0], replicas=tuple(replicas), since=since)

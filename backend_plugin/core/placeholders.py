@@ -25,7 +25,11 @@ def list_gang_reasons(
     `members` are the pods of the replicas, and `of_pod` returns the pending reason of a pod.
     """
     own = {pod.name for pod in members}
-    holders = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
+    holders = [
+        pod
+        for pod in observed.pods
+        if pod.name not in own and (pod.place or registry.is_placeholder_name(pod.name))
+    ]
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
     if not reasons:
         return []
@@ -43,7 +47,7 @@ def list_gang_reasons(
         shortages = _compute_gang_shortages(gang, holders, {each.resource for each in parsed.shortages})
     return [
         PendingReason(
-            stage=PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED,
+            stage=get_unbound_stage(cause),
             cause=cause,
             reason=worst.reason or "Unschedulable",
             text=text,
@@ -57,8 +61,9 @@ def list_gang_reasons(
     ]
 
 
-def _is_placeholder(pod: Pod) -> bool:
-    return bool(pod.place) or registry.is_placeholder_name(pod.name)
+def get_unbound_stage(cause: Cause) -> PendingStage:
+    """Return the stage of a pod that is not bound to a node."""
+    return PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED
 
 
 def find_last_shortage(

@@ -13,12 +13,14 @@ from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.file_terminations import POD_TIME_RESOLUTION, has_ended_by
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.terminations import SKEW, ReplicaTermination
+from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, is_consequence
 
 # The kubelet may report a termination only after the peers have noticed it. In nanoseconds.
 _NOTICED: Final = 10 * 10**9
 _WHOLE_SECOND: Final = 10**9
+# The tolerance for comparing two clocks, one of which reports whole seconds.
+_SKEW: Final = timedelta(seconds=2)
 # Exit codes that are likely consequences, with their order among terminations at the same time.
 _DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
 
@@ -35,7 +37,8 @@ def select_root_cause(
     The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
     to `ended`, later terminations count too, because the clock of a node may be ahead.
     """
-    worded = any(map(_has_own_exception, ends))
+    # An exception that is not the consequence of another termination.
+    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
@@ -43,11 +46,6 @@ def select_root_cause(
         return _compute_sort_key(death, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
-
-
-def _has_own_exception(death: ReplicaTermination) -> bool:
-    """True if a termination has an exception that is not the consequence of another termination."""
-    return bool(death.failure.exception) and not is_consequence(death.failure)
 
 
 def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
@@ -59,7 +57,7 @@ def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -
 
 
 def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:
-    return ended is not None and death.at is not None and death.at - ended > SKEW
+    return ended is not None and death.at is not None and death.at - ended > _SKEW
 
 
 def is_possible_cause(death: ReplicaTermination) -> bool:
@@ -117,19 +115,15 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = _list_early_exits(pods, death.at) - {death.failure.replica}
-    names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
+    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
     if not early:
         return death
+    names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if len(early) < total - 1:
         return structs.replace(death, summary=f"{death.summary} ({names} had ended with exit code 0)")
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
-
-
-def _list_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
-    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
@@ -149,13 +143,10 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Return each termination once: an error file replaces the user error of the pod that wrote it."""
     writers = {death.failure.replica for death in files}
-    silent: list[ReplicaTermination] = []
-    rest: list[ReplicaTermination] = []
-    for death in pods:
-        if death.cause is not Cause.USER_ERROR:
-            rest.append(death)
-        elif death.failure.replica not in writers:
-            silent.append(death)
+    rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
+    silent = [
+        death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
+    ]
     ordered = sorted(files, key=lambda death: (death.failure.time_ns, death.summary))
     of_files = [_take_pod_termination(file, silent) for file in ordered]
     return [*of_files, *silent, *rest]

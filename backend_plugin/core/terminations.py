@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from backend_plugin.core.dialects.table import INITIALIZERS, OPERATOR_CONTAINERS
-from backend_plugin.core.observed import Condition, Container, ContainerTermination, Pod
+from backend_plugin.core.observed import Container, ContainerTermination, Pod
 from backend_plugin.core.package_installation import find_failure
 from kfpytorch_common.causes import Cause, Failure, classify, format_signal
 
@@ -81,6 +81,7 @@ EXIT_CODES: Final[Mapping[int, Cause]] = {
 """Causes by exit codes that the user's code does not set; `decode_signal` decodes the other signals."""
 
 _LATEST: Final = 2**62
+"""Nanoseconds since the epoch that are after any real time."""
 
 
 def decode_signal(exit_code: int) -> int:
@@ -102,29 +103,20 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
     return known or classify(build_exit_code_failure("", exit_code, None, message=last_words))
 
 
-def list_pod_terminations(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[ReplicaTermination]:
-    """Return the terminations of all pods that failed, are disrupted or are being deleted.
-
-    `exit_codes` contains the causes that the settings assign to exit codes.
-    """
-    return [death for pod in pods if (death := find_pod_termination(pod, exit_codes)) is not None]
-
-
-# The tolerance for comparing two clocks, one of which reports whole seconds.
-SKEW: Final = timedelta(seconds=2)
-
-
 def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
     """Return the failed termination of a pod; None if the pod still runs undisturbed or succeeded."""
     container, ended = _find_failed_container(pod)
     if ended is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
-    finished = ended.finished if ended else None
-    disrupted = pod.disrupted.since if pod.disrupted else None
     if ended is not None and _is_disrupted_after_exit(pod, ended):
         return find_pod_termination(structs.replace(pod, disrupted=None), exit_codes)
+    finished = ended.finished if ended else None
+    disrupted = pod.disrupted.since if pod.disrupted else None
+    # Peers may notice a disruption before the container has ended.
+    first = min(filter(None, (disrupted, finished)), default=None)
+    at = first or find_unready_time(pod) or pod.deleted
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
-    at = _find_termination_time(pod, disrupted, finished)
+    has_reason = bool(pod.reason or pod.disrupted) or ended is None or ended.reason in CONTAINER_REASONS
     code = (ended.exit_code if ended else None) or 0
     return ReplicaTermination(
         failure=build_exit_code_failure(pod.replica, code, at, stopped=_is_stopped(pod, ended)),
@@ -134,7 +126,7 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
         pod=pod.name,
         at=at,
         ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
-        explained=_has_reported_reason(pod, ended) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
+        explained=has_reason and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
 
 
@@ -163,21 +155,9 @@ def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
     return by_itself and pod.disrupted.since - ended.finished > _REPORT_DELAY
 
 
-def _find_termination_time(
-    pod: Pod, disrupted: datetime | None, finished: datetime | None
-) -> datetime | None:
-    # Peers may notice a disruption before the container has ended.
-    first = min(filter(None, (disrupted, finished)), default=None)
-    return first or find_unready_time(pod) or pod.deleted
-
-
 def find_unready_time(pod: Pod) -> datetime | None:
     """Return the time since which the pod is not ready; None if it is ready or has no condition Ready."""
     return pod.ready.since if pod.ready is not None and not pod.ready.true else None
-
-
-def _has_reported_reason(pod: Pod, ended: ContainerTermination | None) -> bool:
-    return bool(pod.reason or pod.disrupted) or ended is None or ended.reason in CONTAINER_REASONS
 
 
 def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
@@ -195,12 +175,9 @@ def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
 
 def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination | None]:
     """Return the container that failed and its termination; the trainer container comes first."""
-    primary = pod.primary
-    containers = [] if primary is None else [primary]
-    if pod.phase == "Failed":
-        containers += [*pod.containers, *pod.init_containers]
-    for container in containers:
-        if container.ended is not None and container.ended.exit_code != 0:
+    others = [*pod.containers, *pod.init_containers] if pod.phase == "Failed" else []
+    for container in (pod.primary, *others):
+        if container is not None and container.ended is not None and container.ended.exit_code != 0:
             return container, container.ended
     return None, None
 
@@ -216,8 +193,10 @@ def _classify_pod_failure(
         return Cause.SYSTEM_ERROR
     if is_operator_container(container):
         return Cause.SYSTEM_ERROR
-    classify_end = _classify_initializer if pod.role in INITIALIZERS else classify_container_termination
-    return classify_end(ended, exit_codes)
+    cause = classify_container_termination(ended, exit_codes)
+    if cause is Cause.USER_ERROR and pod.role in INITIALIZERS:  # It runs no code of the author.
+        return Cause.SYSTEM_ERROR if _TEMPORARY.search(ended.message) else Cause.INVALID_CONFIG
+    return cause
 
 
 def _classify_reason(pod: Pod) -> Cause | None:
@@ -240,30 +219,16 @@ _TEMPORARY: Final = re.compile(
 )
 
 
-def _classify_initializer(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
-    """Return the cause of the failure of an initializer, which runs no code of the author."""
-    cause = classify_container_termination(ended, exit_codes)
-    if cause is not Cause.USER_ERROR:
-        return cause
-    return Cause.SYSTEM_ERROR if _TEMPORARY.search(ended.message) else Cause.INVALID_CONFIG
-
-
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
     """Return the cause of a container's termination, without the state of its pod."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
-        return _classify_start_error(ended.message)
+        if "container init was OOM-killed" in ended.message:  # runc's message for a low memory limit.
+            return Cause.OOM_HOST
+        return known if is_permanent_start_error(ended.message) else Cause.SYSTEM_ERROR
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
 
 
-def _classify_start_error(message: str) -> Cause:
-    if _STARVED in message:
-        return Cause.OOM_HOST
-    return Cause.INVALID_CONFIG if is_permanent_start_error(message) else Cause.SYSTEM_ERROR
-
-
-# runc's message for a memory limit that is too low to start a process.
-_STARVED: Final = "container init was OOM-killed"
 # Parts of a container runtime's messages which show that the container is invalid.
 _HOPELESS: Final = (
     "no such file",
@@ -284,9 +249,10 @@ def is_permanent_start_error(message: str) -> bool:
 
 def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination | None) -> str:
     """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
-    disruption = pod.disrupted or _NO_DISRUPTION
-    if why := pod.reason or disruption.reason:
-        more = pod.message.strip() or disruption.message
+    why, more = pod.reason, pod.message.strip()
+    if pod.disrupted is not None:
+        why, more = why or pod.disrupted.reason, more or pod.disrupted.message
+    if why:
         return f"{why}: {more}" if more else why
     if ended is None or container is None:
         return pod.message or "it failed, and the cluster reports no reason"
@@ -295,13 +261,11 @@ def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermi
     what = "" if ended.reason in ("Error", "Completed") else ended.reason
     kind = "init container" if container.init else "container"
     where = "" if container is pod.primary else f" in {kind} {container.name}"
-    return ", ".join(filter(None, (what, _format_exit(ended.exit_code)))) + where
+    return ", ".join(filter(None, (what, format_exit(ended.exit_code)))) + where
 
 
-_NO_DISRUPTION: Final = Condition(type="", true=False)
-
-
-def _format_exit(exit_code: int | None) -> str:
+def format_exit(exit_code: int | None) -> str:
+    """Return an exit code with its signal, such as ``killed by SIGTERM (exit code 143)``."""
     code = exit_code or 0
     number = decode_signal(code) or -min(code, 0)
     name = format_signal(number) if number else ""
@@ -317,10 +281,9 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     if known is not None:
         disrupted = None if pod.disrupted is None else pod.disrupted.since
         at = disrupted or find_unready_time(pod) or pod.deleted
-    # A deletion without a reported reason may be the cleanup after the failure of another replica.
-    failure = build_exit_code_failure(pod.replica, 0, at, stopped=known is None)
     return ReplicaTermination(
-        failure=failure,
+        # A deletion without a reported reason may be the cleanup after the failure of another replica.
+        failure=build_exit_code_failure(pod.replica, 0, at, stopped=known is None),
         cause=known or Cause.PREEMPTED,
         summary="its pod is being deleted" if known is None else _format_summary(pod, None, None),
         pod=pod.name,
@@ -335,29 +298,23 @@ def list_restart_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last terminations of the replicas with the most restarts."""
     ends = [
-        (container.restarts, structs.replace(pod, reason="", disrupted=None), container, container.last)
+        (structs.replace(pod, reason="", disrupted=None), container, container.last)
         for pod in pods
         if (container := pod.primary) is not None and container.last is not None and container.last.exit_code
     ]
-    most = max((restarts for restarts, *_ in ends), default=0)
+    most = max((container.restarts for _, container, _ in ends), default=0)
     return [
-        _build_restart_termination(pod, container, last, exit_codes)
-        for restarts, pod, container, last in ends
-        if restarts == most
+        ReplicaTermination(
+            failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
+            cause=classify_container_termination(last, exit_codes),
+            summary=f"restarted {most} times, after {_format_summary(pod, container, last)}",
+            detail=last.message,
+            pod=pod.name,
+            at=last.finished,
+        )
+        for pod, container, last in ends
+        if container.restarts == most
     ]
-
-
-def _build_restart_termination(
-    pod: Pod, container: Container, last: ContainerTermination, exit_codes: Mapping[int, Cause]
-) -> ReplicaTermination:
-    return ReplicaTermination(
-        failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
-        cause=classify_container_termination(last, exit_codes),
-        summary=f"restarted {container.restarts} times, after {_format_summary(pod, container, last)}",
-        detail=last.message,
-        pod=pod.name,
-        at=last.finished,
-    )
 
 
 def build_exit_code_failure(
@@ -369,12 +326,7 @@ def build_exit_code_failure(
         rank=None,
         replica=replica,
         exit_code=-number if number else code,
-        time_ns=compute_epoch_ns(at),
+        time_ns=_LATEST if at is None else int(at.timestamp()) * 10**9 + at.microsecond * 1000,
         message=message,
         stopped=stopped,
     )
-
-
-def compute_epoch_ns(at: datetime | None) -> int:
-    """Return nanoseconds since the epoch; a value after any real time for None."""
-    return _LATEST if at is None else int(at.timestamp()) * 10**9 + at.microsecond * 1000

@@ -1,8 +1,6 @@
 """The timeouts of a job while it waits; `deadline` has the limit of its run."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
 
 from backend_plugin.core import initializers, messages
 from backend_plugin.core import job_status as statuses
@@ -12,6 +10,7 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pending import PendingReason, PendingStage
+from backend_plugin.core.pending_reasons import CONTAINER_CAUSES
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
@@ -20,20 +19,15 @@ from kfpytorch_common.causes import Cause
 def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
     over = check_deadline(status, rules, now) or _check_no_status(status, rules, now)
-    if over is not None or _can_continue(status):
+    # It waits for nothing, or it trains and can continue without what it waits for.
+    can_continue = not status.waits and status.state is not JobState.SUSPENDED
+    if over is not None or can_continue or (status.has_run and status.ready > 0 and status.scales):
         return over
     return (
         _check_start(status, rules.judging, now)
         or _check_scheduling(status, rules.deadlines, now)
         or _check_queue(status, rules, now)
     )
-
-
-def _can_continue(status: JobStatus) -> bool:
-    """True if the job waits for nothing, or trains and can continue without what it waits for."""
-    if not status.waits and status.state is not JobState.SUSPENDED:
-        return True
-    return status.has_run and status.ready > 0 and status.scales
 
 
 def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
@@ -44,35 +38,16 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
     if not limit or not is_exceeded(limit, get_admission_time(status.job), now):
         return None
     for wait in status.waits:
-        if wait.reason in CREATION_FAILURES and wait.cause in _NOT_TEMPORARY:
+        # A quota is temporary.
+        if wait.reason in CREATION_FAILURES and wait.cause is not Cause.QUOTA_EXCEEDED:
             return _build_timeout_failure(wait, limit)
-    return _check_operator(status, status.job.dialect, limit)
-
-
-_NOT_TEMPORARY: Final = (Cause.INVALID_CONFIG, Cause.SYSTEM_ERROR)
-
-
-def _check_operator(status: JobStatus, dialect: str, limit: timedelta) -> Verdict | None:
     # A queue or a gang scheduler may hold a job before its operator handles it.
     if status.state is not JobState.UNSEEN or status.waits or status.has_been_held:
         return None
-    operator, waited = get_dialect(dialect).operator, messages.format_duration(limit)
+    operator, waited = get_dialect(status.job.dialect).operator, messages.format_duration(limit)
     text = f"no operator has handled the job for {waited}: is the {operator} running?"
     remedy = "check its pod in the namespace of the operator, and the log of that pod"
     return build_failure(Cause.SYSTEM_ERROR, "OperatorTimeout", messages.join_lines(text, remedy))
-
-
-_GRACE: Final[Mapping[str, str]] = {
-    "ErrImagePull": "image_pull_backoff_grace_period",
-    "ImagePullBackOff": "image_pull_backoff_grace_period",
-    "ErrImageNeverPull": "image_pull_backoff_grace_period",
-    "ImageInspectError": "image_pull_backoff_grace_period",
-    "RegistryUnavailable": "image_pull_backoff_grace_period",
-    "CreateContainerError": "create_container_error_grace_period",
-    "RunContainerError": "create_container_error_grace_period",
-    "CreateContainerConfigError": "create_container_config_error_grace_period",
-}
-"""The setting with the grace period for a container's waiting reason; others have `pending_timeout`."""
 
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
@@ -87,12 +62,14 @@ def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> 
 
 
 def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta:
-    limit = timedelta.max
-    if wait.reason in _GRACE:
-        limit = getattr(judging, _GRACE[wait.reason])
-    elif wait.stage is PendingStage.STARTING and judging.pending_timeout:
-        limit = judging.pending_timeout
-    return limit
+    if CONTAINER_CAUSES.get(wait.reason) is Cause.IMAGE_PULL:
+        return judging.image_pull_backoff_grace_period
+    if wait.reason in ("CreateContainerError", "RunContainerError"):
+        return judging.create_container_error_grace_period
+    if wait.reason == "CreateContainerConfigError":
+        return judging.create_container_config_error_grace_period
+    is_starting = wait.stage is PendingStage.STARTING and judging.pending_timeout
+    return judging.pending_timeout if is_starting else timedelta.max
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
@@ -109,9 +86,8 @@ def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) ->
 def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     wait = statuses.find_first_reason(status)
     limit = get_limit(rules.deadlines.queue_seconds, _get_queue_timeout(wait, rules.judging))
-    if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
-        return None
-    if not is_exceeded(limit, _find_wait_start(status, wait), now):
+    is_waiting = status.state is JobState.SUSPENDED or statuses.list_unbound_reasons(status)
+    if not (limit and is_waiting and is_exceeded(limit, _find_wait_start(status, wait), now)):
         return None
     if wait is not None:
         return _build_timeout_failure(wait, limit)

@@ -18,11 +18,11 @@ from backend_plugin.core.job_conditions import FAILED
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Condition, get_end_time
-from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.pending import JobWarning, PendingReason
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.verdict import Phase, Verdict, build_failure, is_retryable
-from backend_plugin.core.verdict_annotation import RecordedVerdict, find_recorded_verdict
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 
@@ -31,7 +31,13 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
     recorded = find_recorded_verdict(status.job)
     # A recorded failure is final, unless the job has succeeded in the meantime.
     if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
-        return _build_recorded_verdict(recorded)
+        return Verdict(
+            phase=Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED,
+            reason=recorded.reason,
+            message=messages.shorten_message(recorded.message),
+            cause=recorded.cause,
+            retry=recorded.retry,
+        )
     if status.looking and status.state.is_finished:
         text = "the job has ended; its remaining state is being read"
         return _build_verdict(Phase.RUNNING, "CollectingOutputs", text)
@@ -55,16 +61,6 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
             assert_never(status.state)
 
 
-def _build_recorded_verdict(recorded: RecordedVerdict) -> Verdict:
-    return Verdict(
-        phase=Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED,
-        reason=recorded.reason,
-        message=messages.shorten_message(recorded.message),
-        cause=recorded.cause,
-        retry=recorded.retry,
-    )
-
-
 def _build_verdict(phase: Phase, reason: str, message: str) -> Verdict:
     return Verdict(phase=phase, reason=reason, message=messages.shorten_message(message))
 
@@ -78,23 +74,14 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
         text = "the job has succeeded; a restarted replica has not ended"
         return _build_verdict(Phase.RUNNING, "AwaitingReplicas", text)
     if status.death is None:
-        text = f"job {messages.format_job_name(status)} succeeded"
-        return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
+        name = f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
+        return _build_verdict(Phase.SUCCEEDED, "Succeeded", f"job {name} succeeded")
     note = "the job has succeeded, but a replica wrote this error and did not recover"
     return _judge_root_cause(status, status.death, note)
 
 
 # The longest delay between the watch event of a failed job and that of the pod that caused the failure.
 _NEWS: Final = timedelta(seconds=5)
-
-
-def _can_await_termination(status: JobStatus) -> bool:
-    """True if the watch may not have delivered the termination of a pod.
-
-    False if a pod is gone or being deleted, because no further state is expected.
-    """
-    complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
-    return complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
 
 
 def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
@@ -129,7 +116,10 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
         # The operator would continue the job, so its pods exist and show no reason.
         text = messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED))
         return build_failure(Cause.PREEMPTED, condition.reason, text)
-    if since is not None and now - since < _NEWS and _can_await_termination(status):
+    # If a pod is gone or being deleted, no further state is expected.
+    is_complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
+    may_end = is_complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
+    if since is not None and now - since < _NEWS and may_end:
         text = f"the operator reports that the job failed: {message}"
         return _build_verdict(Phase.RUNNING, "CollectingTerminations", text)
     return build_failure(
@@ -149,24 +139,19 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     death = status.death
     if death is not None and not death.failure.stopped:
         return _judge_root_cause(status, death, f"the job {messages.LOSS[status.state]}")
-    if status.outputs or _has_completed_work(status):
+    # The master decides about the success, or all replicas if there is no master.
+    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
+    if status.outputs or (deciding and all(pod.phase == "Succeeded" for pod in deciding)):
         text = f"the work was complete; the job {messages.LOSS[status.state]}"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     return build_failure(
         Cause.SYSTEM_ERROR,
-        "JobNotFound" if status.state is JobState.GONE else "Deleted",
+        messages.STATES[status.state],
         messages.join_lines(
             f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
-            messages.format_unused_outputs(status),
             "find out what deleted it: a user, a cleanup of the namespace or a time to live",
         ),
     )
-
-
-def _has_completed_work(status: JobStatus) -> bool:
-    """True if the remaining pods succeeded: the master, or all replicas if there is no master."""
-    masters = [pod for pod in status.pods if pod.role == "master"]
-    return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 
 
 def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:
@@ -185,10 +170,9 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
     lasting = list_reportable_warnings(status, judging, now)
     begun = status.has_run and status.enough
     phase = Phase.RUNNING if begun else _judge_start_phase(status, judging, lasting, now)
-    wait, reason, cause = statuses.find_first_reason(status), "", None
-    if wait is not None:
-        reason = "" if phase is Phase.RUNNING else wait.reason
-        cause = wait.cause if pending_reasons.is_blocking(wait) else None
+    wait = statuses.find_first_reason(status)
+    reason = "" if wait is None or phase is Phase.RUNNING else wait.reason
+    cause = wait.cause if wait is not None and pending_reasons.is_blocking(wait) else None
     message = messages.format_progress(status, lasting, queued=phase is Phase.QUEUED)
     return Verdict(
         phase=phase,
@@ -200,11 +184,8 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
 
 def list_reportable_warnings(status: JobStatus, judging: JudgingSettings, now: datetime) -> list[JobWarning]:
     """Return the warnings of a job that have lasted long enough to be reported."""
-    return [note for note in status.notes if _is_reportable(note, judging, now)]
-
-
-def _is_reportable(note: JobWarning, judging: JudgingSettings, now: datetime) -> bool:
-    return note.since is None or now - note.since > judging.unscheduled_pod_grace_period
+    grace = judging.unscheduled_pod_grace_period
+    return [note for note in status.notes if note.since is None or now - note.since > grace]
 
 
 # The cache of jobs may be ahead of the cache of pods.
@@ -217,14 +198,17 @@ def _judge_start_phase(
     """Return the phase before all replicas have first run, without going back to an earlier phase."""
     if initializers.have_node(status.initializers):
         return Phase.INITIALIZING
-    unplaced = [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED and wait.replicas]
+    unbound = statuses.list_unbound_reasons(status)
+    unplaced = [wait for wait in unbound if wait.replicas]
     if status.has_been_suspended or status.state is JobState.SUSPENDED:
         return _judge_suspended_phase(status, unplaced, now)
     if status.started is not None:
         is_new = status.missing and now - status.started < _CACHES
         if status.replaced or not (unplaced or is_new):
             return Phase.INITIALIZING
-    is_waiting = status.has_been_held or lasting or _has_wait(status, unplaced, judging, now)
+    grace = judging.unscheduled_pod_grace_period
+    is_overdue = any(is_exceeded(grace, wait.since, now) for wait in unplaced)
+    is_waiting = status.has_been_held or lasting or is_overdue or any(wait.reason for wait in unbound)
     return Phase.WAITING_FOR_RESOURCES if is_waiting else Phase.QUEUED
 
 
@@ -235,13 +219,3 @@ def _judge_suspended_phase(status: JobStatus, unplaced: Sequence[PendingReason],
     is_new = status.missing and now - status.started < replica_pods.CREATION
     waits = status.admitted_once and (unplaced or is_new)
     return Phase.WAITING_FOR_RESOURCES if waits else Phase.INITIALIZING
-
-
-def _has_wait(
-    status: JobStatus, unplaced: Sequence[PendingReason], judging: JudgingSettings, now: datetime
-) -> bool:
-    """True if a reason is reported, or if a replica has had no node for the grace period."""
-    period = judging.unscheduled_pod_grace_period
-    return any(is_exceeded(period, wait.since, now) for wait in unplaced) or any(
-        wait.reason for wait in statuses.list_unbound_reasons(status)
-    )

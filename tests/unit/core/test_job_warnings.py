@@ -7,6 +7,7 @@ from waiting_gang import event, gang, group, members
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import ReplicaSpec
 from backend_plugin.core.pipeline import judge
 
 SILENCE = "no scheduler has reported anything about its pods: "
@@ -93,5 +94,16 @@ def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
 def test_pending_rendezvous_host_of_placed_workers_has_a_warning(elastic, pods, warned):
     manifest = job()
     manifest["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
+    if not any(each["metadata"]["name"] == "j-master-0" for each in pods):
+        manifest["spec"]["pytorchReplicaSpecs"].pop("Master")
     notes = verdict(manifest, *pods).info.get("notes", [])
-    assert any("hosts the rendezvous" in note for note in notes) is warned
+    assert any("worker-0 hosts the rendezvous" in note for note in notes) is warned
+
+
+def test_first_node_of_a_train_job_is_its_rendezvous_host():
+    pods = [pod("node-0", "Pending", node=""), running("node-1")]
+    observed = read_observed({"job": job(), "pods": pods})
+    nodes = (ReplicaSpec(role="node", replicas=2),)
+    elastic = structs.replace(observed.job, elastic=True, groups=nodes)
+    result = judge(structs.replace(observed, job=elastic), JudgingContext(), BEGAN)
+    assert any("node-0 hosts the rendezvous" in note for note in result.info["notes"])
