@@ -47,7 +47,10 @@ def is_authentic(data: bytes, keys: SigningKeys) -> bool:
     signed, written = data[: -SIGNATURE_BYTES - len(_SIGNATURE)], data[-SIGNATURE_BYTES - len(_SIGNATURE) :]
     if written.startswith(_SIGNATURE):
         return keys.verify(written.removeprefix(_SIGNATURE), _PURPOSE, signed)
-    return keys.accepts_unsigned and not job_ref_pb2.JobRef.FromString(data).HasField("signature")
+    try:
+        return keys.accepts_unsigned and not job_ref_pb2.JobRef.FromString(data).HasField("signature")
+    except DecodeError:
+        return False
 
 
 def decode(data: bytes) -> JobRef:
