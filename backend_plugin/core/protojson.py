@@ -6,10 +6,12 @@ ignore unknown enum names.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias, TypeGuard
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value
@@ -18,6 +20,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.values import JsonValue, Manifest
 
 _SHOWN_CHARACTERS: Final = 80
+_INT32: Final = 2**31
 # Errors of the parser: OverflowError for infinity as an enum, SystemError for half of a surrogate pair.
 _UNPARSED: Final = (ParseError, OverflowError, SystemError)
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
@@ -99,30 +102,78 @@ def describe_choice(allowed: Iterable[str]) -> tuple[str, str]:
 
 def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:
     """Read `value` into `message` and add a problem, with a path below `path`, for each invalid field."""
-    known, names = message.DESCRIPTOR.fields_by_name, set()
-    camel = message.DESCRIPTOR.fields_by_camelcase_name
+    known, names = _describe_fields(message.DESCRIPTOR), set()
     for key, item in value.items():
-        if (field := known.get(key) or camel.get(key)) is None or item is None:
+        if (field := known.get(key)) is None or item is None:
             continue  # A null means that the field is not set, as in protobuf.
         if field.name in names:
             text, remedy = "is set twice, in camel and in snake case", "leave one of the two out"
             problems.append(build_problem(f"{path}.{key}", item, text, remedy))
             continue
         names.add(field.name)
-        _parse_field(item, field, message, f"{path}.{key}", problems)
+        plain = field.convert(item)
+        if plain is not None:
+            setattr(message, field.name, plain)
+        else:
+            _parse_field(item, field, message, f"{path}.{key}", problems)
 
 
-def _parse_field(item: JsonValue, field: Any, message: Message, path: str, problems: list[Problem]) -> None:
-    kind = field.message_type
+_Converter: TypeAlias = Callable[[JsonValue], str | int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """The properties of a field that parsing needs; reading them from the descriptor each time is slow."""
+
+    name: str
+    cpp_type: int
+    convert: _Converter
+    """Convert a common value without the parser; return None if the value needs the parser."""
+    part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
+    """The type of a value whose fields are parsed one by one; None if it is parsed as a whole."""
+    numbers: Mapping[str, int]
+    """The number of each name of an enum; empty for a field of another type."""
+
+
+@lru_cache(maxsize=64)
+def _describe_fields(descriptor: Descriptor) -> Mapping[str, _Field]:
+    """Return the fields of a message by their snake case and their camel case names."""
+    return {
+        name: _describe_field(field) for field in descriptor.fields for name in (field.name, field.json_name)
+    }
+
+
+def _describe_field(field: FieldDescriptor) -> _Field:
+    kind, values = field.message_type, field.enum_type
+    # The newest protobuf versions deprecate `label`, and the oldest ones do not have `is_repeated`.
+    descriptor: Any = field
+    flag = getattr(descriptor, "is_repeated", None)
+    repeated = descriptor.label == FieldDescriptor.LABEL_REPEATED if flag is None else flag
     has_parts = kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry
-    part = getattr(message, field.name)
-    if has_parts and isinstance(part, Message) and isinstance(item, dict):
+    numbers = {} if values is None else {value.name: value.number for value in values.values}
+    converters: Mapping[int, _Converter] = {
+        FieldDescriptor.TYPE_STRING: _convert_text,
+        FieldDescriptor.TYPE_INT32: _convert_int32,
+        FieldDescriptor.TYPE_ENUM: partial(_convert_name, numbers),
+    }
+    return _Field(
+        name=field.name,
+        cpp_type=field.cpp_type,
+        convert=_convert_nothing if repeated else converters.get(field.type, _convert_nothing),
+        part_type=(list if repeated else dict) if has_parts else None,
+        numbers=numbers,
+    )
+
+
+def _parse_field(
+    item: JsonValue, field: _Field, message: Message, path: str, problems: list[Problem]
+) -> None:
+    if field.part_type is dict and isinstance(item, dict):
+        part = getattr(message, field.name)
         part.SetInParent()
         parse_message(item, part, path, problems)
-    elif has_parts and not isinstance(part, Message) and _is_object_list(item):
-        _parse_objects(item, part, path, problems)
-    elif isinstance(part, str) and isinstance(item, str) and item.isascii():
-        setattr(message, field.name, item)  # The parser is slow. Other text may have half a surrogate pair.
+    elif field.part_type is list and _is_object_list(item):
+        _parse_objects(item, getattr(message, field.name), path, problems)
     else:
         try:
             ParseDict({field.name: item}, message)
@@ -143,8 +194,27 @@ def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
     return isinstance(item, list) and all(isinstance(part, dict) for part in item)
 
 
-def _type_problem(item: JsonValue, field: Any, path: str) -> Problem:
+def _convert_text(item: JsonValue) -> str | None:
+    # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
+    return item if isinstance(item, str) and item.isascii() else None
+
+
+def _convert_int32(item: JsonValue) -> int | None:
+    if isinstance(item, float) and -_INT32 <= item < _INT32 and item.is_integer():
+        return int(item)
+    return None
+
+
+def _convert_name(numbers: Mapping[str, int], item: JsonValue) -> int | None:
+    return numbers.get(item) if isinstance(item, str) else None
+
+
+def _convert_nothing(_: JsonValue) -> None:
+    return None
+
+
+def _type_problem(item: JsonValue, field: _Field, path: str) -> Problem:
     message, remedy = _WRONG[field.cpp_type]
     bits = 32 if field.cpp_type in _SMALL else 64
-    names = ", ".join(field.enum_type.values_by_name) if field.enum_type else ""
+    names = ", ".join(field.numbers)
     return build_problem(path, item, message.format(bits=bits), remedy.format(names=names))

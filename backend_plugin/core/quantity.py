@@ -19,6 +19,9 @@ _BINARY_NAMES: Final = ("", *_BINARY)
 _MOST_BYTES: Final = (2**63 - 1) * _NANO
 # The longest accepted text; exact arithmetic on longer numbers would be slow.
 _LONGEST: Final = 60
+# The most digits of a text that Kubernetes keeps unchanged if it is already canonical.
+_SHORT: Final = 18
+_SHORT_BINARY: Final = 14
 
 
 class InvalidQuantity(ValueError):
@@ -64,9 +67,11 @@ def parse(text: str) -> Quantity:
     if match["suffix"] in _BINARY:
         power = _BINARY[match["suffix"]]
         nano = _divide_away_from_zero(number * 2**power * _NANO, parts)
-        return _build_quantity(max(min(nano, _MOST_BYTES), -_MOST_BYTES), binary=True)
+        return _build_binary(text, nano, whole + "." * bool(part), power)
     power = int(match["exponent"]) if match["exponent"] else _DECIMAL[match["suffix"] or ""]
     nano = _divide_away_from_zero(number * _NANO * 10 ** max(power, 0), parts * 10 ** max(-power, 0))
+    if _is_canonical(whole + part, power - len(part)):
+        return Quantity(nano, text)
     return Quantity(nano, _format_decimal(nano, exponential=match["exponent"] is not None))
 
 
@@ -95,6 +100,23 @@ def with_binary_suffix(amount: Quantity) -> Quantity:
 
 def _build_quantity(nano: int, *, binary: bool) -> Quantity:
     return Quantity(nano, _format_binary(nano) if binary else _format_decimal(nano))
+
+
+def _is_canonical(digits: str, power: int) -> bool:
+    return (
+        len(digits) <= _SHORT
+        and power in range(-9, 100, 3)
+        and not digits.endswith("000")
+        and not digits.startswith("0")
+    )
+
+
+def _build_binary(text: str, nano: int, digits: str, power: int) -> Quantity:
+    nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
+    # Kubernetes checks only the last three bits: if one of them is set, it keeps the text.
+    if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
+        return Quantity(nano, text)
+    return Quantity(nano, _format_binary(nano))
 
 
 def _divide_away_from_zero(number: int, parts: int) -> int:

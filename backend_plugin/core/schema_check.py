@@ -6,7 +6,10 @@ a mapping. The API server validates the values.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from itertools import islice
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from backend_plugin.core.errors import MOST_PROBLEMS, Problem
 from backend_plugin.core.pod_schema import PARTS
@@ -14,7 +17,32 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.quantity import InvalidQuantity, parse
 
 QUANTITY: Final = "quantity"
+AMOUNTS: Final = "{quantity}"
 
+
+class _CanonicalQuantity:
+    """A quantity in its canonical text. Not a dataclass, because msgspec would convert its fields."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _build_int_type(bits: int) -> Any:
+    most = 2 ** (bits - 1)
+    return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+
+
+_SCALARS: Final[Mapping[str, Any]] = {
+    "string": str,
+    "bool": bool,
+    "int32": _build_int_type(32),
+    "int64": _build_int_type(64),
+    "intstr": _build_int_type(32) | str,
+    QUANTITY: _CanonicalQuantity,
+}
+_ZEROS: Final[Mapping[str, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
 # Message and remedy for an invalid scalar, by its type.
 _WRONG: Final = {
     "string": ("is not text", "write it in quotes"),
@@ -25,8 +53,15 @@ _WRONG: Final = {
     QUANTITY: ("is not a quantity", "write it as Kubernetes does, such as 2, 500m or 16Gi"),
 }
 _NEGATIVE: Final = ("is negative", "write 0 or more")
-# Values of these types, of lists and of mappings are omitted if they are empty, unless the type ends in `!`.
-_OMITTED_ZEROS: Final = ("string", "bool", "int32", "int64")
+
+
+def prepare_types() -> None:
+    """Build all types; call it before several threads use this module.
+
+    msgspec completes a type at its first use. If two threads do that at the same time, the process crashes.
+    """
+    for kind in get_types():
+        _convert({}, kind, "")
 
 
 def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
@@ -35,9 +70,20 @@ def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]
     The value is None if there is a problem. Fields that are not in `pod_schema` are omitted, as in Flyte's
     plugin.
     """
-    problems: list[Problem] = []
-    converted = _convert(value, kind, path, problems)
-    return (None if problems else converted), problems
+    converted, wrong = _convert(value, kind, path)
+    return None if wrong else msgspec.to_builtins(converted, enc_hook=_encode_amount), wrong
+
+
+def check_value(value: Any, kind: str, path: str) -> list[Problem]:
+    """Return a problem for each field within `value` whose value has a wrong type."""
+    return _convert(value, kind, path)[1]
+
+
+def _convert(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
+    try:
+        return msgspec.convert(value, _build_type(kind), dec_hook=_decode_amount), []
+    except msgspec.ValidationError:  # msgspec also raises it for errors of the hook.
+        return None, list(islice(_check_parts(value, kind, path), MOST_PROBLEMS))
 
 
 def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
@@ -71,6 +117,17 @@ def normalize_json(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
+    amount = parse(format_amount(value))
+    if amount.nano < 0:
+        raise InvalidQuantity(value)
+    return _CanonicalQuantity(amount.text)
+
+
+def _encode_amount(amount: _CanonicalQuantity) -> str:
+    return amount.text
+
+
 @cache
 def get_types() -> Mapping[str, Mapping[str, str]]:
     """Return the fields and field types of each type in `pod_schema`."""
@@ -89,66 +146,70 @@ def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
     return types
 
 
-def _convert(value: Any, kind: str, path: str, problems: list[Problem]) -> Any:
-    kind = kind.removesuffix("!")
-    if kind == QUANTITY:
-        return _convert_quantity(value, path, problems)
-    if kind in _WRONG:
-        if not _is_scalar(value, kind):
-            _add_problem(problems, path, value, *_WRONG[kind])
-        return value
+@cache
+def _build_type(kind: str) -> Any:
+    """Return the type for msgspec, which validates much faster than `_check_parts`."""
+    if kind in _SCALARS:
+        return _SCALARS[kind]
     if kind.startswith("["):
-        return _convert_list(value, kind[1:-1], path, problems)
-    return _convert_object(value, kind, path, problems)
-
-
-def _is_scalar(value: Any, kind: str) -> bool:
-    if kind == "bool" or isinstance(value, bool):
-        return kind == "bool" and isinstance(value, bool)
-    if isinstance(value, str):
-        return kind in ("string", "intstr")
-    most = 2 ** (63 if kind == "int64" else 31)
-    return kind != "string" and isinstance(value, int) and -most <= value < most
-
-
-def _convert_quantity(value: Any, path: str, problems: list[Problem]) -> str:
-    try:
-        amount = parse(format_amount(value))
-    except InvalidQuantity:
-        _add_problem(problems, path, value, *_WRONG[QUANTITY])
-        return ""
-    if amount.nano < 0:
-        _add_problem(problems, path, value, *_NEGATIVE)
-    return amount.text
-
-
-def _convert_list(value: Any, kind: str, path: str, problems: list[Problem]) -> list[Any]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        _add_problem(problems, path, value, "is not a list", "write a list")
-        return []
-    return [_convert(item, kind, f"{path}[{index}]", problems) for index, item in enumerate(value)]
-
-
-def _convert_object(value: Any, kind: str, path: str, problems: list[Problem]) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        _add_problem(problems, path, value, "is not an object", "write names with values")
-        return {}
+        return list[_build_type(kind[1:-1])]  # type: ignore[misc]
     if kind.startswith("{"):
-        return {
-            str(key): _convert(value[key], kind[1:-1], f"{path}.{key}", problems)
-            for key in sorted(value, key=str)
-        }
-    fields: dict[str, Any] = {}
-    for key, part in get_types()[kind].items():
+        return dict[str, _build_type(kind[1:-1])]  # type: ignore[misc]
+    return msgspec.defstruct(
+        kind, [(name, *_build_field(each)) for name, each in get_types()[kind].items()], omit_defaults=True
+    )
+
+
+def _build_field(kind: str) -> tuple[Any, Any]:
+    """Return the msgspec type and the default of a field; serialization omits defaults."""
+    if kind == QUANTITY:
+        return _CanonicalQuantity, msgspec.field(default_factory=lambda: _CanonicalQuantity("0"))
+    if kind in _ZEROS:
+        return _build_type(kind), _ZEROS[kind]
+    if kind.endswith(("]", "}")):
+        return _build_type(kind), msgspec.field(default_factory=list if kind.endswith("]") else dict)
+    return _build_type(kind.removesuffix("!")) | msgspec.UnsetType, msgspec.UNSET
+
+
+def _check_parts(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if kind in _SCALARS:
+        yield from _check_scalar(value, kind, path)
+    elif kind.startswith("["):
+        yield from _check_list(value, kind[1:-1], path)
+    else:
+        yield from _check_object(value, kind, path)
+
+
+def _check_scalar(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    try:
+        msgspec.convert(value, _SCALARS[kind], dec_hook=_decode_amount)
+    except msgspec.ValidationError:
+        is_negative = kind == QUANTITY and _is_quantity(value)
+        yield build_problem(path, value, *(_NEGATIVE if is_negative else _WRONG[kind]))
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        parse(format_amount(value))
+    except InvalidQuantity:
+        return False
+    return True
+
+
+def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if not isinstance(value, Mapping):
+        yield build_problem(path, value, "is not an object", "write names with values")
+        return
+    is_map = kind.startswith("{")
+    kinds = dict.fromkeys(sorted(value, key=str), kind[1:-1]) if is_map else get_types()[kind]
+    for key, part in kinds.items():
         if key in value:
-            item = _convert(value[key], part, f"{path}.{key}", problems)
-            if item or not part.endswith(("]", "}", *_OMITTED_ZEROS)):
-                fields[key] = item
-        elif part == QUANTITY:
-            fields[key] = "0"
-    return fields
+            yield from _check_parts(value[key], part.removesuffix("!"), f"{path}.{key}")
 
 
-def _add_problem(problems: list[Problem], *parts: Any) -> None:
-    if len(problems) < MOST_PROBLEMS:
-        problems.append(build_problem(*parts))
+def _check_list(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        yield build_problem(path, value, "is not a list", "write a list")
+        return
+    for index, item in enumerate(value):
+        yield from _check_parts(item, kind, f"{path}[{index}]")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from backend_plugin.core import schema_check
+
 T = TypeVar("T")
 
 SMALL_BYTES: Final = 8 * 2**10
@@ -19,6 +21,7 @@ class Planner:
     """
 
     def __init__(self) -> None:
+        schema_check.prepare_types()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:

@@ -37,7 +37,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
         problems.extend(_check_security(context, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
-    return tuple(msgspec.json.decode(msgspec.json.encode(pod, order="sorted")) for pod in pods)
+    return tuple(_copy_pods(pods))
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
@@ -82,16 +82,21 @@ def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iter
 def _build_pods(
     context: PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    # Building a pod is slow, and most roles differ only in the number of replicas.
+    # Building a pod is slow, and most roles differ only in the number of replicas and the image.
     built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    finished: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     for group in groups:
-        options = group.resources, group.placement, group.image, group.processes
-        pod = next((pod for key, pod in built if key == options), None)
-        if pod is None:
-            pod = _build_pod(context, group, problems)
-            pod = {**pod, "spec": _finalize_spec(context, pod["spec"], group, problems)}
-            built.append((options, pod))
-        yield pod
+        placement = group.resources, group.placement
+        whole = (*placement, group.image, group.processes)
+        same = next((pod for key, pod in finished if key == whole), None)
+        if same is None:
+            pod = next((pod for key, pod in built if key == placement), None)
+            if pod is None:
+                pod = _build_pod(context, group, problems)
+                built.append((placement, pod))
+            same = {**pod, "spec": _finalize_spec(context, pod["spec"], group, problems)}
+            finished.append((whole, same))
+        yield same
 
 
 def _finalize_spec(
@@ -201,3 +206,12 @@ def _build_metadata(context: PodContext, extra: Mapping[str, Any]) -> dict[str, 
         ],
         context.request.settings,
     )
+
+
+def _copy_pods(pods: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+    """Yield a copy of each pod; a pod that several roles share is encoded once and decoded for each."""
+    written: dict[int, bytes] = {}
+    for pod in pods:
+        if id(pod) not in written:
+            written[id(pod)] = msgspec.json.encode(pod, order="sorted")
+        yield msgspec.json.decode(written[id(pod)])

@@ -10,6 +10,7 @@ from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 
@@ -92,17 +93,25 @@ def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[P
     amounts = {}
     for index, entry in enumerate(entries):
         path = f"container.resources.{part}[{index}]"
-        amount, invalid = schema_check.convert_value(entry.value, schema_check.QUANTITY, path)
-        problems += invalid
+        amount = _parse_amount(entry.value, path, problems)
         name = settings.gpu_resource_name if entry.name == Resources.GPU else RESOURCE_NAMES.get(entry.name)
-        if amount in (None, "0"):
+        if not amount:
             continue  # Flyte also treats zero as not specified.
         if name is None:
             remedy = "request cpu, memory, gpu or ephemeral storage"
             problems.append(build_problem(path, entry.name, "is not a resource of containers", remedy))
         else:
-            amounts[name] = amount
+            amounts[name] = amount.text
     return amounts
+
+
+def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
+    invalid = list(schema_check.check_value(value, schema_check.QUANTITY, path))
+    problems += invalid
+    try:
+        return None if invalid else parse(value)
+    except InvalidQuantity:  # pragma: no cover  (the schema check has reported it)
+        return None
 
 
 def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Problem]]:

@@ -9,7 +9,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest.pod_placement import with_requirements
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.schema_check import QUANTITY, convert_value
+from backend_plugin.core.schema_check import QUANTITY, check_value
 from backend_plugin.core.settings import Settings
 
 _PATH: Final = "extendedResources.sharedMemory"
@@ -108,7 +108,7 @@ def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: 
         if not value:
             yield _problem(name, value, "is empty", "write one")
     if memory.size_limit:
-        yield from convert_value(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")[1]
+        yield from check_value(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")
     yield from _check_mount_conflicts(spec, memory, primary)
 
 

@@ -1,14 +1,16 @@
 """The resources of each container: sources, defaults and limits."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
-from backend_plugin.core.quantity import Quantity, parse
-from backend_plugin.core.schema_check import convert_value
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from backend_plugin.core.schema_check import format_amount
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import omit_empty
 
@@ -67,12 +69,13 @@ def read_role_resources(
     if group.resources is None:
         return NO_CLAIM
     parts = {"requests": group.resources.requests, "limits": group.resources.limits}
-    path = f"custom.{group.role.value.lower()}Replicas.resources"
-    written, invalid = convert_value(parts, "{{quantity}}", path)
-    if invalid:
-        problems += invalid
+    try:
+        requests, limits = (_parse_amounts(amounts, _ANY_GPU, settings) for amounts in parts.values())
+    except InvalidQuantity:
+        path = f"custom.{group.role.value.lower()}Replicas.resources"
+        for part, amounts in parts.items():
+            problems += schema_check.check_value(amounts, schema_check.AMOUNTS, f"{path}.{part}")
         return NO_CLAIM
-    requests, limits = (_parse_amounts(written[part], _ANY_GPU, settings) for part in parts)
     claim = ResourceRequirements(requests=omit_empty(requests), limits=omit_empty(limits))
     return _complete_resources(claim, claim.names, settings, {})
 
@@ -168,6 +171,7 @@ def get_requested_resource_names(spec: Mapping[str, Any]) -> set[str]:
     return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
 
 
+@lru_cache(maxsize=256)
 def is_device(name: str) -> bool:
     """True if Kubernetes treats the resource as an extended resource, with whole numbers only."""
     domain, slash, _ = name.partition("/")
@@ -219,10 +223,17 @@ def _limit_amount(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
+def _parse_amount(value: Any) -> Quantity:
+    amount = parse(format_amount(value))
+    if amount.nano < 0:
+        raise InvalidQuantity(value)
+    return amount
+
+
 def _parse_amounts(
-    values: Mapping[str, str], gpu: tuple[str, ...], settings: Settings
+    values: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings
 ) -> dict[str, Quantity]:
-    amounts = {name: parse(amount) for name, amount in values.items()}
+    amounts = {name: _parse_amount(amount) for name, amount in values.items()}
     for name in gpu:
         if name in amounts and name != settings.gpu_resource_name:
             amounts.setdefault(settings.gpu_resource_name, amounts[name])

@@ -85,6 +85,16 @@ OF_CONTAINERS: Final = (
 )
 
 
+def _index_by_key(rows: Sequence[_RestrictedField]) -> Mapping[str, Sequence[_RestrictedField]]:
+    """Return the rows by the first key of their path, so that only keys that a pod contains are checked."""
+    keys = dict.fromkeys(row.path.partition(".")[0].removesuffix("[]") for row in rows)
+    return {key: [row for row in rows if row.path.startswith(key)] for key in keys}
+
+
+_BY_POD_KEY: Final = _index_by_key(OF_PODS)
+_BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
+
+
 class PodPart(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a pod that one source wrote, such as the task, and their path in the task template."""
 
@@ -112,14 +122,20 @@ def check_baseline(
         spec=platform.get("spec", {}),
         annotations=platform.get("metadata", {}).get("annotations", {}),
     )
-    exempt = (platform_part, _build_settings_part(settings))
-    decided = {what for part in exempt for what, _, _ in _iter_violations(part)}
+    violations_by_source = [(source, [*_iter_violations(source)]) for source in sources]
+    decided: set[tuple[str, Any]] = set()
+    if any(violations for _, violations in violations_by_source):
+        decided = _list_decided(platform_part, _build_settings_part(settings))
     accounts = _list_service_accounts(platform_part, run, settings)
-    for source in sources:
-        for what, message, path in _iter_violations(source):
+    for source, violations in violations_by_source:
+        for what, message, path in violations:
             if what not in decided:
                 yield _problem(path, what[1], message)
         yield from _check_service_account(source, accounts)
+
+
+def _list_decided(*parts: PodPart) -> set[tuple[str, Any]]:
+    return {what for part in parts for what, _, _ in _iter_violations(part)}
 
 
 def _build_settings_part(settings: Settings) -> PodPart:
@@ -132,10 +148,10 @@ def _build_settings_part(settings: Settings) -> PodPart:
 
 
 def _iter_violations(source: PodPart) -> Iterator[_Finding]:
-    yield from _iter_part_violations(OF_PODS, source.spec, source.path)
+    yield from _iter_part_violations(_BY_POD_KEY, source.spec, source.path)
     for kind in CONTAINERS:
         for index, container in enumerate(source.spec.get(kind, ())):
-            yield from _iter_part_violations(OF_CONTAINERS, container, f"{source.path}.{kind}[{index}]")
+            yield from _iter_part_violations(_BY_CONTAINER_KEY, container, f"{source.path}.{kind}[{index}]")
     for name, value in source.annotations.items():
         if name.startswith(_APP_ARMOR) and value == "unconfined":
             yield (
@@ -146,12 +162,17 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
 
 
 def _iter_part_violations(
-    rows: Sequence[_RestrictedField], part: Mapping[str, Any], path: str
+    rows: Mapping[str, Sequence[_RestrictedField]], part: Mapping[str, Any], path: str
 ) -> Iterator[_Finding]:
-    for row in rows:
-        for place, value in _iter_values(part, row.path.split("."), path):
-            if value and value not in row.admitted:
-                yield (row.path, value), row.message, place
+    for key in part:
+        for row in rows.get(key, ()):
+            yield from _iter_field_violations(row, part, path)
+
+
+def _iter_field_violations(row: _RestrictedField, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:
+    for place, value in _iter_values(part, row.path.split("."), path):
+        if value and value not in row.admitted:
+            yield (row.path, value), row.message, place
 
 
 def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:

@@ -15,14 +15,8 @@ from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
-from backend_plugin.core.settings.model import (
-    TRAINING_ENV,
-    PluginSettings,
-    PodSecurityMode,
-    PodSecuritySettings,
-    Settings,
-    TaskResources,
-)
+from backend_plugin.core.settings.model import TRAINING_ENV, PluginSettings, Settings, TaskResources
+from backend_plugin.core.settings.pod_security import PodSecurityMode, PodSecuritySettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
@@ -41,7 +35,6 @@ _OF_OTHERS: Final = frozenset({
 # The parsers of fields by their type.
 _BY_TYPE: Final[Mapping[Any, engine.Parser]] = {
     bool: value_parsers.boolean,
-    int: value_parsers.build_count_parser(0),
     str: value_parsers.text,
     timedelta: value_parsers.duration,
     Quantity: value_parsers.quantity,
@@ -102,16 +95,16 @@ _OURS: Final[engine.Parsers] = {
     "timeouts": _TIMEOUTS,
     "logs": engine.derive_parsers(LogLinkSettings, _BY_TYPE),
     "exit-codes": platform_parsers.causes_by_exit_code,
-    **engine.derive_parsers(
-        PluginSettings,
-        _BY_TYPE,
-        {
-            "dialect": platform_parsers.dialect,
-            "dialect-by-domain": platform_parsers.dialects,
-            "dialect-by-namespace": platform_parsers.dialects,
-            "dialect-by-project": platform_parsers.dialects,
-        },
-    ),
+    "dialect": platform_parsers.dialect,
+    "dialect-by-domain": platform_parsers.dialects,
+    "dialect-by-namespace": platform_parsers.dialects,
+    "dialect-by-project": platform_parsers.dialects,
+    "max-disruptions": platform_parsers.times,
+    "dataset-initializer-image": value_parsers.text,
+    "model-initializer-image": value_parsers.text,
+    "pod-template-namespace": value_parsers.text,
+    "training-env": value_parsers.text_map,
+    "ttl-after-finished": value_parsers.duration,
     "task-resources": engine.derive_parsers(TaskResources, _BY_TYPE),
 }
 

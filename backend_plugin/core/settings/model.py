@@ -1,6 +1,5 @@
 """The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`."""
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,6 +10,7 @@ from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings
+from backend_plugin.core.settings.pod_security import PodSecuritySettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common import data_sources
 
@@ -28,29 +28,6 @@ class TaskResources:
 
     defaults: Mapping[str, Quantity] = field(default_factory=dict)
     limits: Mapping[str, Quantity] = field(default_factory=dict)
-
-
-class PodSecurityMode(enum.Enum):
-    """The treatment of a pod that the level "baseline" of the Pod Security Standards does not admit."""
-
-    OFF = "off"
-    WARN = "warn"
-    """The job is created, and the server logs the fields."""
-    ENFORCE = "enforce"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSecuritySettings:
-    """The modes for pods of authors that the level "baseline" does not admit."""
-
-    mode: PodSecurityMode = PodSecurityMode.ENFORCE
-    by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)
-    service_accounts: Sequence[str] = ()
-    """The service accounts that an author may name instead of the one that Flyte selected."""
-
-    def get_mode(self, namespace: str) -> PodSecurityMode:
-        """Return the mode for the tasks of a namespace."""
-        return self.by_namespace.get(namespace, self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from backend_plugin.core import schema_check
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.logs import LogTemplate
-from backend_plugin.core.settings.model import PodSecurityMode
+from backend_plugin.core.settings.pod_security import PodSecurityMode
 from backend_plugin.core.settings.value_parsers import duration, merge_maps, text
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
@@ -39,14 +39,13 @@ class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def build_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with a msgspec type, and adds no defaults of the type."""
+    """Return a parser that validates a value with a msgspec type and returns plain JSON values."""
 
     def read(value: Any) -> Any:
         try:
-            msgspec.convert(value, kind)
+            return msgspec.to_builtins(msgspec.convert(value, kind))
         except msgspec.ValidationError as refusal:
             raise _build_error(refusal, kind, remedy) from refusal
-        return msgspec.to_builtins(value)
 
     return read
 
@@ -60,6 +59,17 @@ def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> In
         near = get_close_matches(unknown["name"], known, n=1)
         remedy = f"did you mean {near[0]}?" if near else remedy
     return InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy)
+
+
+def build_checked_parser(kind: Any, remedy: str) -> Parser:
+    """Return a parser that validates a value with a msgspec type, and adds no defaults of the type."""
+    check = build_parser(kind, remedy)
+
+    def read(value: Any) -> Any:
+        check(value)
+        return msgspec.to_builtins(value)
+
+    return read
 
 
 def build_pod_part_parser(kind: str) -> Parser:
@@ -111,7 +121,16 @@ def dialect(value: Any) -> str:
 
 def dialects(value: Any) -> Mapping[str, str]:
     """Return the name of a dialect for each domain, namespace or project."""
-    return {text(name): dialect(kind) for name, kind in merge_maps(value).items()}
+    if not isinstance(value, Mapping):
+        raise InvalidSettingValue("is not a map", "write names with kinds of jobs")
+    return {str(name): dialect(kind) for name, kind in value.items()}
+
+
+def times(value: Any) -> int:
+    """Return a whole number that is 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
+    return value
 
 
 def causes_by_exit_code(value: Any) -> dict[int, Cause]:
@@ -157,11 +176,15 @@ affinity: Final = build_pod_part_parser("Affinity")
 security_context: Final = build_pod_part_parser("SecurityContext")
 pod_security_context: Final = build_pod_part_parser("PodSecurityContext")
 dns_config: Final = build_pod_part_parser("PodDNSConfig")
-tolerations: Final = build_parser(
+tolerations: Final = build_checked_parser(
     list[_Toleration], "write a list of tolerations as in a pod's spec: key, operator, value, effect"
 )
-toleration: Final = build_parser(_Toleration, "write it as in a pod's spec: key, operator, value, effect")
-requirement: Final = build_parser(_Requirement, "write a node selector requirement: key, operator, values")
+toleration: Final = build_checked_parser(
+    _Toleration, "write it as in a pod's spec: key, operator, value, effect"
+)
+requirement: Final = build_checked_parser(
+    _Requirement, "write a node selector requirement: key, operator, values"
+)
 pull_policy: Final = build_parser(
     Literal["", "Always", "Never", "IfNotPresent"], "write Always, Never or IfNotPresent"
 )
@@ -179,4 +202,6 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
 
 def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
     """Return a mode for each namespace."""
-    return {text(name): pod_security_mode(mode) for name, mode in merge_maps(value).items()}
+    if not isinstance(value, Mapping):
+        raise InvalidSettingValue("is not a map", "write names of namespaces with modes")
+    return {str(name): pod_security_mode(mode) for name, mode in value.items()}

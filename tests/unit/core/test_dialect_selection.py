@@ -161,6 +161,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
         ("dialect-by-project", "trainjob"),
         ("max-disruptions", -1),
         ("max-disruptions", True),
+        ("max-disruptions", "3"),
     ],
 )
 def test_invalid_dialect_setting_is_rejected(key: str, value: Any) -> None:

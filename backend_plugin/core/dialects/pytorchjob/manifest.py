@@ -14,8 +14,7 @@ from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job
 from backend_plugin.core.plan import JobDraft
-from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
@@ -35,21 +34,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    return require_storable(
-        {
-            "apiVersion": RESOURCE.api_version,
-            "kind": RESOURCE.kind,
-            "metadata": _with_clean_pod_policy(job, draft.metadata),
-            "spec": {
-                REPLICA_SPECS: {
-                    group.role.value: _build_replica_spec(group, draft.pods[group.role])
-                    for group in job.groups
-                },
-                "runPolicy": _build_run_policy(job, draft),
-                **_build_elastic_fields(job, draft.metadata),
-            },
-        }
-    )
+    return require_storable(_build_manifest(job, draft))
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
@@ -64,6 +49,21 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     }
 
 
+def _build_manifest(job: TrainingJob, draft: JobDraft) -> Manifest:
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": _with_clean_pod_policy(job, draft.metadata),
+        "spec": {
+            REPLICA_SPECS: {
+                group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups
+            },
+            "runPolicy": _build_run_policy(job, draft),
+            **_build_elastic_fields(job, draft.metadata),
+        },
+    }
+
+
 def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
     return {
         "replicas": group.replicas,
@@ -74,25 +74,33 @@ def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
 
 def _build_pod_spec(pod: Manifest) -> Manifest:
     """Return the spec with named ports, without fields that the operator overwrites with a warning."""
-    spec = get_mapping(pod, "spec")
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return {}
+    containers = spec.get("containers")
     fields = without_duplicate_secrets({key: value for key, value in spec.items() if key != "restartPolicy"})
-    containers = [_with_named_ports(container) for container in get_mappings(spec, "containers")]
-    return {**fields, "containers": containers}
+    if not isinstance(containers, list):
+        return fields
+    return {**fields, "containers": [_with_named_ports(container) for container in containers]}
 
 
-def _with_named_ports(container: Manifest) -> Manifest:
-    ports = get_mappings(container, "ports")
-    if not ports or container.get("name") != CONTAINER:
+def _with_named_ports(container: JsonValue) -> JsonValue:
+    if not isinstance(container, dict) or container.get("name") != CONTAINER:
         return container
-    taken = PORT.name in [port.get("name") for port in ports]
+    ports = container.get("ports")
+    if not isinstance(ports, list):
+        return container
+    names = [port.get("name") for port in ports if isinstance(port, dict)]
+    taken = PORT.name in names
     return {**container, "ports": [_with_port_name(port, taken=taken) for port in ports]}
 
 
-def _with_port_name(port: Manifest, *, taken: bool) -> Manifest:
+def _with_port_name(port: JsonValue, *, taken: bool) -> JsonValue:
+    if not isinstance(port, dict) or port.get("name"):
+        return port
     number = port.get("containerPort")
     is_operators = number == PORT.number and not taken
-    name = PORT.name if is_operators else _UNNAMED_PORT.format(number=number)
-    return {**port, "name": port.get("name") or name}
+    return {**port, "name": PORT.name if is_operators else _UNNAMED_PORT.format(number=number)}
 
 
 def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -111,11 +119,10 @@ def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:
-    policy = job.run_policy.clean_pod_policy
-    if not job.elastic or policy == "None":
+    annotations = job_metadata.get("annotations")
+    if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, dict):
         return job_metadata
-    annotations = {**get_mapping(job_metadata, "annotations"), CLEAN_POD_POLICY: policy}
-    return {**job_metadata, "annotations": annotations}
+    return {**job_metadata, "annotations": {**annotations, CLEAN_POD_POLICY: job.run_policy.clean_pod_policy}}
 
 
 def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
