@@ -157,9 +157,9 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=get_now)
     metrics, cache, prefixes = Metrics(), Cache(get_now), OutputPrefixes()
     orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
-    nobody, ring = EmptyCluster(), KeyRing.from_keys(KEY)
+    cluster, ring = EmptyCluster(), KeyRing.from_keys(KEY)
     keeper = Reconciler(
-        nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
+        cluster, cache, answers, OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
     )
     began = get_now()
     cache.replace_records(
@@ -178,7 +178,7 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
         ),
     )
     tasks = connector_service.ConnectorService(
-        cluster=nobody, inventory=nobody, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
+        cluster=cluster, inventory=cluster, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
         allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
