@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.embedded.state_lock import StateLock
+from backend_plugin.embedded.state_lock import acquire_lock
 
 
 @pytest.fixture(autouse=True)
@@ -163,13 +163,12 @@ def test_unsupported_trace_protocol_is_reported() -> None:
 
 
 def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None:
-    lock = StateLock.acquire(tmp_path / "state/kfpytorch")
-    (problem,) = as_json()["problems"]
-    assert (problem["field"], problem["message"]) == (
-        "server.state-dir",
-        f"is in use by process {os.getpid()}",
-    )
-    lock.release()
+    with acquire_lock(tmp_path / "state/kfpytorch"):
+        (problem,) = as_json()["problems"]
+        assert (problem["field"], problem["message"]) == (
+            "server.state-dir",
+            f"is in use by process {os.getpid()}",
+        )
     assert as_json()["ok"]
 
 

@@ -231,7 +231,7 @@ def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None
     ("there", "message"),
     [
         ("objects.sqlite", "state/objects.sqlite: Is a directory; check that this user may write"),
-        ("lock", "state: Is a directory; check that this user may write there"),
+        ("lock", "state/lock: Is a directory; check that this user may write there"),
         ("server.json", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
