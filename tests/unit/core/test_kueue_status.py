@@ -61,6 +61,9 @@ TEXTS = {
     BEYOND.replace(
         "(2)", "(?)"
     ): "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
+    # Messages of older releases of Kueue.
+    POD_SET
+    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     POD_SET
     + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",

@@ -61,10 +61,11 @@ _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
+# Kueue releases before 0.12 print the sum of the requests (second alternative).
 _NEVER: Final = re.compile(
     r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
-    r"previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
-    r" > maximum capacity \((\S{1,40})\)"
+    r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
+    r" > maximum capacity \(|request > maximum capacity \((\S{1,40}) > )(\S{1,40})\)"
 )
 _UNCOVERED: Final = re.compile(r"resource ([\w./-]{1,253}) unavailable in ClusterQueue")
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
@@ -137,9 +138,10 @@ def _parse_queue_message(message: str) -> SchedulerMessage | None:
 
 def _format_exceeded_quota(match: re.Match[str]) -> str:
     resource = match[1]
-    before, current = parse_amount(resource, match[3]), parse_amount(resource, match[4])
-    amount = "more" if before is None or current is None else add_quantities((before, current)).text
-    return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[5]}"
+    amounts = [parse_amount(resource, each) for each in match.group(3, 4, 5) if each]
+    known = [each for each in amounts if each is not None]
+    amount = add_quantities(known).text if len(known) == len(amounts) else "more"
+    return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[6]}"
 
 
 def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
