@@ -113,7 +113,9 @@ def _read_prefix(prefix: str) -> None:
     if not objects:
         try:
             filesystem.ls(bucket)
-        except PermissionError:
+        except FileNotFoundError:
+            raise
+        except OSError:  # gcsfs raises it for a missing permission.
             return
     with contextlib.suppress(FileNotFoundError):
         filesystem.cat_file((objects or [name])[0], start=0, end=1)

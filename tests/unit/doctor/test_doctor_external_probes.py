@@ -52,9 +52,12 @@ def test_read_only_probe_detects_a_missing_permission_to_read_objects(
     assert " get and list " in found.remedy
 
 
-def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError("403"), OSError("Forbidden: closed")])
+def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
     def refuse(*_: object, **__: object) -> bytes:
-        raise PermissionError("403")
+        raise error
 
     store = type(fsspec.filesystem("memory"))
     monkeypatch.setattr(store, "cat_file", refuse)
@@ -63,7 +66,7 @@ def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(monkeypatch:
     assert found.trouble == ""
 
 
-def test_empty_prefix_in_an_in_an_existing_bucket_is_accepted() -> None:
+def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
     well, other = probe("memory://bucket/none/yet", "memory://other/none", read_only=True)
     assert well.trouble == ""
