@@ -153,6 +153,10 @@ def test_scheduler_name_without_a_gang_is_found(
     assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
 
 
+def groups(text: str) -> dict[str, Any]:
+    return {"annotations": {f"{YUNIKORN}task-groups": text}}
+
+
 ONE_GROUP = "the pods of all tasks would be in one group"
 
 
@@ -160,6 +164,11 @@ ONE_GROUP = "the pods of all tasks would be in one group"
     ("metadata", "why"),
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
+        *((groups(text), "it is no list of groups") for text in ("[{", '{"name": "worker"}', "[1]", "[]")),
+        *(
+            (groups(json.dumps([{**GROUP, **wrong}])), "it is no list of groups")
+            for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
+        ),
         ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
         ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, ONE_GROUP),
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, ONE_GROUP),
