@@ -192,6 +192,14 @@ async def test_delete_removes_only_the_job_with_the_uid(server, cluster):
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
 
 
+async def test_pod_is_deleted_and_a_missing_pod_is_accepted(server, cluster):
+    server.do(apply(PODS, pod()))
+
+    for _ in range(2):
+        await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
+    assert list_names(server) == []
+
+
 async def test_stopped_pod_has_a_deadline_and_keeps_its_object(server, cluster):
     uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
     name = f"{NAME}-master-0"

@@ -25,5 +25,6 @@ async def test_objects_present_after_the_sync_are_frozen():
     filled.set()
     await looking
     (often, *_), frozen = before
-    assert (often > 700, frozen) == (True, at_first)
+    # With a larger threshold, uncollected reference cycles would take too much memory.
+    assert (700 < often < 100_000, gc.isenabled(), frozen) == (True, True, at_first)
     assert gc.get_freeze_count() > at_first + 1_000
