@@ -52,9 +52,9 @@ def test_read_only_probe_detects_a_missing_permission_to_read_objects(
     assert " get and list " in found.remedy
 
 
-@pytest.mark.parametrize("error", [PermissionError("403"), OSError("Forbidden: closed")])
+@pytest.mark.parametrize("error", [PermissionError("403"), OSError("Forbidden: closed"), Exception("403")])
 def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(
-    monkeypatch: pytest.MonkeyPatch, error: OSError
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def refuse(*_: object, **__: object) -> bytes:
         raise error
