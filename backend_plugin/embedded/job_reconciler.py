@@ -1,6 +1,7 @@
 """The job reconciler: applies the actions that an operator returns for a job and its objects."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -27,6 +28,7 @@ from backend_plugin.embedded.operators.base import (
     DeleteService,
     JobSnapshot,
     OperatorEmulation,
+    ReconcileResult,
     ReleasePod,
 )
 from backend_plugin.embedded.operators.table import OPERATORS
@@ -61,6 +63,8 @@ class JobReconciler:
         self._recorder = recorder
         self._clock = clock
         self._work = WorkQueue(self._process_key, backoff, clock)
+        self._rests: dict[str, tuple[JobSnapshot, ReconcileResult]] = {}
+        """By job uid: the rest of a pass with more than `AT_ONCE` actions, and the input of that pass."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
@@ -96,6 +100,7 @@ class JobReconciler:
     def _on_job_change(self, change: ObjectChange) -> None:
         if change.new is None:
             self._gone[get_uid(change.manifest)] = None
+            self._rests.pop(get_uid(change.manifest), None)
         self._work.add(change.key)
 
     def _on_owned_change(self, owner: str) -> None:
@@ -137,28 +142,38 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Run a pass. Apply at most `AT_ONCE` actions, and none after a rejected one."""
+        """Run or continue a pass. Apply at most `AT_ONCE` actions, and none after a rejected one."""
         uid, operator = get_uid(job), _get_operator(job)
-        needed = operator.prerequisite
-        snapshot = JobSnapshot(
+        # A pass is not repeated after its first deletions, because a failure may follow from a deleted pod.
+        snapshot, step = self._rests.pop(uid, (None, None))
+        if snapshot is None or step is None or snapshot.job is not job:
+            snapshot = self._build_snapshot(job)
+            step = operator.reconcile(snapshot)
+        # Commit the deletion of a pod and its count in the status in one transaction.
+        with self._store.transaction():
+            done = self._apply_actions(snapshot, step.actions[:AT_ONCE])
+            if len(done) < len(step.actions):
+                counted = self._store.update(operator.with_recreations(snapshot, step, done))
+                if len(done) < AT_ONCE:
+                    return FAILED
+                if counted is job:
+                    self._rests[uid] = snapshot, replace(step, actions=step.actions[AT_ONCE:])
+                return self._clock()
+            for event in step.events:
+                self._recorder.record(job, event)
+            if step.status is not None:
+                self._store.update({**job, "status": step.status})
+            return step.wake_at
+
+    def _build_snapshot(self, job: Manifest) -> JobSnapshot:
+        uid, needed = get_uid(job), _get_operator(job).prerequisite
+        return JobSnapshot(
             job=job,
             pods=self._store.list_owned(uid, "Pod"),
             services=self._store.list_owned(uid, "Service"),
             now=self._clock(),
             prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
-        step = operator.reconcile(snapshot)
-        # Commit the deletion of a pod and its count in the status in one transaction.
-        with self._store.transaction():
-            done = self._apply_actions(snapshot, step.actions[:AT_ONCE])
-            if len(done) < len(step.actions):
-                self._store.update(operator.with_recreations(snapshot, step, done))
-                return self._clock() if len(done) == AT_ONCE else FAILED
-            for event in step.events:
-                self._recorder.record(job, event)
-            if step.status is not None:
-                self._store.update({**job, "status": step.status})
-            return step.wake_at
 
     def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
         for at, action in enumerate(actions):

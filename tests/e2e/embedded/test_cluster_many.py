@@ -66,3 +66,13 @@ async def test_job_above_the_replica_limit_is_rejected(cluster):
     with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
         await cluster.create(many(MOST_REPLICAS + 1))
     assert await cluster.get(named()) is None
+
+
+async def test_failed_job_stays_failed_if_its_pods_are_deleted_in_several_batches(cluster, recorded):
+    # The pods that do not fit are deleted immediately, as is the failed one, from which the failure follows.
+    replicas = job_reconciler.AT_ONCE + 10
+    worker = role("exit 200", replicas, "ExitCode", resources=cpus("1"))
+    await cluster.create(job(Worker=worker, run_policy={"backoffLimit": 1}))
+    await recorded.state("Failed")
+    await recorded.wait_until(lambda: not recorded.pods)
+    assert len(recorded.events("SuccessfulCreatePod")) == replicas
