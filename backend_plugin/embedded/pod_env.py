@@ -17,8 +17,9 @@ LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
 """The maximum length of all variables in characters. Nested references can grow exponentially."""
-_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)$]*)\))")
-"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``. A name without `$` keeps the search linear."""
+_REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^)]*)(?P<end>\))?)")
+"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``. A reference without its ``)`` matches up to the
+end of the text, which keeps the search linear."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
@@ -62,7 +63,9 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
 
 
 def _expand_reference(match: re.Match[str], variables: Mapping[str, str]) -> str:
-    return "$" if match[0] == "$$" else variables.get(match[1], match[0])
+    if not match["end"]:
+        return match[0].replace("$$", "$")
+    return variables.get(match["name"], match[0])
 
 
 def read_environment(
