@@ -59,7 +59,8 @@ class PodDirectory:
     @property
     def is_ours(self) -> bool:
         """True if a server has created the directory for a pod, and it is not a link."""
-        return not self.path.is_symlink() and (self.path / layout.MARKER).is_file()
+        # A pod may have made its directory inaccessible, for which the methods of `Path` raise an error.
+        return not os.path.islink(self.path) and os.path.isfile(self.path / layout.MARKER)  # noqa: PTH113, PTH114
 
     def ensure_tmpdir(self) -> str:
         """Return the TMPDIR of the pod. If its path in this directory is too long, create one in /tmp."""

@@ -1,5 +1,7 @@
 """State directories: which ones are accepted, and which files are changed or removed there."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,16 @@ def test_only_marked_directories_are_pod_directories(tmp_path: Path) -> None:
     for each in (theirs, link, ours):
         each.remove()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "theirs"]
+
+
+def test_inaccessible_directory_of_a_pod_is_ignored(tmp_path, monkeypatch):
+    PodDirectory.from_uid(tmp_path, "pod").create()
+
+    def refuse(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert PodDirectory.list_all(tmp_path) == []
 
 
 @pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
