@@ -35,7 +35,7 @@ training-operator marks an elastic job as succeeded when its first worker ends; 
 
 
 class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The requests to the API server that a cleanup requires; usually none."""
+    """The requests to the API server that a job requires after its phase became terminal; usually none."""
 
     patch: Manifest | None = None
     """A patch that stores the verdict on the job and, if the job has not ended, ends it."""

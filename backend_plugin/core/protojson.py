@@ -89,7 +89,7 @@ def build_problem(path: str, value: object, message: str, remedy: str) -> Proble
 
 
 def select_problems(*checks: tuple[bool, str, object, str, str]) -> Iterator[Problem]:
-    """Yield a problem for each check that is true; a check is (true, path, value, message, remedy)."""
+    """Yield a problem for each check (is_wrong, path, value, message, remedy) whose `is_wrong` is true."""
     for is_wrong, path, value, message, remedy in checks:
         if is_wrong:
             yield build_problem(path, value, message, remedy)

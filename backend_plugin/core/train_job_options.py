@@ -28,7 +28,7 @@ class DataSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataStorage(msgspec.Struct, frozen=True, kw_only=True):
-    """The volume of initializers and nodes: an existing claim, or a new one of a size."""
+    """The volume for the data set and the model: an existing `claim`, or a new volume of `size`."""
 
     size: str | None = None
     storage_class: str | None = None

@@ -8,9 +8,10 @@ from backend_plugin.core.verdict_annotation import ANNOTATION
 
 
 def is_running_undisturbed(observed: Observed) -> bool:
-    """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
+    """True if a job is active, all its replicas run, and none of them is deleted or disrupted.
 
-    Changes that keep this state, such as a change of a pod's readiness, do not require a cleanup.
+    False if the job has ended, is deleted, or has a verdict in its annotation. While the result is True, a
+    change, such as one of a pod's readiness, requires none of the actions of `core.cleanup`.
     """
     job = observed.job
     if job is None or is_finished(observed) or ANNOTATION in job.annotations:

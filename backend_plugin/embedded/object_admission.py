@@ -1,6 +1,6 @@
 """Completes and checks new and changed objects of an embedded cluster.
 
-A job is rejected if its prerequisite is missing, an object that it requires, such as its TrainingRuntime.
+A prerequisite is an object that a job requires, such as its TrainingRuntime. A job without it is rejected.
 """
 
 from dataclasses import dataclass

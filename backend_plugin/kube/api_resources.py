@@ -97,10 +97,10 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return a pod group with the name of the job that owns it, because Kueue and KAI use other names.
+    """Return the record of a pod group; None for a PodGroup of others.
 
-    A PodGroup with the name of a job but without this owner is `foreign`, and so is a Workload without it.
-    Return None for any other object.
+    If a job of this backend owns the group, the record has the job's name, because Kueue and KAI give their
+    groups other names. Without this owner, a Workload is `foreign`, and so is a PodGroup with a job's name.
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):

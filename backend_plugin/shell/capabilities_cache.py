@@ -72,10 +72,13 @@ class CapabilitiesCache:
         *,
         selects_dialect: bool = False,
     ) -> None:
-        """Create a cache; `namespaces` are refreshed before a task uses them.
+        """Create an empty cache.
 
-        Without a `source`, no capabilities are found. `selects_dialect` is true if the kind of a job
-        depends on them.
+        Args:
+            source: The cluster that reports its capabilities. None: no capabilities are found.
+            gang: The gang settings, which determine what is examined and whether a job depends on it.
+            namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
+            selects_dialect: True if the kind of a job (PyTorchJob or TrainJob) depends on the capabilities.
         """
         self._source = source
         self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection

@@ -34,10 +34,10 @@ class JobDeleter:
         self._seconds = seconds
 
     async def delete(self, ref: JobRef) -> None:
-        """Start to delete a job. Return once the cluster accepts this, or after `DELETE_CALL` seconds.
+        """Start to delete a job. Return when the cluster has accepted it, or after `DELETE_CALL` seconds.
 
         Raises:
-            NotDurable: If the cluster cannot store the deletion; it is retried, but lost on a restart.
+            NotDurable: If the cluster cannot store the deletion. This server repeats it; a restart loses it.
         """
         order = self._schedule_delete(
             ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid, dialect=ref.dialect),

@@ -34,7 +34,7 @@ NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobService:
-    """The calls of the job service."""
+    """The gRPC service ``JobService``: lists, watches and cancels jobs, and reads their logs."""
 
     cache: Cache
     judge: Judge

@@ -79,7 +79,10 @@ def list_generators() -> list[random.Random]:
 
 
 def renew_random_state(generators: Sequence[random.Random]) -> None:
-    """Give a fork of a server without user code new random state, also in the `generators` of libraries."""
+    """Seed the random generators of a fork again: `generators` of libraries, those of numpy and of torch.
+
+    Use it only for a server that ran no code of the user, because it overwrites a seed that the user set.
+    """
     for generator in generators:
         generator.seed()
     multiprocessing.process.current_process().authkey = os.urandom(32)

@@ -43,7 +43,7 @@ IN_TREE: Final = "in-tree"
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True for the name of a placeholder pod, or of a pod group that has another name than its job."""
+    """True if a name matches the pattern of placeholder pods, or of pod groups not named like their job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 

@@ -137,7 +137,10 @@ def list_named_sections() -> tuple[str, ...]:
 
 
 def get_field(key: str) -> str:
-    """Return the path of the field of `Settings` that has the value of a key."""
+    """Return the path of the attribute of `Settings` that has the value of a settings key.
+
+    An example: ``judging.exit_codes`` for ``kfpytorch.exit-codes``.
+    """
     if key in _GRACES:
         return f"judging.{_GRACES[key]}"
     for path, field in (("timeouts.", "judging."), ("exit-codes", "judging.exit-codes"), ("logs.", "logs.")):

@@ -48,7 +48,7 @@ class Console:
         return slot, ends
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process in a slot, for the prefix of its output and the name of its log."""
+        """Record the rank of the process in slot `number`, for its output prefix and its log's name."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -57,7 +57,7 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Include the user's terminal in `list_readable` until a line for the process in the slot arrives."""
+        """Include the user's terminal in `list_readable` until a line for slot `number` arrives."""
         self._asking = self.slots[number]
 
     def list_streams(self) -> list[int]:

@@ -109,7 +109,7 @@ def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Fail
 
 
 def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
-    """Read the file `name` of the process with this directory; None if it is missing or incomplete."""
+    """Return the failure in the file `name` of a process's directory; None if it is missing or incomplete."""
     try:
         fields = json.loads((directory / name).read_bytes())
     except (OSError, ValueError):  # The process was killed before or while it wrote.
@@ -118,7 +118,7 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
 
 
 def has_ended(directory: Path) -> bool:
-    """True if the process with this directory has recorded a failure or an exit."""
+    """True if a process has recorded a failure or an exit in its `directory`."""
     return any((directory / name).exists() for name in (FILE_NAME, ENDED_FILE_NAME))
 
 

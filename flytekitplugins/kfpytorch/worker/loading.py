@@ -172,9 +172,10 @@ def _is_absent(module: str, error: BaseException) -> bool:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Raise an error from the import of a module, or print it so that the pickled function is used.
+    """Raise an error of the module's import if a pod would fail with it, too; otherwise only print it.
 
-    It is raised if a pod would fail, too: if pods import the module and it did not call the task itself.
+    A pod does not fail if it does not import the module (the reference has no `attribute`), or if the module
+    calls the task while it is imported, which only workers reject. The caller then uses the pickled function.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

@@ -24,7 +24,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def dumps(value: Any) -> bytes:
-    """Return `value` pickled as `cloudpickle.dumps` does; raise an exception that pickling raises."""
+    """Return the value pickled by cloudpickle, with the file names of code objects.
+
+    Raises:
+        Exception: An exception that an object of the value raises while it is pickled.
+    """
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)
         return file.getvalue()

@@ -52,7 +52,10 @@ def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
 
 
 def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
-    """Return the replicated jobs of the nodes; for MPI, the launcher is a separate first one with rank 0."""
+    """Return the nodes as replicated jobs of JobSet.
+
+    MPI has two: the launcher, which is node 0, and all other nodes. Another framework has one.
+    """
     if job.framework != MPI:
         return [nodes]
     spec = get_mapping(nodes, "template", "spec")
