@@ -249,7 +249,7 @@ class PyTorch(Config):
             limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
             yield from extension.check_max_restarts(self.train_job, roles, limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
-            yield from self._find_retry_contradictions()
+            yield from self._find_retry_contradictions(sound)
 
     def _find_size_contradictions(self, sound: Set[str], workers: int) -> Iterator[ConfigProblem]:
         nodes = 1 + workers
@@ -263,7 +263,7 @@ class PyTorch(Config):
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield ConfigProblem("num_workers", self.num_workers, remedy)
 
-    def _find_retry_contradictions(self) -> Iterator[ConfigProblem]:
+    def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         limit = get_backoff_limit(self.run_policy)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
@@ -271,6 +271,9 @@ class PyTorch(Config):
         for name, role in (("master", self.master), ("worker", self.worker)):
             if role.num_retries is None and role.restart_policy is RestartPolicy.ALWAYS:
                 yield ConfigProblem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
+        if "num_workers" in sound and (self.restarts().backoff_limit or 0) > validators.INT32_MAX:
+            remedy = "for this number of replicas exceeds the limit of the operator (int32)"
+            yield ConfigProblem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
 
 
 _ALWAYS_USES_UP: Final = (

@@ -30,8 +30,7 @@ def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
 
     If the configured directory is not writable, create a temporary one. `warn` receives a line about this.
     """
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    root = Path(os.environ.get(LOG_DIR) or Path(state, "kfpytorch", "runs"))
+    root = _get_log_root()
     now = datetime.datetime.now(datetime.timezone.utc)
     name = re.sub(r"[^\w.-]+", "-", task)[-80:]
     directory = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
@@ -53,6 +52,13 @@ def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
         return None
     warn(f"{problem}: they are in {made}; set {LOG_DIR} to a writable directory")
     return made
+
+
+def _get_log_root() -> Path:
+    if configured := os.environ.get(LOG_DIR):
+        return Path(configured)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state, "kfpytorch", "runs")
 
 
 def build_private_path(place: str | None) -> Path:

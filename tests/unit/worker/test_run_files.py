@@ -62,6 +62,19 @@ def test_default_log_directory_is_the_state_directory(
     assert made.parent == tmp_path / expected
 
 
+def test_configured_log_directory_needs_no_home_directory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", classmethod(fail))
+    made = run_files.create_log_directory("task", refuse)
+    assert made is not None
+    assert made.parent == root
+
+
 def test_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
     made = [run_files.create_log_directory(f"run{number}", refuse) for number in range(53)]
     assert sorted(root.iterdir()) == made[3:]
