@@ -137,6 +137,11 @@ async def test_mpi_job_fails_with_a_remedy(jobs: Jobs) -> None:
     assert "does not support it" not in message
 
 
+async def test_exclusive_topology_is_rejected(jobs: Jobs) -> None:
+    topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
+    assert await jobs.served.phase(await jobs.create("true", kfpytorch=topology)) == "FAILED"
+
+
 async def test_exit_code_of_a_node_fails_the_attempt(jobs: Jobs) -> None:
     message = await jobs.fail("test $RANK = 0 || exit 3; exec sleep 600")
     assert message == "node-1 failed: exit code 3 (user-error)"

@@ -113,6 +113,12 @@ async def test_gpu_annotation_of_an_author_is_ignored(state):
         assert await lines(cluster, "j-worker-0") == ["[]"]
 
 
+async def test_pod_with_an_unknown_node_name_stays_pending(cluster, recorded):
+    await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
+    waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
+    assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
+
+
 @pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])
 async def test_command_for_an_unknown_node_is_rejected(command, cluster):
     with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
