@@ -90,3 +90,8 @@ def code_of(action: Any) -> int:
     except RequestRejected as refusal:
         return refusal.code
     return 201
+
+
+def test_base_job_of_the_mutations_is_admitted() -> None:
+    stored = admitted({**WHOLE_JOB, "spec": {**WHOLE_JOB["spec"], "runPolicy": {"suspend": False}}})
+    assert stored is not None

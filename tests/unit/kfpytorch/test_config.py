@@ -97,6 +97,11 @@ def test_configs_share_no_mutable_defaults() -> None:
     assert (PyTorch().worker.replicas, Elastic().rdzv_configs["timeout"]) == (None, 900)
 
 
+def test_policy_enums_have_the_values_of_upstream() -> None:
+    assert {policy.name: policy.value for policy in RestartPolicy} == {"ALWAYS": 2, "FAILURE": 1, "NEVER": 0}
+    assert {policy.name: policy.value for policy in CleanPodPolicy} == {"NONE": 0, "RUNNING": 1, "ALL": 2}
+
+
 @pytest.mark.parametrize("config", [Elastic(), Master(), PyTorch(), RunPolicy(), Worker()])
 def test_config_can_be_copied_pickled_and_evaluated_from_its_repr(config: Any) -> None:
     assert copy.deepcopy(config) == config
@@ -128,6 +133,11 @@ def test_policy_name_is_accepted_in_any_case(case: Any) -> None:
     for clean in CleanPodPolicy:
         assert RunPolicy(case(clean.name)).clean_pod_policy is clean
         assert RunPolicy("CLEANPOD_POLICY_" + clean.name).clean_pod_policy is clean
+
+
+def test_resources_may_be_request_and_limit_pairs() -> None:
+    worker = Worker(resources=Resources(cpu=("1", "2"), mem="4Gi"))
+    assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
 
 
 def test_image_may_be_an_image_spec_and_a_run_policy_an_empty_dict() -> None:
