@@ -65,16 +65,9 @@ class NodeConstraints:
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if the selector and the affinity allow a node with this name and these labels."""
-        if any(labels.get(key) != value for key, value in self.selector.items()):
+        if not self.selector.items() <= labels.items():
             return False
-        if self.terms is None:
-            return True
-        known = {"matchExpressions": labels, "matchFields": {"metadata.name": name}}
-        tests = (
-            [(each, known[key]) for key in known for each in read_requirements(term, key)]
-            for term in self.terms
-        )
-        return any(test and all(each.is_match(values) for each, values in test) for test in tests)
+        return self.terms is None or any(_is_term_match(term, name, labels) for term in self.terms)
 
     def find_untolerated_taint(self, taints: Iterable[Taint]) -> Taint | None:
         """Return the first NoSchedule or NoExecute taint that the pod does not tolerate, or None."""
@@ -83,6 +76,12 @@ class NodeConstraints:
             if hard and not any(_can_tolerate(each, taint) for each in self.tolerations):
                 return taint
         return None
+
+
+def _is_term_match(term: Manifest, name: str, labels: Mapping[str, str]) -> bool:
+    known = {"matchExpressions": labels, "matchFields": {"metadata.name": name}}
+    tests = [(each, known[key]) for key in known for each in read_requirements(term, key)]
+    return bool(tests) and all(each.is_match(values) for each, values in tests)
 
 
 def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:

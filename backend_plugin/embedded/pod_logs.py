@@ -74,10 +74,11 @@ class ContainerLog:
     def _start_at(self, run: int) -> None:
         """Start at a run. Skip all lines that exist now except the last `tail` ones."""
         segments = [each for each in self._list_segments() if each[0] == run]
-        self._at = segments[0] if segments else (run, 0)
-        if self._tail is None:
-            return
-        tail = self._tail
+        self._at = min(segments, default=(run, 0))
+        if self._tail is not None:
+            self._skip_to(self._tail, segments)
+
+    def _skip_to(self, tail: int, segments: Sequence[_Segment]) -> None:
         for segment in reversed(segments):
             self._at = segment
             try:

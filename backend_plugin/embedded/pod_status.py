@@ -151,7 +151,7 @@ def _format_time(seconds: float) -> str:
 
 def _build_container_status(container: Manifest, pod: PodState) -> Manifest:
     name = get_text(container, "name")
-    state = pod.containers.get(name) or ContainerState(kind=APP)
+    state = pod.containers.get(name, ContainerState(kind=APP))
     is_initializing = any(each.kind != APP for each in pod.containers.values())
     now, last = _build_states(state, "PodInitializing" if is_initializing else "ContainerCreating")
     done = state.kind == INIT and state.has_succeeded

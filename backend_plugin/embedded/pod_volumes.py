@@ -50,14 +50,22 @@ def _find_rejection(volume: Manifest) -> str:
         return f'persistentvolumeclaim "{get_text(volume, "persistentVolumeClaim", "claimName")}" not found'
     if "hostPath" in volume:
         return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
+    if volume.keys() & {"emptyDir", "configMap", "secret"}:
+        return _find_missing_source(volume)
+    return _format_unknown_kind(volume)
+
+
+def _format_unknown_kind(volume: Manifest) -> str:
+    kinds = ", ".join(key for key in volume if key != "name") or "nothing"
+    return f"an embedded cluster does not support volumes of the kind {kinds}"
+
+
+def _find_missing_source(volume: Manifest) -> str:
     for kind, key in (("configMap", "name"), ("secret", "secretName")):
         source = get_mapping(volume, kind)
         if kind in volume and source.get("optional") is not True:
             return f'{kind.lower()} "{get_text(source, key) or get_text(source, "name")}" not found'
-    if any(kind in volume for kind in ("emptyDir", "configMap", "secret")):
-        return ""
-    kinds = ", ".join(key for key in volume if key != "name") or "nothing"
-    return f"an embedded cluster does not support volumes of the kind {kinds}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

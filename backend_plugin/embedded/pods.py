@@ -173,12 +173,15 @@ class PodController:
                 del self._reported[uid]
             while self._gone:
                 uid = next(iter(self._gone))
-                pod = self._store.get_by_uid(uid)
-                if pod is not None and is_terminating(pod):
-                    self.remove(pod)
+                self._remove_terminated(uid)
                 del self._gone[uid]
         except ClusterUnavailable:
             self._retry = self._loop.call_later(_RETRY_SECONDS, self._retry_reports)
+
+    def _remove_terminated(self, uid: str) -> None:
+        pod = self._store.get_by_uid(uid)
+        if pod is not None and is_terminating(pod):
+            self.remove(pod)
 
     def _retry_reports(self) -> None:
         self._retry = None

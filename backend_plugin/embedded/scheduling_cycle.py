@@ -190,11 +190,14 @@ class _NodeState:
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], _NO_USE
         if not claim.wishes.is_match(self.node.name, self.node.labels):
             return ["node(s) didn't match Pod's node affinity/selector"], _NO_USE
+        return self._find_shortage(claim)
+
+    def _find_shortage(self, claim: PodInfo) -> tuple[Sequence[str], str]:
         has = self.node.allocatable
         lacking = [
             resource
             for resource, amount in claim.requests.items()
-            if amount > 0 and amount > has.get(resource, 0) - self.used.get(resource, 0)
+            if amount > max(0, has.get(resource, 0) - self.used.get(resource, 0))
         ]
         # The scheduler assumes that preemption can resolve every shortage of pod slots.
         is_too_small = any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS)

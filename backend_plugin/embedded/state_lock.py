@@ -36,14 +36,7 @@ def acquire_lock(directory: Path) -> TextIO:
             cannot be created, or if it contains foreign files.
     """
     try:
-        # The directory contains the environment of tasks, which other users must not read.
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if why_not := find_foreign_files(directory):
-            raise StateUnusable(f"{directory}: {why_not}")
-        if not os.path.lexists(directory / MARKER):
-            with os.fdopen(open_or_create(directory / MARKER), "wb") as marker:
-                marker.write(_TEXT)
-        file = os.fdopen(open_or_create(directory / "lock"), "r+", encoding="ascii")
+        file = _open_lock_file(directory)
     except OSError as error:
         raise StateUnusable(f"{error.filename or directory}: {error.strerror or error}; {USABLE}") from error
     try:
@@ -59,6 +52,17 @@ def acquire_lock(directory: Path) -> TextIO:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def _open_lock_file(directory: Path) -> TextIO:
+    # The directory contains the environment of tasks, which other users must not read.
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if why_not := find_foreign_files(directory):
+        raise StateUnusable(f"{directory}: {why_not}")
+    if not os.path.lexists(directory / MARKER):
+        with os.fdopen(open_or_create(directory / MARKER), "wb") as marker:
+            marker.write(_TEXT)
+    return os.fdopen(open_or_create(directory / "lock"), "r+", encoding="ascii")
 
 
 def find_holder(directory: Path) -> str:

@@ -112,7 +112,7 @@ def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
     """
     content = {name: _encode_value(getattr(config, name)) for name in ("gang", "train_job")}
     if isinstance(config, PyTorch):
-        content |= {name: _encode_role(getattr(config, name)) or None for name in ("master", "worker")}
+        content |= {name: _encode_role(getattr(config, name)) for name in ("master", "worker")}
     if all(part is None for part in content.values()):
         return {}
     from kfpytorch_idl.v1 import task_pb2  # Only configs with an option of this format need it.
@@ -121,11 +121,11 @@ def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
     return {KEY: MessageToDict(message)}
 
 
-def _encode_role(role: Master | Worker) -> dict[str, Any]:
+def _encode_role(role: Master | Worker) -> dict[str, Any] | None:
     fields = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
     if "pod_template" in fields and isinstance(role.pod_template, PodTemplate):
         fields["pod_template"] = _encode_pod_template(role.pod_template)
-    return fields
+    return fields or None
 
 
 def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:

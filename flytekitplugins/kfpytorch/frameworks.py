@@ -33,12 +33,7 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     framework = get_framework(config)
     if framework == TORCH:
         return
-    for each in fields(config):
-        value = getattr(config, each.name)
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        if each.name in _OF_TORCH & sound and value != default:
-            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-            yield ConfigProblem(each.name, value, remedy)
+    yield from _check_torch_settings(config, framework, _OF_TORCH & sound)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
@@ -59,6 +54,15 @@ def check_launcher(
     for name, remedy in _NOT_OF_MPI.items():
         if (option := getattr(train_job, name)) is not None:
             yield ConfigProblem(f"train_job.{name}", option, remedy)
+
+
+def _check_torch_settings(config: "Elastic", framework: str, names: Set[str]) -> Iterator[ConfigProblem]:
+    for each in fields(config):
+        value = getattr(config, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name in names and value != default:
+            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+            yield ConfigProblem(each.name, value, remedy)
 
 
 def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:

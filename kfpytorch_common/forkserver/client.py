@@ -27,15 +27,18 @@ def build_import_path() -> list[str]:
 
     `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
-    files = [
-        Path(file)
+    roots = [
+        _get_import_root(Path(file))
         for name, file in loaded_modules.list_source_files().items()
         if "." not in name and name != "__main__"
     ]
-    # The directory on the path from which a top-level module or package was loaded.
-    roots = [file.parent.parent if file.stem == "__init__" else file.parent for file in files]
     added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
     return [*added, *sys.path]
+
+
+def _get_import_root(file: Path) -> Path:
+    """Return the directory on the path from which a top-level module or package was loaded."""
+    return file.parent.parent if file.stem == "__init__" else file.parent
 
 
 @dataclass(frozen=True)

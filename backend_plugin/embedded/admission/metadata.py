@@ -44,6 +44,15 @@ _OWNER_FIELDS: Final = {
 }
 """The required fields of an owner reference, with the error if one is empty."""
 
+_NULL_REPLACEMENTS: Final[Mapping[str, Callable[[Any], object]]] = {
+    **dict.fromkeys(("labels", "annotations"), lambda texts: {key: texts[key] or "" for key in texts}),
+    "finalizers": lambda names: [name or "" for name in names],
+    "ownerReferences": lambda owners: [
+        {key: each for key, each in (owner or {}).items() if each is not None} for owner in owners
+    ],
+}
+"""By field that may contain nulls: the function that replaces them by empty values, or removes them."""
+
 
 def read_client_fields(manifest: Manifest) -> dict[str, Any]:
     """Return the metadata fields that a client may set, without empty ones.
@@ -57,20 +66,10 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         raise build_bad_request(f"the metadata of the object cannot be decoded: {error}") from error
     return {
-        field: _replace_nulls(field, fields[field])
+        field: _NULL_REPLACEMENTS.get(field, str)(fields[field])
         for field in _ClientFields.__annotations__
         if fields.get(field)
     }
-
-
-def _replace_nulls(field: str, value: Any) -> Any:
-    if field in ("labels", "annotations"):
-        return {key: each or "" for key, each in value.items()}
-    if field == "finalizers":
-        return [each or "" for each in value]
-    if field == "ownerReferences":
-        return [{key: each for key, each in (owner or {}).items() if each is not None} for owner in value]
-    return value
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from backend_plugin.core.pod_rules.field_errors import (
     build_duplicate_error,
     build_invalid_error,
     build_required_error,
+    check_required_name,
 )
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
@@ -96,14 +97,11 @@ def _check_ports(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     for index, port in enumerate(ports):
         path, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
         if name:
-            yield from metadata.check_text(f"{path}.name", name, name_rules.check_dns_label)
-            if name in taken:
-                yield build_duplicate_error(f"{path}.name", name)
+            yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
         elif len(ports) > 1:
             yield build_required_error(f"{path}.name")
         if not 1 <= number < 2**16:
             yield build_invalid_error(f"{path}.port", number, "must be between 1 and 65535, inclusive")
         if number in numbers:
             yield build_duplicate_error(path, {"port": number, "protocol": "TCP"})
-        taken.add(name)
         numbers.add(number)

@@ -158,13 +158,21 @@ class Supervisor:
 
     def _check_gates(self, now: float) -> None:
         for name, until in list(self._gates.items()):
-            if self._pod.stopping or self.gate_is_open or now >= until:
-                code = 137 if self._pod.stopping else 0 if self.gate_is_open else 1
+            code = self._find_gate_exit(is_expired=now >= until)
+            if code is not None:
                 del self._gates[name]
                 container = self._containers[name]
                 began = container.running_since or now
                 end = RunExit(code, "Error" if code else "Completed", began, time.time())
                 self._record_exit(container, end)
+
+    def _find_gate_exit(self, *, is_expired: bool) -> int | None:
+        """Return the exit code of a container that waits for the gate; None while it waits."""
+        if self._pod.stopping:
+            return 137
+        if self.gate_is_open:
+            return 0
+        return 1 if is_expired else None
 
     def _check_runs(self, now: float) -> None:
         for run in [each for each in self.runs.values() if each.status is not None]:

@@ -94,10 +94,13 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
             ended.failures += failures or [_read_termination(member, None)]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
     ended.rank_zero = newest.parent if newest else None
-    # Agents that ended only because they were stopped are left out, if other failures remain.
-    telling = [each for each in ended.failures if not (each.stopped and each.rank is None)]
-    ended.failures = telling or ended.failures
+    ended.failures = _without_stopped_agents(ended.failures)
     return ended
+
+
+def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
+    # Agents that ended only because they were stopped are left out, if other failures remain.
+    return [each for each in failures if not (each.stopped and each.rank is None)] or failures
 
 
 def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
@@ -139,8 +142,7 @@ def build_exception(
     Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
     """
     known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
-    slots = [slot for slot in console.slots if slot.rank == known.cause.rank]
-    last_words = [line for slot in slots for line in slot.list_last_lines()]
+    last_words = _list_last_lines(console, known.cause)
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
     for each in ended.failures:
         console.append_text(each.rank, each.traceback)
@@ -162,6 +164,10 @@ def build_exception(
     if not local_mode.is_under_pyflyte_run():
         return kind(text, cause.time_ns / 1e9)
     return _build_printed_error(kind, text, text, cause.time_ns / 1e9)
+
+
+def _list_last_lines(console: "Console", cause: Failure) -> list[str]:
+    return [line for slot in console.slots if slot.rank == cause.rank for line in slot.list_last_lines()]
 
 
 def _with_source(failure: Failure) -> Failure:

@@ -60,6 +60,10 @@ class ProcessGroup:
         """Return the processes that have not ended."""
         return [member for member in self.members if member.code is None]
 
+    def has_failure(self) -> bool:
+        """True if a process has ended with an error."""
+        return any(member.code for member in self.members)
+
 
 # Time for other processes to fail after the first failure, to find its consequences (seconds).
 _SETTLE: Final = 0.5
@@ -135,14 +139,17 @@ class ProcessSupervisor:
         while self._group.list_running():
             signals.deliver()
             self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
-            if self._positions.has_clients():
-                logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
-                self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
-            if not has_failed and any(member.code for member in self._group.members):
+            self._answer_clients()
+            if not has_failed and self._group.has_failure():
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
                 self.timed_out = not has_failed and bool(self._group.list_running())
                 return
+
+    def _answer_clients(self) -> None:
+        if self._positions.has_clients():
+            logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
+            self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
 
     def _poll_events(self, timeout: float) -> None:
         for fd in _poll_readable([*self._handlers, *self.console.list_readable()], timeout):

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flytekitplugins.kfpytorch.worker import cause_details, rank_groups, verdict
@@ -58,15 +58,20 @@ def render(after: FailureReport) -> str:
     foot = [
         *_list_other_ranks(after),
         *_wrap_labelled("hint", _get_remedy(cause)),
+        *_iter_pointers(after),
     ]
-    if after.logs:
-        foot.append(f"  {'logs':<6} {after.logs}")  # Not wrapped, so that the path can be copied.
-    if cause.traceback and after.at_terminal and not after.verbose:
-        foot += _wrap_labelled("more", _VERBOSE_HINT)
     if after.verbose and cause.traceback:
         return "\n".join([*lines, *foot, cause.traceback.rstrip()])
     most = MOST_LINES + max(0, len(message) - cause_details.MESSAGE_LINES)
     return _CONTROL.sub("", "\n".join([*lines[: most - len(foot)], *foot]))
+
+
+def _iter_pointers(after: FailureReport) -> Iterator[str]:
+    """Yield where the user finds more: the path of the logs, and the option that shows the traceback."""
+    if after.logs:
+        yield f"  {'logs':<6} {after.logs}"  # Not wrapped, so that the path can be copied.
+    if after.cause.traceback and after.at_terminal and not after.verbose:
+        yield from _wrap_labelled("more", _VERBOSE_HINT)
 
 
 def format_failure(failure: Failure) -> str:

@@ -63,8 +63,7 @@ class _Pickler(pickling.Pickler):
             memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _load_storage, (*self._store_shared(memory), obj.dtype)
-        is_array = kind == ("numpy", "ndarray") and not obj.dtype.hasobject and obj.flags.c_contiguous
-        if is_array and obj.nbytes >= _LARGE:
+        if kind == ("numpy", "ndarray") and _is_large_buffer(obj):
             path = _store_buffer(self._directory, obj.reshape(-1).view("u1").data)
             return _load_array, (path, obj.dtype, obj.shape)
         return super().reducer_override(obj)
@@ -77,6 +76,10 @@ class _Pickler(pickling.Pickler):
             path = _store_buffer(self._directory, memoryview(view).cast("B"))
             self._storages[key] = (path, memory.nbytes())
         return self._storages[key]
+
+
+def _is_large_buffer(array: Any) -> bool:
+    return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
 
 
 def _store_buffer(directory: Path, data: memoryview) -> str:

@@ -56,8 +56,8 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
     """Describe which nodes joined a rendezvous that failed, and which are missing."""
     # torch has no public list of participants, and removes this node from it when it gives up.
     state = getattr(getattr(rendezvous, "_state_holder", None), "state", None)
-    nodes = [node for node in getattr(state, "participants", ()) if node.pid != os.getpid()]
-    others = [str(node.addr).partition(".")[0] for node in nodes]
+    nodes = getattr(state, "participants", ())
+    others = [str(node.addr).partition(".")[0] for node in nodes if node.pid != os.getpid()]
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
     timeout = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))

@@ -1,6 +1,7 @@
 """Reconciles the pods and services of the roles of a job, counts the pods, and derives the conditions."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
@@ -38,11 +39,15 @@ def reconcile_roles(attempt: ReconcilePass) -> None:
                 _create_pod(attempt, role, at)
             else:
                 _reconcile_pod(attempt, role, at, pod)
-        for at, service in _map_indexes(attempt.services, attempt, role).items():
-            if service is None:
-                attempt.actions.append(CreateService(objects.build_service(attempt.job, role, at)))
-            elif at >= role.replicas:
-                attempt.delete_service(get_name(service))
+        _reconcile_services(attempt, role)
+
+
+def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+    for at, service in _map_indexes(attempt.services, attempt, role).items():
+        if service is None:
+            attempt.actions.append(CreateService(objects.build_service(attempt.job, role, at)))
+        elif at >= role.replicas:
+            attempt.delete_service(get_name(service))
 
 
 def _map_indexes(
@@ -151,10 +156,9 @@ def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
 
 
 def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    succeeded, active, failed = (
-        attempt.status.get_count(role.name, each) for each in ("succeeded", "active", "failed")
-    )
-    if not failed or role.replicas <= succeeded + active:
+    get_count = partial(attempt.status.get_count, role.name)
+    failed = get_count("failed")
+    if not failed or role.replicas <= get_count("succeeded") + get_count("active"):
         return
     if not attempt.upstream and attempt.status.is_finished:
         return

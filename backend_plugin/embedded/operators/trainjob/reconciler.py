@@ -123,8 +123,11 @@ class _Pass:
             self.state, self.wake_at = status.count_failures(
                 self.job, self.state, self.pods, self.snapshot.now
             )
-        if not all(map(is_ended, self.pods)):
-            return
+        if all(map(is_ended, self.pods)):
+            self._handle_end()
+
+    def _handle_end(self) -> None:
+        completed = self.state.completed
         if self.state.failure is not None:
             reason, message = get_text(self.state.failure, "reason"), get_text(self.state.failure, "message")
             self._record(JOB, reason, message, warning=True)

@@ -3,10 +3,10 @@
 A TrainJob in Kubernetes has no field `jobSet`: the JobSet and the Job are objects of their own there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
@@ -120,6 +120,14 @@ _BATCH: Final = timedelta(seconds=2)
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
+class _PodEnd(NamedTuple):
+    at: datetime
+    """The time from which the failed pod counts."""
+    uid: str
+    action: str
+    message: str
+
+
 def count_failures(
     job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
 ) -> tuple[JobSetState, datetime | None]:
@@ -127,21 +135,31 @@ def count_failures(
 
     The second value is the time at which the next failed pod counts; None if no failed pod waits.
     """
-    ends = [
-        (now if job.is_suspended else _get_count_time(pod, now), pod, *job.find_pod_action(pod))
-        for pod in pods
-        if get_phase(pod) == "Failed" and is_tracked(pod) and get_uid(pod) not in state.failed
-    ]
-    ends = [each for each in ends if each[2] != IGNORE]
-    failed = (*state.failed, *(get_uid(pod) for at, pod, _, _ in ends if at <= now))
-    messages = [message for at, _, action, message in ends if at <= now and action == FAIL_JOB]
-    failure: Manifest | None = None
-    if messages:
-        failure = {"reason": "PodFailurePolicy", "message": messages[0]}
-    elif len(failed) > job.backoff_limit or _has_too_many_restarts(job, pods):
-        failure = {"reason": "BackoffLimitExceeded", "message": _LIMIT}
-    next_count = min((at for at, *_ in ends if at > now), default=None)
-    return replace(state, failed=failed, failure=failure), next_count
+    ends = [each for each in _iter_uncounted_ends(job, state, pods, now) if each.action != IGNORE]
+    due = [each for each in ends if each.at <= now]
+    state = replace(state, failed=(*state.failed, *(each.uid for each in due)))
+    next_count = min((each.at for each in ends if each.at > now), default=None)
+    return replace(state, failure=_find_failure(job, state, pods, due)), next_count
+
+
+def _iter_uncounted_ends(
+    job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
+) -> Iterator[_PodEnd]:
+    for pod in pods:
+        if get_phase(pod) == "Failed" and is_tracked(pod) and get_uid(pod) not in state.failed:
+            at = now if job.is_suspended else _get_count_time(pod, now)
+            yield _PodEnd(at, get_uid(pod), *job.find_pod_action(pod))
+
+
+def _find_failure(
+    job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], due: Sequence[_PodEnd]
+) -> Manifest | None:
+    for each in due:
+        if each.action == FAIL_JOB:
+            return {"reason": "PodFailurePolicy", "message": each.message}
+    if len(state.failed) > job.backoff_limit or _has_too_many_restarts(job, pods):
+        return {"reason": "BackoffLimitExceeded", "message": _LIMIT}
+    return None
 
 
 def _has_too_many_restarts(job: TrainJobSpec, pods: Sequence[Manifest]) -> bool:
