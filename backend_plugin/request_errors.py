@@ -44,25 +44,27 @@ class NotFound(RequestFailed):
     """The error that no job or runtime has the name; the message suggests other names."""
 
 
+_KINDS: Final = {"NOT_FOUND": NotFound, "DEADLINE_EXCEEDED": DeadlineExceeded}
+
+
 def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
     """Return the error to show to the user; open another connection to diagnose an unreachable server."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     where = f"the server at {server.address}"
-    if code == "UNAUTHENTICATED":
-        file = server_file.get_path(server_file.get_state_directory(os.environ))
-        return TokenRejected(
-            f"{where} rejects the token; the user who started it finds it in {file}, "
-            f"other users pass --token or set {TOKEN}"
-        )
-    if code == "UNIMPLEMENTED" and details == _NO_METHOD:
-        return MethodNotFound(f"{where} does not support this call; is it of another release?")
-    if code == "UNAVAILABLE" and (reason := _describe_connection_failure(server, details)):
-        return ServerNotFound(reason)
-    if code in _COMPLETE:
-        return NotFound(details) if code == "NOT_FOUND" else RequestFailed(details)
-    kind = DeadlineExceeded if code == "DEADLINE_EXCEEDED" else RequestFailed
-    return kind(f"{where} returned {code}: {details}")
+    match code:
+        case "UNAUTHENTICATED":
+            file = server_file.get_path(server_file.get_state_directory(os.environ))
+            return TokenRejected(
+                f"{where} rejects the token; the user who started it finds it in {file}, "
+                f"other users pass --token or set {TOKEN}"
+            )
+        case "UNIMPLEMENTED" if details == _NO_METHOD:
+            return MethodNotFound(f"{where} does not support this call; is it of another release?")
+        case "UNAVAILABLE" if reason := _describe_connection_failure(server, details):
+            return ServerNotFound(reason)
+    kind = _KINDS.get(code, RequestFailed)
+    return kind(details if code in _COMPLETE else f"{where} returned {code}: {details}")
 
 
 def _describe_connection_failure(server: Server, details: str) -> str | None:

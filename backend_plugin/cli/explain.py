@@ -84,8 +84,11 @@ def command(**options: Any) -> None:
     with command_errors.exit_on_invalid_input():
         rules = _build_judging_context(input_files.read_settings(options["settings"]))
         observed = _read_files(options["files"], job=options["job"], outputs=options["outputs"])
-    verdict = judge(observed, rules, now)
-    if options["output"] == "json":
+    _print_verdict(judge(observed, rules, now), options["output"])
+
+
+def _print_verdict(verdict: Verdict, form: str) -> None:
+    if form == "json":
         json_lines.print_json(_encode_verdict(verdict))
         return
     cause = verdict.cause.value if verdict.cause else ""

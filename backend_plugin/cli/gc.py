@@ -82,11 +82,12 @@ def command(**options: Any) -> None:
             settings = serve_settings.read_configuration(options["settings"], flags).server.settings
             scan, rows, now = asyncio.run(_collect_orphans(settings, options))
         _print_rows(rows, now, options["output"])
-        if rows and not options["delete"]:
+        results = {result for _, result, _ in rows}
+        if "orphan" in results:
             click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
         for why, jobs in scan.unclear.items():
             click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
-        if scan.unclear or any(result == "failed" for _, result, _ in rows):
+        if scan.unclear or "failed" in results:
             sys.exit(_FAILED)
 
 

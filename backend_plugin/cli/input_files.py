@@ -1,7 +1,7 @@
 """Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,12 +62,8 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
     The file contains only this section, or it is a configuration of Flyte or values of Flyte's charts.
     """
     resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
-    section = _unwrap_chart({key: value for key, value in document.items() if key != "task_resources"})
-    plugins = _get_nested(section, ("plugins",))
-    if plugins is not None:
-        section = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
-    elif isinstance(section, Mapping) and set(section) == {"k8s"}:
-        section = section["k8s"] or {}
+    others = {key: value for key, value in document.items() if key != "task_resources"}
+    section = _unwrap_plugins(_unwrap_chart(others))
     if not isinstance(section, Mapping):
         raise UnusableInput(f"settings {file}: {_NO_MAPPING}")
     return _with_task_resources(section, resources)
@@ -82,6 +78,15 @@ def _unwrap_chart(document: Any) -> Any:
             inner = values.get(part) or {}
             document = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
     return document
+
+
+def _unwrap_plugins(document: Any) -> Any:
+    """Return ``plugins.k8s`` of a Flyte configuration, or ``k8s``; other documents are returned unchanged."""
+    plugins = _get_nested(document, ("plugins",))
+    if plugins is not None:
+        return _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
+    is_section = isinstance(document, Mapping) and set(document) == {"k8s"}
+    return (document["k8s"] or {}) if is_section else document
 
 
 def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
@@ -121,14 +126,18 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     """
     templates: list[Manifest] = []
     for file in files:
-        documents = _read_documents(file, "pod template")
-        for each in (each for one in documents for each in _get_nested(one, ("items",)) or [one]):
+        for each in _iter_objects(file):
             kind = each.get("kind") if isinstance(each, Mapping) else None
             if kind != "PodTemplate":
                 content = f"a {kind}" if kind else "a value that is not an object"
                 raise UnusableInput(f"pod template {file}: contains {content}; write a PodTemplate")
             templates.append(each)
     return templates
+
+
+def _iter_objects(file: str) -> Iterator[Any]:
+    for document in _read_documents(file, "pod template"):
+        yield from _get_nested(document, ("items",)) or [document]
 
 
 def read_capabilities(file: str | None) -> Capabilities:

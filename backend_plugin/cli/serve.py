@@ -85,15 +85,7 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
 
 async def _run_server(configuration: Configuration) -> None:
     from backend_plugin.cli import clusters, server_assembly
-    from backend_plugin.shell import (
-        allocator,
-        credentials,
-        gc_tuning,
-        logging_setup,
-        metrics,
-        server_file,
-        tracing,
-    )
+    from backend_plugin.shell import allocator, credentials, gc_tuning, logging_setup, metrics, tracing
     from backend_plugin.shell.server import GrpcServer, ServerOptions
 
     settings = configuration.server.settings
@@ -123,15 +115,7 @@ async def _run_server(configuration: Configuration) -> None:
         )
 
         def on_started(port: int) -> None:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            scheme, roots = ("grpcs://", str(settings.tls.certificate)) if settings.tls else ("", "")
-            info = server_file.ServerInfo(
-                endpoint=f"{scheme}{host}:{port}",
-                token="" if settings.token_file or token is None else token.secret,
-                token_file=str(settings.token_file or ""),
-                pid=os.getpid(),
-                roots=roots,
-            )
+            info = server_assembly.build_server_info(settings, token, port)
             _LOG.info("listening at %s", info.endpoint)
             clusters.publish_server(stack, settings, info)
 

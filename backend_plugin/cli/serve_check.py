@@ -32,7 +32,7 @@ _PLATFORM: Final = "plugins.k8s."
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
     """Print the report; return the exit code, which is 0 if a server would start with these settings."""
-    effective: EffectiveSettings | None = None
+    notes: Sequence[str] = ()
     settings: Mapping[str, tuple[Any, str]] = {}
     try:
         configuration = serve_settings.read_configuration(file, flags)
@@ -41,11 +41,10 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
     except command_errors.UnusableInput as error:
         command_errors.exit_with_error(error)
     else:
-        effective = configuration.server
-        problems = [*_iter_problems(effective)]
-        settings = _list_values(configuration, file or "")
-    missing = _iter_missing_packages(effective.settings) if effective else ()
-    notes = [f"{scheme}:// cannot be read: {package} is not installed" for scheme, package in missing]
+        problems = [*_iter_problems(configuration.server)]
+        settings = _list_values(configuration, file)
+        missing = _iter_missing_packages(configuration.server.settings)
+        notes = [f"{scheme}:// cannot be read: {package} is not installed" for scheme, package in missing]
     if form == "json":
         values = {key: {"value": value, "source": source} for key, (value, source) in settings.items()}
         report = {"ok": not problems, "settings": values, "problems": problems, "notes": notes}
@@ -68,6 +67,10 @@ def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
             yield _build_problem(
                 effective, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
             )
+    yield from _iter_tracing_problems()
+
+
+def _iter_tracing_problems() -> Iterator[Problem]:
     try:
         with tracing.open_tracing(os.environ):
             pass
@@ -144,12 +147,14 @@ def _print_text(
 # ---- values
 
 
-def _list_values(configuration: serve_settings.Configuration, file: str) -> Mapping[str, tuple[Any, str]]:
+def _list_values(
+    configuration: serve_settings.Configuration, file: str | None
+) -> Mapping[str, tuple[Any, str]]:
     """Return the value and the source of each setting of the server and of the platform, by its key."""
     server, section = configuration.server, configuration.section
     values = {key: (get_value(server.settings, key), server.sources.get(key, _DEFAULT)) for key in KEYS}
     for key in (*loader.list_keys(), *_iter_named_keys(section)):
-        source = file if _find_value(section, key) else _DEFAULT
+        source = file if file and _find_value(section, key) else _DEFAULT
         values[_PLATFORM + key] = (_get_platform_value(configuration.platform, section, key), source)
     return values
 

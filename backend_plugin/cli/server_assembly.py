@@ -1,6 +1,7 @@
 """Builds the parts of a server from its settings, and connects them."""
 
 import functools
+import os
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from backend_plugin.shell import (
     job_metrics,
     job_service,
     server,
+    server_file,
 )
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.background_operations import BackgroundOperations
@@ -222,6 +224,19 @@ def create_token(settings: ServerSettings) -> Token | None:
     if settings.token_file is not None:
         return Token.from_file(settings.token_file)
     return None if settings.allow_unauthenticated else Token.from_secret(secrets.token_urlsafe(32))
+
+
+def build_server_info(settings: ServerSettings, token: Token | None, port: int) -> server_file.ServerInfo:
+    """Return the information with which clients of this machine find this server."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme, roots = ("grpcs://", str(settings.tls.certificate)) if settings.tls else ("", "")
+    return server_file.ServerInfo(
+        endpoint=f"{scheme}{host}:{port}",
+        token="" if settings.token_file or token is None else token.secret,
+        token_file=str(settings.token_file or ""),
+        pid=os.getpid(),
+        roots=roots,
+    )
 
 
 def _count_objects(cache: Cache) -> Mapping[tuple[str, ...], float]:

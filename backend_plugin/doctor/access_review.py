@@ -1,7 +1,7 @@
 """The permissions of a connector's account or of the current user, from access reviews of the API server."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -61,9 +61,14 @@ def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
         if dialect.prerequisite is not None:
             verbs = ("create", "list", "patch", "delete")
             yield PolicyRule(resource=build_api_resource(dialect.prerequisite), verbs=verbs)
-        for each in list_schedulers().values() if dialect.ends_by_suspension else ():
-            if each.words.deactivation and each.groups is not None and each.groups.group in groups:
-                yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
+        if dialect.ends_by_suspension:
+            yield from _iter_deactivation_rules(groups)
+
+
+def _iter_deactivation_rules(served: Container[str]) -> Iterator[PolicyRule]:
+    for each in list_schedulers().values():
+        if each.words.deactivation and each.groups is not None and each.groups.group in served:
+            yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:

@@ -71,10 +71,7 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        resource = look.resource
-        # A request for a kind that is not served fails with 403 if the user has no permission for it.
-        is_absent = resource.group and self._versions and resource.group not in self._versions
-        version = "" if is_absent else resource.version or self._versions.get(resource.group, "")
+        version = self._find_version(look.resource)
         if not version:
             return None
         objects: list[Manifest] = []
@@ -84,6 +81,11 @@ class ClusterReader:
                 return None
             objects += found
         return objects
+
+    def _find_version(self, resource: ApiResource) -> str:
+        # A request for a kind that is not served fails with 403 if the user has no permission for it.
+        is_absent = resource.group and self._versions and resource.group not in self._versions
+        return "" if is_absent else resource.version or self._versions.get(resource.group, "")
 
     async def _read_namespace(self, look: Query, namespace: str, version: str) -> list[Manifest] | None:
         path = look.resource.build_path(namespace, look.name, version=version)

@@ -103,13 +103,7 @@ def _read_prefix(prefix: str) -> None:
     """
     filesystem, path, name = _open_store(prefix)
     (bucket,) = re.findall(r"^/*[^/]*", path)
-    found: list[Any] = []
-    try:
-        found = filesystem.ls(path, detail=True)
-    except FileNotFoundError:
-        if path == bucket:
-            raise
-    objects = [each["name"] for each in found if each["type"] == "file" and each["size"]]
+    objects = _list_objects(filesystem, path, bucket)
     if not objects:
         try:
             filesystem.ls(bucket)
@@ -119,6 +113,16 @@ def _read_prefix(prefix: str) -> None:
             return
     with contextlib.suppress(FileNotFoundError):
         filesystem.cat_file((objects or [name])[0], start=0, end=1)
+
+
+def _list_objects(filesystem: Any, path: str, bucket: str) -> Sequence[str]:
+    found: list[Any] = []
+    try:
+        found = filesystem.ls(path, detail=True)
+    except FileNotFoundError:
+        if path == bucket:
+            raise
+    return [each["name"] for each in found if each["type"] == "file" and each["size"]]
 
 
 def _write_test_object(prefix: str) -> None:

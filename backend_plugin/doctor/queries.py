@@ -24,6 +24,7 @@ def _build_core_resource(plural: str) -> ApiResource:
 
 
 CONFIG_MAPS: Final = _build_core_resource("configmaps")
+_SECRETS: Final = _build_core_resource("secrets")
 _SERVICES: Final = _build_core_resource("services")
 
 
@@ -66,18 +67,16 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         Subject.ACCOUNTS: _build_core_resource("serviceaccounts"),
         Subject.CLAIMS: _build_core_resource("persistentvolumeclaims"),
     }
-    names = {Subject.SECRETS: _build_core_resource("secrets"), Subject.CONFIG_MAPS: CONFIG_MAPS}
+    here = (namespace,)
     return (
         Query(subject=Subject.NAMESPACE, resource=_build_core_resource("namespaces"), name=namespace),
         *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in schemas),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
-        *(Query(subject=each, resource=kinds[each], namespaces=(namespace,)) for each in kinds),
-        *(
-            Query(subject=each, resource=names[each], namespaces=(namespace,), accept=NAMES_ONLY)
-            for each in names
-        ),
+        *(Query(subject=each, resource=kinds[each], namespaces=here) for each in kinds),
+        Query(subject=Subject.SECRETS, resource=_SECRETS, namespaces=here, accept=NAMES_ONLY),
+        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, accept=NAMES_ONLY),
         Query(
             subject=Subject.PRIORITIES,
             resource=ApiResource(group="scheduling.k8s.io", version="v1", plural="priorityclasses"),

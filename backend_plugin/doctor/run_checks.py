@@ -73,17 +73,19 @@ def get_exit_code(found: Sequence[Finding]) -> int:
 def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Finding]:
     """Return one finding for all missing permissions, and one for each other reason."""
     forbidden = {subject: each for subject, each in unseen.items() if each.rules}
-    found = []
-    if forbidden:
-        first, *rest = forbidden.values()
-        rules = [rule for each in forbidden.values() for rule in each.rules]
-        user = next((each.user for each in forbidden.values() if each.user), "")
-        reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
-        found = [_build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))]
+    found = [_build_permission_finding(forbidden)] if forbidden else []
     for subject, each in unseen.items():
         if not each.rules:
             found.append(_build_read_finding({subject: each}, each.reason, each.remedy))
     return found
+
+
+def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Finding:
+    first, *rest = forbidden.values()
+    rules = [rule for each in forbidden.values() for rule in each.rules]
+    user = next((each.user for each in forbidden.values() if each.user), "")
+    reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
+    return _build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))
 
 
 def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:

@@ -10,6 +10,7 @@ from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.plan import NO_UID
 from backend_plugin.core.scheduling.adapter import OPERATOR
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
@@ -43,14 +44,19 @@ def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
         return replace(
             facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
         )
-    gang, name_of_operator = chosen.gang, ""
-    if gang.adapter is not None and gang.pod_groups_by == OPERATOR:
-        name_of_operator = gang.scheduler_name or gang.adapter.scheduler_name
+    gang = chosen.gang
     task = replace(
         task,
         job=planned.job,
         prerequisites=planned.prerequisites,
         beside=planned.companions(NO_UID),
-        roles=role_pods.build_role_pods(planned, name_of_operator),
+        roles=role_pods.build_role_pods(planned, _get_scheduler_name(gang)),
     )
     return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))
+
+
+def _get_scheduler_name(gang: GangSettings) -> str:
+    """Return the scheduler name that the operator writes to pods; empty if it writes none."""
+    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
+        return ""
+    return gang.scheduler_name or gang.adapter.scheduler_name

@@ -87,14 +87,17 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
         if each.program and each.scheduler_name and deployments.has_program(deployment, each.program)
     }
     named = deployments.list_flag_values(deployment, "scheduler-name")
-    profiles = {
+    return _list_profiles(deployment, facts).union(named or usual)
+
+
+def _list_profiles(deployment: Manifest, facts: Facts) -> set[str]:
+    return {
         name
         for each in facts.get_objects(Subject.SCHEDULER_CONFIG)
         if (deployments.get_namespace(each), deployments.get_name(each)) in list_config_maps(deployment)
         for text in get_text_map(each, "data").values()
         for name in _PROFILE.findall(text)
     }
-    return profiles.union(named or usual)
 
 
 def list_config_maps(deployment: Manifest) -> set[tuple[str, str]]:

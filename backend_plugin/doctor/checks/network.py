@@ -136,12 +136,7 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow connections between replicas on every port."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
-        peers = facts.task.roles
-        rules = [
-            each
-            for each in _list_rules(policies, _INGRESS)
-            if any(_is_allowed(each, "from", peer, facts) for peer in peers)
-        ]
+        rules = _list_replica_rules(policies, facts)
         meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
@@ -151,6 +146,12 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
                 "random ports",
                 _format_allow_command(facts, "ingress", spec),
             )
+
+
+def _list_replica_rules(policies: Sequence[Manifest], facts: Facts) -> Sequence[Manifest]:
+    """Return the rules for incoming connections that allow them from replicas of a role."""
+    peers, rules = facts.task.roles, _list_rules(policies, _INGRESS)
+    return [each for each in rules if any(_is_allowed(each, "from", peer, facts) for peer in peers)]
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, node_filters
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
@@ -151,7 +152,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     pods = [(role, node_filters.build_pod_info(role)) for role in facts.task.roles]
     if any(node_filters.find_exclusion(pod, nodes) for _, pod in pods):
         return  # Another check reports that not even one replica fits.
-    claims = [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
+    claims = _build_claims(pods)
     left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
         yield Violation(
@@ -161,15 +162,16 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
         )
 
 
+def _build_claims(pods: Sequence[tuple[RolePods, PodInfo]]) -> Sequence[PodInfo]:
+    """Return one pod for each replica."""
+    return [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
+
+
 @CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     """Every node with GPU labels has GPUs in its capacity."""
-    name, without = facts.settings.gpu_resource_name, []
-    for node in facts.get_objects(Subject.NODES):
-        labels, capacity = get_mapping(node, "metadata", "labels"), get_mapping(node, "status", "capacity")
-        is_labelled = any(get_text(labels, label) not in ("", "false") for label in _PRESENT)
-        if is_labelled and not any(each == name or each.startswith(_MIG) for each in capacity):
-            without.append(deployments.get_name(node))
+    name, nodes = facts.settings.gpu_resource_name, facts.get_objects(Subject.NODES)
+    without = [deployments.get_name(each) for each in nodes if _lacks_gpus(each, name)]
     if without:
         yield Violation(
             f"{len(without)} nodes have GPU labels but offer no {name}, because no device plugin runs "
@@ -177,6 +179,13 @@ def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
             "helm install nvidia-device-plugin nvidia-device-plugin --repo "
             "https://nvidia.github.io/k8s-device-plugin -n nvidia-device-plugin --create-namespace",
         )
+
+
+def _lacks_gpus(node: Manifest, name: str) -> bool:
+    """True if a node has GPU labels, but its capacity has neither the resource `name` nor MIG slices."""
+    labels, capacity = get_mapping(node, "metadata", "labels"), get_mapping(node, "status", "capacity")
+    is_labelled = any(get_text(labels, label) not in ("", "false") for label in _PRESENT)
+    return is_labelled and not any(each == name or each.startswith(_MIG) for each in capacity)
 
 
 @CHECKS.add(Subject.NODES, level=Severity.WARNING)

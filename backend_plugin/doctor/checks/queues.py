@@ -6,7 +6,7 @@ from typing import Final
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling import gang_annotation
-from backend_plugin.core.scheduling.adapter import SchedulerResource
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
@@ -62,11 +62,8 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
     """The scheduler with the queue of the job fully supports this kind of job."""
-    kind, labels = facts.task.dialect.name, get_mapping(facts.task.job, "metadata", "labels")
-    for adapter in list_schedulers().values():
-        oldest = adapter.oldest.get(kind)
-        if oldest is None or adapter.queues is None or not get_text(labels, adapter.queues.label):
-            continue
+    kind = facts.task.dialect.name
+    for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):
             version = deployments.find_version(each)
             if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
@@ -76,6 +73,15 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
                     f"install {adapter.title} {deployments.format_version(oldest)} or newer: "
                     f"{deployments.format_kubectl_name(each)}",
                 )
+
+
+def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tuple[int, int, int]]]:
+    """Yield each scheduler with a queue of the job, and its oldest version for this kind of job."""
+    labels = get_mapping(facts.task.job, "metadata", "labels")
+    for each in list_schedulers().values():
+        oldest = each.oldest.get(facts.task.dialect.name)
+        if oldest is not None and each.queues is not None and get_text(labels, each.queues.label):
+            yield each, oldest
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)

@@ -1,6 +1,6 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, add_quantities, parse
@@ -80,8 +80,7 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     """The LimitRanges of the namespace allow each container."""
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
-        limits = get_mappings(ranges, "spec", "limits")
-        for limit in [each for each in limits if get_text(each, "type") == "Container"]:
+        for limit in _list_container_limits(ranges):
             for role in facts.task.roles:
                 for container in get_mappings(role.spec, "containers"):
                     for excess in _iter_excesses(get_mapping(container, "resources"), limit):
@@ -91,6 +90,10 @@ def _check_limit_range(facts: Facts) -> Iterator[Violation]:
                             f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
                             "  # or change Resources in the task",
                         )
+
+
+def _list_container_limits(ranges: Manifest) -> Sequence[Manifest]:
+    return [each for each in get_mappings(ranges, "spec", "limits") if get_text(each, "type") == "Container"]
 
 
 def _iter_excesses(resources: Manifest, limit: Manifest) -> Iterator[str]:

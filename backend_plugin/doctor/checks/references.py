@@ -29,19 +29,22 @@ def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Viola
 
 
 def _list_names(facts: Facts, kind: str) -> set[str]:
-    field = kind[:1].lower() + kind[1:]
-    sources: list[tuple[Manifest, str]] = []
-    for role in facts.task.roles:
-        for volume in get_mappings(role.spec, "volumes"):
-            sources.append((get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")))
-            parts = get_mappings(volume, "projected", "sources")
-            sources += [(get_mapping(each, field), "name") for each in parts]
-        for container in deployments.list_pod_containers(role.spec):
-            from_all = [get_mapping(each, f"{field}Ref") for each in get_mappings(container, "envFrom")]
-            variables = get_mappings(container, "env")
-            from_keys = [get_mapping(each, "valueFrom", f"{field}KeyRef") for each in variables]
-            sources += [(each, "name") for each in (*from_all, *from_keys)]
+    sources = [each for role in facts.task.roles for each in _iter_sources(role.spec, kind)]
     return {get_text(source, key) for source, key in sources if source.get("optional") is not True}
+
+
+def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
+    """Yield each reference of a pod to an object of a kind, with the key of the object's name."""
+    field = kind[:1].lower() + kind[1:]
+    for volume in get_mappings(spec, "volumes"):
+        yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")
+        for each in get_mappings(volume, "projected", "sources"):
+            yield get_mapping(each, field), "name"
+    for container in deployments.list_pod_containers(spec):
+        for each in get_mappings(container, "envFrom"):
+            yield get_mapping(each, f"{field}Ref"), "name"
+        for each in get_mappings(container, "env"):
+            yield get_mapping(each, "valueFrom", f"{field}KeyRef"), "name"
 
 
 def _list_named_claims(facts: Facts) -> Sequence[Manifest]:

@@ -106,7 +106,7 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
-        with_values = [one for one in containers if {key for key in one if one[key]} - _WRITTEN]
+        with_values = [one for one in containers if any(map(one.get, one.keys() - _WRITTEN))]
         if with_values and not {get_text(one, "name") for one in containers} & {"default", "primary"}:
             yield Violation(
                 f"{_format_template(each)} has no container with the name default or primary, so its values "
