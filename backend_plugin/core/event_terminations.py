@@ -29,10 +29,7 @@ def list_event_terminations(
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}
-    for event in events:
-        recent = timedelta(minutes=1 if event.reason in _PROMPT else 10)
-        if event.at is not None and ended is not None and ended - event.at > recent:
-            continue
+    for event in (each for each in events if _is_recent(each, ended)):
         death = _find_event_termination(event, exit_codes, launcher=launcher)
         if death is not None and _is_new_termination(event, known.get(death.pod)):
             last[death.pod] = max(
@@ -52,6 +49,11 @@ def _is_new_termination(event: Event, pod: Pod | None) -> bool:
         # The event may report the previous run of a restarted container.
         began = None if container.restarts > 0 else container.running_since or began
     return began is not None and event.at > began
+
+
+def _is_recent(event: Event, ended: datetime | None) -> bool:
+    recent = timedelta(minutes=1 if event.reason in _PROMPT else 10)
+    return event.at is None or ended is None or ended - event.at <= recent
 
 
 def _find_event_termination(

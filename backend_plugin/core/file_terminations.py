@@ -8,7 +8,7 @@ from typing import Final
 
 from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import ContainerTermination, Job, Pod
+from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
@@ -63,6 +63,10 @@ def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
+    return _classify_message(file, failure)
+
+
+def _classify_message(file: ErrorFile, failure: Failure) -> Cause:
     if (reported := error_parser.parse_reported_cause(file)) is not None:
         return reported
     cause = classify(failure)
@@ -89,7 +93,7 @@ def split_error_files(
     The error file of a worker that succeeded after a restart is in neither list.
     """
     states = [
-        max([_get_writer_state(file, pod) for pod in _list_writers(file, pods)], default=_WriterState.FAILED)
+        max([_get_writer_state(file, pod) for pod in list_writers(file, pods)], default=_WriterState.FAILED)
         for file in files
     ]
     paired = list(zip(files, states, strict=True))
@@ -99,14 +103,14 @@ def split_error_files(
     )
 
 
-def _list_writers(file: ErrorFile, pods: Sequence[Pod]) -> list[Pod]:
+def list_writers(file: ErrorFile, pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods that may have written a file: all if it does not contain the name of its worker."""
     return [pod for pod in pods if file.worker in ("", pod.name, pod.replica)]
 
 
 def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
     """True if the worker of the error file has been started again after it wrote the file."""
-    return file.at is not None and any(_has_restarted_since(file, pod) for pod in _list_writers(file, pods))
+    return file.at is not None and any(_has_restarted_since(file, pod) for pod in list_writers(file, pods))
 
 
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
@@ -119,9 +123,13 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
         return False
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     restarts = {group.role: group.restarts for group in job.groups}
+    return restarts.get(role, False) and _implies_success(job, role)
+
+
+def _implies_success(job: Job, role: str) -> bool:
     # All nodes of a job without roles must succeed, also if it is elastic.
-    is_required = role in ("master", "node") or not (job.elastic or "master" in restarts)
-    return restarts.get(role, False) and (job.clean_pod_policy == "All" or is_required)
+    is_decided_by_master = job.elastic or any(group.role == "master" for group in job.groups)
+    return job.clean_pod_policy == "All" or role in ("master", "node") or not is_decided_by_master
 
 
 # The shortest time in which a container is restarted and completes any work.
@@ -136,11 +144,14 @@ def _get_writer_state(file: ErrorFile, pod: Pod) -> _WriterState:
         return _WriterState.FAILED
     if pod.deleted is None and ended is None and pod.phase in ("Pending", "Running"):
         return _WriterState.RESTARTED
-    has_succeeded = pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0)
+    return _WriterState.RECOVERED if _has_completed_work(pod, ended) else _WriterState.FAILED
+
+
+def _has_completed_work(pod: Pod, ended: ContainerTermination | None) -> bool:
     if pod.deleted is not None:
         # A worker that exits with 0 because its pod is deleted has not completed its work.
-        has_succeeded = pod.phase == "Succeeded" and has_ended_by(ended, pod.deleted)
-    return _WriterState.RECOVERED if has_succeeded else _WriterState.FAILED
+        return pod.phase == "Succeeded" and has_ended_by(ended, pod.deleted)
+    return pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0)
 
 
 def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
@@ -150,10 +161,18 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    container, began, again = pod.primary, pod.started or pod.created, False
-    if container is not None:
-        again = container.restarts > 0 or container.last is not None
-        began = (container.ended.started if container.ended else container.running_since) or began
+    again, began = _has_previous_run(pod.primary), _find_run_start(pod)
     if began is None or file.at is None:
         return again
     return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
+
+
+def _has_previous_run(container: Container | None) -> bool:
+    return container is not None and (container.restarts > 0 or container.last is not None)
+
+
+def _find_run_start(pod: Pod) -> datetime | None:
+    container, began = pod.primary, None
+    if container is not None:
+        began = container.ended.started if container.ended else container.running_since
+    return began or pod.started or pod.created

@@ -81,13 +81,13 @@ def _select_error_files(
     observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
 ) -> Sequence[ErrorFile]:
     job = observed.job
-    if state is not JobState.SUCCEEDED or job is None or not observed.error_files:
+    if state is not JobState.SUCCEEDED or job is None:
         return observed.error_files
-    present = {name for pod in pods for name in (pod.name, pod.replica)}
     return [
         file
         for file in observed.error_files
-        if file.worker in present or not file_terminations.is_recovery_implied(file, job, ended)
+        if file_terminations.list_writers(file, pods)
+        or not file_terminations.is_recovery_implied(file, job, ended)
     ]
 
 
@@ -172,20 +172,25 @@ def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     if not (pod.reason and text):
         return pod
     warnings = (each.message for each in reversed(events) if each.name == pod.name and each.warning)
-    full = next((message for message in warnings if text in message), None)
-    return pod if full is None else structs.replace(pod, message=full[full.index(text) :])
+    full = next((message for message in warnings if text in message), text)
+    return structs.replace(pod, message=full[full.index(text) :])
 
 
 def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
+    return _can_be_after_end(death.at, job, condition)
+
+
+def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
+    """True if the operator may have stopped a replica at time `at` because the job had ended."""
     ended = get_end_time(job, condition)
-    if death.at is None or ended is None or death.at > ended:
+    if at is None or ended is None or at > ended:
         return True
     removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
     # Both times have a resolution of one second, and the operator takes less than one second.
-    return death.at == ended and removes_pods
+    return at == ended and removes_pods
 
 
 def _find_limit(job: Job, condition: Condition) -> JobLimit | None:

@@ -66,13 +66,17 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if replicas of an elastic job have nodes, but their rendezvous host does not."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
-    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
-    if not is_waiting or role == "master" or not any(pod.is_bound for pod in pods):
+    if role == "master" or not _is_waited_for(f"{role}-0", pods):
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
         f" min_member of the gang to the largest number of nodes to start all {role}s together",
     )
+
+
+def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == host)
+    return is_waiting and any(pod.is_bound for pod in pods)
 
 
 def _is_waiting(pod: Pod) -> bool:

@@ -130,9 +130,12 @@ def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: b
         return join_lines(state, *warnings)
     first = status.waits[0]
     remedy = select_remedy(first) if is_blocking(first) else ""
-    is_news = first.raw not in first.text and (first.of_gang or not first.replicas)
-    raw = f"message of its scheduler: {first.raw}" if is_news else ""
-    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, raw)
+    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, _format_raw(first))
+
+
+def _format_raw(wait: PendingReason) -> str:
+    is_news = wait.raw not in wait.text and (wait.of_gang or not wait.replicas)
+    return f"message of its scheduler: {wait.raw}" if is_news else ""
 
 
 def _format_state(status: JobStatus, *, queued: bool) -> str:
@@ -150,21 +153,30 @@ def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
     """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
-    job, waits = status.job, status.waits[:6]
-    info: dict[str, JsonValue] = {
-        "state": status.state.value,
-        "job": job.name if job else "",
-        "namespace": job.namespace if job else "",
-        "replicas": status.total,
-        "ready": status.ready,
-    }
+    info = _build_state_info(status)
     if cause is not None:
         info["cause"] = cause.value
-    if waits:
-        info["waits"] = [shorten_message(format_pending(each)) for each in waits]
-        info["details"] = [shorten_message(each.raw or each.text) for each in waits]
+    if status.waits:
+        info.update(_build_pending_info(status.waits[:6]))
     if notes:
         info["notes"] = [shorten_message(note.text) for note in notes]
     if status.death is not None:
         info["failed"] = status.death.failure.replica
     return info
+
+
+def _build_state_info(status: JobStatus) -> dict[str, JsonValue]:
+    return {
+        "state": status.state.value,
+        "job": status.job.name if status.job else "",
+        "namespace": status.job.namespace if status.job else "",
+        "replicas": status.total,
+        "ready": status.ready,
+    }
+
+
+def _build_pending_info(waits: Sequence[PendingReason]) -> dict[str, JsonValue]:
+    return {
+        "waits": [shorten_message(format_pending(each)) for each in waits],
+        "details": [shorten_message(each.raw or each.text) for each in waits],
+    }

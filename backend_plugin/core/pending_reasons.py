@@ -28,7 +28,7 @@ def list_job_reasons(
     # Pod groups and events may be outdated once all pods are bound.
     if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
-    groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
+    groups = filter(None, map(find_group_reason, observed.pod_groups))
     of_events = [wait for words in WORDS for wait in words.events(observed)]
     holders = placeholders.list_gang_reasons(
         observed, pods, lambda pod: find_pod_reason(pod, exit_codes), gang
@@ -129,6 +129,10 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
+    return _find_start_reason(pod, exit_codes)
+
+
+def _find_start_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -197,15 +201,23 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
-    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
-    parts = [part.strip() for part in why.split(", ") if part]
+    parts = _split_node_reasons(nodes[3])
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
-    # If preemption is unhelpful on all nodes, the request exceeds their capacity.
-    unhelpful = _UNHELPFUL.search(nodes[3])
-    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
     reasons = "; ".join(_OTHERWISE.sub(r"\1 ", _LACKING.sub(r"\1 lack \2", part)) for part in parts)
-    text = f"no node of {nodes[2]} fits: {reasons}{_NEVER if is_never else ''}"
+    text = f"no node of {nodes[2]} fits: {reasons}{_NEVER if _exceeds_capacity(nodes, parts) else ''}"
     return SchedulerMessage(text=text, gang=False, short=short)
+
+
+def _split_node_reasons(text: str) -> list[str]:
+    why = f"{text.partition('preemption:')[0]} ".partition(". ")[0].strip()
+    return [part.strip() for part in why.split(", ") if part]
+
+
+def _exceeds_capacity(nodes: re.Match[str], parts: Sequence[str]) -> bool:
+    # The request does so if preemption is unhelpful on all nodes, and they lack nothing but resources.
+    unhelpful = _UNHELPFUL.search(nodes[3])
+    is_everywhere = unhelpful is not None and unhelpful[1] == nodes[2]
+    return is_everywhere and all(_LACKING.match(part) for part in parts)
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {

@@ -37,8 +37,7 @@ def select_root_cause(
     The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
     to `ended`, later terminations count too, because the clock of a node may be ahead.
     """
-    # An exception that is not the consequence of another termination.
-    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
+    worded = any(map(_has_own_exception, ends))
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
@@ -46,6 +45,11 @@ def select_root_cause(
         return _compute_sort_key(death, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
+
+
+def _has_own_exception(death: ReplicaTermination) -> bool:
+    """True if a termination has an exception that is not the consequence of another termination."""
+    return bool(death.failure.exception) and not is_consequence(death.failure)
 
 
 def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
@@ -115,7 +119,7 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
+    early = _list_early_exits(pods, death.at) - {death.failure.replica}
     if not early:
         return death
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
@@ -124,6 +128,10 @@ def with_early_exits(
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
+
+
+def _list_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
+    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:

@@ -223,10 +223,14 @@ def classify_container_termination(ended: ContainerTermination, exit_codes: Mapp
     """Return the cause of a container's termination, without the state of its pod."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
-        if "container init was OOM-killed" in ended.message:  # runc's message for a low memory limit.
-            return Cause.OOM_HOST
-        return known if is_permanent_start_error(ended.message) else Cause.SYSTEM_ERROR
+        return _classify_start_error(ended.message)
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
+
+
+def _classify_start_error(message: str) -> Cause:
+    if "container init was OOM-killed" in message:  # runc's message for a low memory limit.
+        return Cause.OOM_HOST
+    return Cause.INVALID_CONFIG if is_permanent_start_error(message) else Cause.SYSTEM_ERROR
 
 
 # Parts of a container runtime's messages which show that the container is invalid.
@@ -298,21 +302,23 @@ def list_restart_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last terminations of the replicas with the most restarts."""
     ends = [
-        (structs.replace(pod, reason="", disrupted=None), container, container.last)
+        (structs.replace(pod, reason="", disrupted=None), container, container.last, code)
         for pod in pods
-        if (container := pod.primary) is not None and container.last is not None and container.last.exit_code
+        if (container := pod.primary) is not None
+        and container.last is not None
+        and (code := container.last.exit_code)
     ]
-    most = max((container.restarts for _, container, _ in ends), default=0)
+    most = max((container.restarts for _, container, *_ in ends), default=0)
     return [
         ReplicaTermination(
-            failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
+            failure=build_exit_code_failure(pod.replica, code, last.finished),
             cause=classify_container_termination(last, exit_codes),
             summary=f"restarted {most} times, after {_format_summary(pod, container, last)}",
             detail=last.message,
             pod=pod.name,
             at=last.finished,
         )
-        for pod, container, last in ends
+        for pod, container, last, code in ends
         if container.restarts == most
     ]
 

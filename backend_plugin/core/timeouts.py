@@ -19,15 +19,19 @@ from kfpytorch_common.causes import Cause
 def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
     over = check_deadline(status, rules, now) or _check_no_status(status, rules, now)
-    # It waits for nothing, or it trains and can continue without what it waits for.
-    can_continue = not status.waits and status.state is not JobState.SUSPENDED
-    if over is not None or can_continue or (status.has_run and status.ready > 0 and status.scales):
+    if over is not None or _can_continue(status):
         return over
     return (
         _check_start(status, rules.judging, now)
         or _check_scheduling(status, rules.deadlines, now)
         or _check_queue(status, rules, now)
     )
+
+
+def _can_continue(status: JobStatus) -> bool:
+    """True if the job waits for nothing, or trains and can continue without what it waits for."""
+    is_waiting = status.waits or status.state is JobState.SUSPENDED
+    return not is_waiting or (status.has_run and status.ready > 0 and status.scales)
 
 
 def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:

@@ -139,9 +139,7 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     death = status.death
     if death is not None and not death.failure.stopped:
         return _judge_root_cause(status, death, f"the job {messages.LOSS[status.state]}")
-    # The master decides about the success, or all replicas if there is no master.
-    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
-    if status.outputs or (deciding and all(pod.phase == "Succeeded" for pod in deciding)):
+    if status.outputs or _has_completed_work(status):
         text = f"the work was complete; the job {messages.LOSS[status.state]}"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     return build_failure(
@@ -152,6 +150,12 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
             "find out what deleted it: a user, a cleanup of the namespace or a time to live",
         ),
     )
+
+
+def _has_completed_work(status: JobStatus) -> bool:
+    # The master decides about the success, or all replicas if there is no master.
+    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
+    return bool(deciding) and all(pod.phase == "Succeeded" for pod in deciding)
 
 
 def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:

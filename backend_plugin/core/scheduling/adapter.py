@@ -184,17 +184,20 @@ class SchedulerAdapter:
 
     def find_denial(self, capabilities: Capabilities) -> str:
         """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
-        flag, creates = capabilities.operator_scheduler, self.matches_flag
-        if creates is not None and flag == "":
-            return f"the training-operator runs without {FLAG}, and creates no groups"
-        if creates is not None and flag is not None and not creates(flag):
-            return f"the training-operator runs with {FLAG}={flag}, and creates other groups"
-        if self.companion is not None and flag:
-            return f"the training-operator runs with {FLAG}={flag}, and overwrites the groups of this server"
-        if denial := self.denied(capabilities):
+        flag = capabilities.operator_scheduler
+        denial = "" if flag is None else self._find_flag_denial(flag)
+        if denial := denial or self.denied(capabilities):
             return denial
         if self.groups is not None and capabilities.has_api(self.groups.group) is False:
             return f"the cluster has no {self.groups.group}"
+        return ""
+
+    def _find_flag_denial(self, flag: str) -> str:
+        if self.matches_flag is not None and not self.matches_flag(flag):
+            runs = f"with {FLAG}={flag}, and creates other" if flag else f"without {FLAG}, and creates no"
+            return f"the training-operator runs {runs} groups"
+        if self.companion is not None and flag:
+            return f"the training-operator runs with {FLAG}={flag}, and overwrites the groups of this server"
         return ""
 
 

@@ -67,7 +67,7 @@ def _build_timeout_field(gang: GangSpec) -> Manifest:
 
 def _is_own_scheduler(name: str) -> bool:
     """True if the operator creates PodGroups of co-scheduling for this scheduler name."""
-    return name.lower() != "volcano"
+    return name.lower() not in ("", "volcano")
 
 
 def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:

@@ -168,6 +168,10 @@ def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     queue = _QUEUE.search(message)
     if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
         return ""
+    return _select_queue_remedy(queue, evicted, namespace)
+
+
+def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
     kind, name, state = queue.groups()
     if state == "is inactive" and evicted in _EVICTED_BY_STOP:
         return _STOPPED
