@@ -62,7 +62,7 @@ class _CompleteResource(Resource):  # type: ignore[misc]
     message_: admin.Resource | None = None
 
     async def to_flyte_idl(self) -> admin.Resource:
-        """Return the message of the server."""
+        """Return the complete `Resource` message of the server's response."""
         return self.message_
 
 
@@ -126,7 +126,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         task_execution_metadata: Any = None,
         **_: Any,
     ) -> TaskReference:
-        """Create the job."""
+        """Create the job of a task, and return the reference to it."""
         metadata = task_execution_metadata.to_flyte_idl() if task_execution_metadata else None
         request = admin.CreateTaskRequest(
             template=task_template.to_flyte_idl(),

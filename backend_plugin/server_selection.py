@@ -22,7 +22,7 @@ def find_server(server: Address) -> Server:
     """Return the server to call, with its address and all credentials.
 
     Raises:
-        ServerNotFound: If the server of the state directory is required and does not run.
+        ServerNotFound: If the address is a state directory or not set, and no server runs with the directory.
         RequestFailed: If the token or a file for TLS is unusable.
     """
     requested = server if isinstance(server, Server) else Server(address=server)
@@ -34,7 +34,7 @@ def find_server(server: Address) -> Server:
 
 
 def _complete_named_server(server: Server, named: str) -> Server:
-    """Return the server at the address `named`, with credentials; a local server provides its own."""
+    """Return the server at the address `named`, with the credentials that are set or of a local server."""
     running = server_file.read(server_file.get_state_directory(os.environ))
     if running is None or running.endpoint != named:
         return _with_tls(_with_environment(replace(server, address=named)))

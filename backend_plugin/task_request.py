@@ -1,4 +1,4 @@
-"""The conversion of a task template and its execution metadata to the input of `plan`."""
+"""The conversion of a task template and its execution metadata to the input of `core.pipeline.plan`."""
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate

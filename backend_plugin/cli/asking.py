@@ -53,7 +53,7 @@ namespace_option: Final = click.option(
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     """Return the server at `address`, with the credentials in the options of a command.
 
-    None is the default server: that of ``KFPYTORCH_SERVER``, or of this user on this machine.
+    If `address` is None, the server is the one in ``KFPYTORCH_SERVER``, or this user's on this machine.
 
     Raises:
         UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.

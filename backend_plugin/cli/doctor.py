@@ -156,7 +156,7 @@ def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Serve
 async def _collect_facts(
     options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, signals: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
-    """Return the facts, and the findings of a burn-in if `limit` is given.
+    """Return the facts about the cluster, and the findings of a burn-in if its time `limit` is given.
 
     A signal cancels the burn-in; its job is deleted in any case.
     """

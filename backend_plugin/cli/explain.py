@@ -107,7 +107,7 @@ def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
         # Problems of the task are ignored, because its job exists.
         deadlines = custom.decode(template, run, []).deadlines
         rules = replace(rules, run=run, task_config=dict(template.config), deadlines=deadlines)
-    # Invalid values in the line are ignored.
+    # Invalid values in the request are ignored.
     files = [_read_error_file(each) for each in get_mappings(request, "error_files")]
     return _encode_verdict(judge(read_observed({**request, "error_files": files}), rules, now))
 
@@ -197,7 +197,7 @@ def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
 def _select_own_objects(
     objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]
 ) -> Sequence[Manifest]:
-    """Return the objects of this job, because `judge` attributes all its input to the job."""
+    """Return those of `objects` that belong to `job`, because `judge` attributes all its input to the job."""
     if job is None:
         return objects
     names = [get_text(each, "metadata", "name") for each in jobs]

@@ -94,9 +94,9 @@ def command(**options: Any) -> None:
 async def _collect_orphans(
     settings: "ServerSettings", options: dict[str, Any]
 ) -> tuple["OrphanScan", Sequence[_Row], datetime]:
-    """Return the last scan, the results, and the time of the cluster.
+    """Return the last scan for orphans, a row for each orphan, and the time of the cluster.
 
-    With ``--delete``, scan again after a pause, and delete the orphans of both scans.
+    With ``--delete``, scan again after a pause, and delete the orphans that both scans have found.
     """
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster

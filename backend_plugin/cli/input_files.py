@@ -100,7 +100,7 @@ def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
-    """Rename Flyte's resource ``ephemeralStorage``, in any case, to Kubernetes' ``ephemeral-storage``."""
+    """Rename Flyte's ``ephemeralStorage``, in upper or lower case, to Kubernetes' ``ephemeral-storage``."""
     if not isinstance(amounts, Mapping):
         return amounts
     return {
@@ -141,7 +141,7 @@ def _iter_objects(file: str) -> Iterator[Any]:
 
 
 def read_capabilities(file: str | None) -> Capabilities:
-    """Return the gang capabilities in a file, or `NOTHING` if `file` is None.
+    """Return the gang capabilities in a file, or no capabilities if `file` is None.
 
     Raises:
         UnusableInput: If the file cannot be read, or is invalid.

@@ -42,7 +42,7 @@ class LoadedTask:
     template: TaskTemplate
     task: PythonTask
     root: Path
-    """The directory from which its module is imported."""
+    """The directory from which the module of the task is imported."""
 
     def encode_inputs(self, texts: Mapping[str, str]) -> LiteralMap:
         """Return the content of `inputs.pb` from the texts of inputs and the function's defaults.
@@ -115,7 +115,7 @@ def _parse_value(name: str, text: str | None, typed: tuple[type, object]) -> obj
 
 @contextmanager
 def _redirect_stdout() -> Iterator[None]:
-    """Redirect the file descriptor of stdout too, because child processes of an import inherit it."""
+    """Redirect stdout and its file descriptor, which child processes of an import inherit, to stderr."""
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     try:

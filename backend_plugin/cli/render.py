@@ -90,7 +90,7 @@ def _build_plan(options: Mapping[str, Any]) -> Plan:
     capabilities = input_files.read_capabilities(options["capabilities"])
 
     def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
-        """Return the plan with what the files of the user contain, and else with that of the cluster."""
+        """Return the plan; PodTemplates and capabilities in files of the user replace the arguments."""
         known = capabilities if capabilities != NOTHING else found
         return plan(template, run, settings, pod_templates or templates, known)
 

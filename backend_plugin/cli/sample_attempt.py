@@ -144,7 +144,7 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
 
 
 def _fill_pod_spec(struct: Any, known: Mapping[str, str]) -> None:
-    """Fill in the args and commands of every container, as FlytePropeller does."""
+    """Replace the placeholders in args and command of every container, as FlytePropeller does."""
     for part in ("containers", "initContainers"):
         for container in struct.fields[part].list_value.values if part in struct.fields else ():
             fields = container.struct_value.fields

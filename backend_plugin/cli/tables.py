@@ -72,7 +72,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 
 
 def shorten(text: str, room: int | None) -> str:
-    """Return the first line, shortened to `room` characters if `room` is given."""
+    """Return the first line of a text, shortened to `room` characters if `room` is given."""
     first = text.partition("\n")[0]
     return first if room is None or len(first) <= room else first[: room - 1].rstrip() + "…"
 

@@ -52,7 +52,7 @@ class ResponseStream:
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
     async def pause(self, seconds: float) -> None:
-        """Do not read the socket for this time, so that the data that arrives meanwhile becomes one piece."""
+        """Stop reading the socket for `seconds`; the data that arrives in this time becomes one piece."""
         connection = self._response.connection
         if connection is None or connection.transport is None:  # The body is complete.
             return
@@ -89,7 +89,7 @@ class ApiClient:
         self._connection = connection
         self._patience = patience
         self._chance = chance
-        # Separate limits: cleanup must not delay creations or deletions, nor deletions creations.
+        # Separate limits: cleanup must not delay other requests, and deletions must not delay creations.
         self._calls = ConcurrencyLimit(_AT_A_TIME)
         self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
         self._behind = ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
@@ -150,13 +150,13 @@ class ApiClient:
             await asyncio.sleep(wait)
 
     async def _send_in_turn(self, question: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
-        """Send the request once, as soon as there is a slot."""
+        """Send the request once, as soon as the concurrency limit permits it."""
         loop, lane = asyncio.get_running_loop(), state.lane
         requested_at = loop.time()
         async with lane.get_namespace_slots(question), lane.slots:
             # The time for which requests wait in the queue does not count.
             state.deadline += loop.time() - requested_at if lane.is_long else 0.0
-            # Otherwise `fetch_decoded` applies the timeout.
+            # If the limit is not long, `fetch_decoded` applies the timeout.
             async with timeout(state.deadline - loop.time() if lane.is_long else None):
                 body = await self.send_once(question, min(_ATTEMPT, self._patience))
             try:
@@ -218,7 +218,7 @@ class ApiClient:
 
 
 def _is_final(question: ApiRequest, answer: ApiError) -> bool:
-    """True if the same request cannot succeed within seconds."""
+    """True if `answer` is an error that does not disappear when the request is repeated within seconds."""
     if question.conflicts and answer.code == HTTPStatus.CONFLICT:
         return True
     # In its first second an API server has no rules and rejects permitted requests.

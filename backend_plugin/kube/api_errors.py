@@ -27,7 +27,7 @@ _NO_SUCH_PATH: Final = "404 page not found"
 
 
 class RequestOutcome(Enum):
-    """The consequence of an API error for one kind of request."""
+    """The consequence of an API error for a create, get or delete request, as the documentation words it."""
 
     ADOPTED = "adopted if it is the job of this attempt, else refused"
     REFUSED = "refused for good: `FAILED`"
@@ -70,7 +70,7 @@ class ApiError(BackendError):
 
     @property
     def is_transient(self) -> bool:
-        """True if the same request may succeed within seconds."""
+        """True if the request may succeed when it is repeated within seconds."""
         return self.error_class.repeated
 
     @property
@@ -90,14 +90,14 @@ class ApiError(BackendError):
 
     @property
     def is_not_authorized(self) -> bool:
-        """True if a role lacks a rule. Admission also uses code 403, and its message may quote any text."""
+        """True for a 403 because of a missing RBAC rule; False for a 403 from an admission plugin."""
         if self.code != HTTPStatus.FORBIDDEN or rejection.is_denial(self.message):
             return False
         return _NOT_AUTHORIZED.search(self.message) is not None
 
     @property
     def is_outdated(self) -> bool:
-        """True if the object has changed since the version that the request contains."""
+        """True for a 409 because the object no longer has the `resourceVersion` in the request."""
         return self.code == HTTPStatus.CONFLICT and _MODIFIED in self.message
 
     @property

@@ -140,7 +140,7 @@ class CapabilityDiscovery:
         raise UnknownFact("there is no Deployment training-operator")
 
     async def _list_unavailable_operators(self, served: Mapping[str, Sequence[str]]) -> Sequence[str]:
-        """Return the kinds of jobs whose operator has no available pod, if the cluster has several kinds."""
+        """Return the kinds of jobs whose operator has no available pod; empty if only one kind is served."""
         kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
         if len(kinds) <= 1:
             return ()

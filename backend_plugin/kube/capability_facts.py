@@ -1,6 +1,6 @@
 """Derives the capabilities of a cluster from the facts that `capability_discovery` has read.
 
-A fact has a name. Its value is an exception if it could not be read.
+A fact is a named value that was read from the cluster. If the read failed, the value is the exception.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ class UnknownFact(Exception):
 
 
 def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the fact `pod`, the spec of a pod after admission, by the two facts that it shows."""
+    """Replace the fact `pod`, a pod spec after admission, by the facts that follow from two of its fields."""
     if "pod" not in facts:
         return facts
     pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
@@ -65,9 +65,9 @@ def list_versions(group: Manifest) -> Sequence[str]:
 
 
 def find_flag_scheduler(deployment: Manifest) -> str | None:
-    """Return the gang scheduler in the flag `FLAG` of an operator's Deployment; empty without the flag.
+    """Return the gang scheduler that an operator's Deployment sets with the flag `FLAG`.
 
-    None if the value of the flag is not literal.
+    Empty if the Deployment does not set the flag; None if the value is unknown, as with ``$(VARIABLE)``.
     """
     words: list[str] = []
     for container in get_mappings(deployment, "spec", "template", "spec", "containers"):

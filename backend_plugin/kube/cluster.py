@@ -174,7 +174,7 @@ class KubernetesCluster:
         await self._delete_object(PODS, name)
 
     async def stop_pod(self, name: ObjectName) -> None:
-        """End a pod by its deadline: its kubelet then ends the containers; see `Cluster.stop_pod`."""
+        """Set a pod's `activeDeadlineSeconds`, so that its kubelet ends it; see `Cluster.stop_pod`."""
         await self._patch_object(PODS, name, {"spec": {"activeDeadlineSeconds": 1}})
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
@@ -188,11 +188,11 @@ class KubernetesCluster:
         await self._patch_object(get_resource(manifest), name, patch)
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
+        """Return the objects that were created before their jobs; see `Cluster.list_prerequisites`."""
         return await self.inventory.list_prerequisites()
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete a companion object of a job; see `Cluster.delete_companion`."""
+        """Delete a companion object of a job, such as its pod group; see `Cluster.delete_companion`."""
         metadata = get_mapping(manifest, "metadata")
         name = ObjectName(namespace=get_text(metadata, "namespace"), name=get_text(metadata, "name"))
         # A foreground deletion updates the object first. That update wakes gangs that co-scheduling has
@@ -310,7 +310,7 @@ class KubernetesCluster:
         return ClusterUnavailable(f"the API server answers {answer}")
 
     def _build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
-        """Return a transient error, also for a missing rule: an admin may add the rule before the retry."""
+        """Return a transient error, even for a missing RBAC rule: an admin may add it before a retry."""
         if answer.is_not_authorized:
             return ClusterUnavailable(self._permissions.record_missing(rule, answer.message))
         return ClusterUnavailable(f"the API server answers {answer}")
@@ -319,7 +319,7 @@ class KubernetesCluster:
         return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
 
     def _get_rule_namespace(self, namespace: str) -> str:
-        """Return the namespace of the Role that needs a rule. Empty if the backend uses a ClusterRole."""
+        """Return the namespace of the Role to which a rule must be added; empty for a ClusterRole."""
         return namespace if self._options.namespaces else ""
 
     # ---- watches

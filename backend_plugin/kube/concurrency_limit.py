@@ -15,10 +15,10 @@ class ConcurrencyLimit:
     """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Create a limit; if `is_long`, the wait for a slot does not count towards a timeout."""
+        """Create a limit; if `is_long`, a request's wait for a slot does not count towards its timeout."""
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
-        """Held during an attempt, not between two attempts."""
+        """The slots: a request holds one during each attempt, and none between its attempts."""
         self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 

@@ -100,7 +100,7 @@ class Connection:
 
         Raises:
             aiohttp.ClientError: If there is no response.
-            asyncio.TimeoutError: If it takes longer than `seconds`, without the reload of credentials.
+            asyncio.TimeoutError: If the response takes over `seconds`, without a reload of credentials.
         """
         await self._refresh_credentials()
         async with timeout(seconds), self.open_response(question) as response:

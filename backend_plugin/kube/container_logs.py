@@ -38,11 +38,11 @@ class ContainerLog:
         self._name = pod
         self._request = request
         self._last = self._since = ""
-        """UTC timestamps of the last line that was yielded, and of the last one before this request."""
+        """UTC timestamps: `_last` of the last yielded line; `_since` of the last line of earlier requests."""
         self._failures = 0
 
     async def iter_lines(self) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines until the log that was requested is complete.
+        """Yield the lines that `LogRequest` selects; when following, until the container has ended.
 
         Raises:
             ClusterUnavailable: If the log cannot be read.
@@ -107,7 +107,7 @@ class ContainerLog:
         return ApiRequest(path=PODS.build_path(self._name.namespace, self._name.name) + "/log", query=query)
 
     def _decode_new_line(self, line: bytes, cut: int) -> LogLine | None:
-        """Return a line, or None if it was yielded before: `sinceTime` has whole seconds."""
+        """Return a line; None if an earlier request yielded it, because `sinceTime` has whole seconds."""
         self._failures = 0
         time, _, text = line.decode(errors="replace").partition(" ")
         # Kubelets write local time. Compare with `_since`, because a node's clock may go back in a response.
@@ -118,7 +118,7 @@ class ContainerLog:
         return LogLine(time=time, text=f"{text} [{cut} bytes more]" if cut else text)
 
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
-        """Raise the error if it is permanent, if the client does not follow, or after repeated failures."""
+        """Raise `trouble` if it is not `passing`, if the client does not follow, or if it recurs."""
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MAX_FAILURES:
             raise trouble

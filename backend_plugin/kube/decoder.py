@@ -27,7 +27,7 @@ class WatchedObject(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The namespace, and the uid or else the name."""
+        """The namespace of the object, and its uid; without a uid, its name."""
         return self.namespace, self.uid or self.name
 
     @property
@@ -66,7 +66,7 @@ class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
     def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
-        """Return a splitter of a watch stream into events; it cuts or skips those over `longest` bytes."""
+        """Return a splitter of a watch stream into events; it cuts or skips events over `longest` bytes."""
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event.

@@ -15,14 +15,14 @@ _LONGEST_ASKED: Final = 60.0
 """The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
 """
 _MAX_FAILURES: Final = 3
-"""The number of failed watches in a row before a new list, which may skip the change that broke them."""
+"""The number of failed watches in a row before a new list, which may skip a change that breaks watches."""
 _WATCH: Final = (300.0, 600.0)
 """The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
 """
 _RESYNC: Final = (3_600.0, 7_200.0)
 """The bounds in seconds between two lists without an error. The list corrects the effect of lost changes."""
 _LARGEST_PAGE: Final = 4_000
-"""The maximum number of objects. A page of pods of this size has 40 MB."""
+"""The maximum number of objects in a page of a list. So many pods take 40 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,8 @@ class ListWatch:
     def on_failure(self, at_least: float = 0.0) -> None:
         """Record a transient error or a missing response.
 
-        The same page or watch is requested again after a pause; after repeated failures of watches, a new
-        list. `at_least` is the shortest pause in seconds, up to `_LONGEST_ASKED`.
+        After a pause, the next step repeats the page or the watch. After `_MAX_FAILURES` failed watches, it
+        is a new list. `at_least` is the shortest pause in seconds, up to `_LONGEST_ASKED`.
         """
         self._failures += 1
         if self._failures >= _MAX_FAILURES and not self._rest:
@@ -119,7 +119,7 @@ class ListWatch:
         self._pause = max(min(at_least, _LONGEST_ASKED), ours)
 
     def on_permanent_error(self, seconds: float) -> None:
-        """Record a permanent error, as for an absent or forbidden resource. An admin may resolve it later."""
+        """Record an error that only an admin can resolve, such as a forbidden list; pause for `seconds`."""
         self._reset_list()
         self._pause = seconds * (0.75 + self.chance() / 2)
 

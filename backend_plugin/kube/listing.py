@@ -64,7 +64,7 @@ class ObjectLister:
             return ()
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kind and metadata of each prerequisite of our jobs that has no owner.
+        """Return the kind and metadata of each object that was created before its job and has no owner.
 
         Raises:
             ClusterUnavailable: If a list failed.
@@ -132,7 +132,7 @@ class ObjectLister:
         *,
         namespaced: bool = True,
     ) -> Sequence[T]:
-        """Return the items of all pages in all namespaces; the request has no path and no limit yet."""
+        """Return the items of all pages in all namespaces; this adds the path and the limit to `request`."""
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):
             path, rest = rule.resource.build_path(namespace), ""

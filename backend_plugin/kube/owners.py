@@ -47,7 +47,8 @@ class OwnerFinder:
     async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if it is unknown.
 
-        The message about a missing RBAC rule names the namespace `scope`, or a ClusterRole if it is empty.
+        If an RBAC rule is missing, the logged message names a Role in the namespace `scope`; if `scope` is
+        empty, a ClusterRole.
         """
         if not execution or self._get_pause_reason(namespace):
             return None
@@ -109,7 +110,7 @@ class OwnerFinder:
         self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses after a response. Report the rule as granted if no other namespace lacks it."""
+        """End the pauses after a response; log an RBAC rule as granted if no other namespace lacks it."""
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)
         if paused is None or paused.rule is None:

@@ -175,7 +175,7 @@ class Reflector:
         asked, task = ahead
         if asked == step:
             return await task
-        task.cancel()  # The page before it could not be parsed.
+        task.cancel()  # This page is not needed: the page before could not be parsed.
         return await self._request_page(step)
 
     async def _request_page(self, step: ListStep) -> bytes:
@@ -207,7 +207,7 @@ class Reflector:
         began = loop.time()
         async with self._api.open_stream(self._build_request(query), self._options.silence) as stream:
             self._record_granted("watch")
-            if self._kind.record not in _WITH_BOOKMARKS:  # It may receive no data for long.
+            if self._kind.record not in _WITH_BOOKMARKS:  # Without bookmarks, no data may arrive for long.
                 self._receive()
             if not self._is_stalled:
                 self._set_state(WatchState.SYNCED)
@@ -329,7 +329,7 @@ class Reflector:
             log.info("watching %s again", self._place)
 
     def _build_rule(self, verb: str) -> PolicyRule:
-        # An admin who adds one of the verbs needs the other one next.
+        # After a list, the reflector needs the verb `watch`, so an admin should add both.
         verbs = ("list", "watch") if verb == "list" else ("watch",)
         return PolicyRule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
 

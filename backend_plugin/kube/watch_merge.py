@@ -19,7 +19,7 @@ class MergedKind:
         """Set when the sink has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
-        """True if the parts keep their records, because each snapshot contains the records of all."""
+        """True if each part keeps its records, because a new snapshot contains the records of all parts."""
 
     def add_part(self) -> "KindPart":
         """Add and return the part of one reflector. Add all parts before a reflector sends records."""
@@ -56,7 +56,7 @@ class KindPart:
         """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed one, or
         the cluster does not serve the kind."""
         self.kept: dict[tuple[str, str], WatchedObject] = {}
-        """The records for the next snapshot. With several parts they stay here after it is delivered."""
+        """The records for the next snapshot; with several parts, they also remain for later snapshots."""
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
@@ -70,7 +70,7 @@ class KindPart:
         self._gathering.deliver_snapshot()
 
     def mark_unavailable(self, *, permitted: bool) -> None:
-        """Continue without a list; earlier records remain. If `permitted`, the resource does not exist."""
+        """Record that the kind cannot be listed: it is not served if `permitted`, otherwise forbidden."""
         self.listed |= permitted
         if not self.settled:
             self.settled = True

@@ -11,7 +11,7 @@ from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.shell.cluster import ObjectName
 
 WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
-"""An object with a field that the schema does not contain is rejected; the field is not dropped silently."""
+"""The query of write requests: the API server then rejects an object with a field outside its schema."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -20,9 +20,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool) -> ApiRequest:
-    """Return the request that applies a merge patch; with a uid, to this object only.
+    """Return the request that applies a merge patch to an object.
 
-    Without `awaited`, the request has low priority.
+    If `name` has a uid, an object with another uid is not changed. Without `awaited`, the request has low
+    priority.
     """
     metadata = get_mapping(patch, "metadata")
     if name.uid is not None:

@@ -45,7 +45,7 @@ class Cache:
         self._by_node = AttemptIndex()
         self._queues = QueuePositions()
         self._places: dict[Key, str] = {}
-        """The job name of each pod with which a scheduler reserves capacity, by namespace and name."""
+        """The job name of each placeholder pod, which reserves capacity, by the pod's namespace and name."""
         self._gone: dict[Key, None] = {}
         """The jobs found to be gone, in the order of discovery. A job of the same key may exist again."""
         self._complete: set[type[Record]] = set()
@@ -81,7 +81,7 @@ class Cache:
     # ---- changes from the watch
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects of one kind by a list; a job that it lacks is marked as unconfirmed."""
+        """Replace all objects of one kind by a list; mark cached jobs that the list lacks as unconfirmed."""
         listed = [*records]
         if kind is Job:
             self._mark_missing({(namespace, record.name) for namespace, record in listed})
@@ -124,7 +124,7 @@ class Cache:
         return before
 
     def _recheck_companions(self) -> None:
-        """Clear `accompanied` for jobs without a pod group, so that the reconciler checks them."""
+        """Clear `accompanied` for jobs without a pod group, so that the reconciler creates missing groups."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
@@ -260,10 +260,16 @@ class Cache:
         return None if entry is None else entry.job
 
     def merge_fetched_job(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
-        """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
+        """Add a job from an API response, unless the watch has changed the cached job since the request.
 
-        The state that the watch has delivered meanwhile may be newer than the response. If it is older, the
-        watch will deliver the newer state. `is_new`: measure when the job starts.
+        A change from the watch may be newer than the response. If it is older, the watch delivers the newer
+        state later.
+
+        Args:
+            namespace: The namespace of the job.
+            job: The job in the response.
+            last: The cached job before the request, from `get_last_record`.
+            is_new: True if this server has just created the job; its waiting and start time are measured.
         """
         if self.get_last_record((namespace, job.name)) is last:
             self.put_record(namespace, job)
@@ -301,7 +307,7 @@ class Cache:
             self._gone.pop(entry.key, None)
 
     def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """Report the watch lag of a change; objects of the first list are older and do not count."""
+        """Report the time from a change until the watch delivered it; skip objects of the first lists."""
         if not self.ready.is_set():
             return
         at = get_last_transition_time(record)
@@ -319,7 +325,7 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the latest events, after two older ones of this backend, which must not be written again."""
+    """Return the latest events, and the last two older job events, so that these are not written again."""
     own = [each for each in events[: -_MAX_EVENTS + 1] if job_events.is_job_event(each)]
     return (*own[-2:], *events[-_MAX_EVENTS + 1 :])
 

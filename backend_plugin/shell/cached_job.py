@@ -52,9 +52,9 @@ class CachedJob:
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
-        """The job, if it runs and needs no work, and the time until which this is certain."""
+        """The running job, if its last reconciliation required no work; and the time until this holds."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods when all replicas were last found running; empty after another change of the job."""
+        """The pods when all replicas were last found running; empty after a change that requires work."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.turned: JobEventReason | None = None
@@ -109,7 +109,7 @@ class CachedJob:
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, without placeholders; all pods while the job is unknown."""
+        """The pods that the job owns, without placeholder pods; all pods while the job is unknown."""
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 

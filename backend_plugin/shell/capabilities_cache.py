@@ -36,7 +36,7 @@ MAX_NAMESPACES: Final = 1_000
 
 
 class CapabilitySource(Protocol):
-    """A source of capabilities, which a Kubernetes cluster implements."""
+    """A source of a cluster's capabilities, such as its gang schedulers; Kubernetes clusters implement it."""
 
     async def fetch_capabilities(
         self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True

@@ -56,7 +56,7 @@ _CREATE_SECONDS: Final = 7.0
 
 @dataclass(slots=True, kw_only=True)
 class ConnectorService:
-    """The calls of `flyteidl.service.AsyncAgentService`, independent of the server that receives them.
+    """The gRPC service `flyteidl.service.AsyncAgentService`: creates, reads and deletes the jobs of tasks.
 
     Each call raises `CallFailed` if it ends with an error status.
     """
@@ -145,7 +145,7 @@ class ConnectorService:
     def _record_create_failure(
         self, run: Attempt, failure: CallFailed, cluster_error: str = ""
     ) -> CallFailed:
-        """Log and count a failure that may be retried; `cluster_error` is empty if it is not the cause."""
+        """Log and count a failed creation; `cluster_error` names the error of the cluster that caused it."""
         self.metrics.creates.add(failure.code.name.lower())
         if cluster_error:
             self.metrics.cluster_errors.add("create_job", cluster_error)
@@ -181,7 +181,7 @@ class ConnectorService:
             return self.answers.get_last_response(entry)
         self.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:
-            self.keeper.enqueue(entry)  # A timeout may have expired since the last pass.
+            self.keeper.enqueue(entry)  # A timeout may have expired since the last reconciliation.
         return answer.message
 
     # ---- delete

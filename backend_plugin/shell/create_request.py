@@ -121,7 +121,7 @@ def _build_field_count_problem(path: str) -> Problem:
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the number, the whole and the value of each field; raise `DecodeError` if malformed."""
+    """Yield the number, the encoding and the value of each field; raise `DecodeError` if malformed."""
     at = 0
     while at < len(data):
         start = at

@@ -1,7 +1,7 @@
 """Tuning of Python's cyclic garbage collector for a server that creates almost no reference cycles.
 
-A server keeps hundreds of thousands of records. With Python's default thresholds, scanning them takes up to a
-quarter of the time that a change takes.
+A server keeps hundreds of thousands of records. With Python's default thresholds, the scans of
+these records take up to a quarter of the time to process a change.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ take a few megabytes at most."""
 
 
 async def tune_collector(filled: asyncio.Event) -> None:
-    """Raise the collection thresholds of this process; once `filled` is set, exclude all existing objects."""
+    """Raise the collection thresholds; once `filled` is set, exclude all existing objects from collection."""
     gc.set_threshold(*_THRESHOLDS)
     await filled.wait()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Performs the cleanup of one job, which `core.cleanup` has planned."""
+"""Performs the API requests that `core.cleanup` has planned for a job whose phase is terminal."""
 
 import logging
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs a planned cleanup; a retry does not store the failure again."""
+        """Return the operation that performs the actions `duties`; a retry does not repeat their patch."""
         patch = duties.patch
 
         async def clean_up() -> None:
@@ -41,7 +41,7 @@ class JobCleaner:
         return clean_up
 
     async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform the part of a cleanup that follows after the failure has been stored."""
+        """Perform the actions after the patch: delete or end the job, stop or delete its pods."""
         name = entry.object_name
         if duties.delete:
             reason = "which failed before it started or is over its time to live"

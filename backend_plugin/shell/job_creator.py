@@ -1,4 +1,4 @@
-"""Creates the job of an attempt, and before it the prerequisites: objects that the job refers to."""
+"""Creates the job of an attempt, after the objects to which the job refers (its prerequisites)."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ class JobCreator:
             The job, True if it is new, and its record in the cache before the call, if any.
 
         Raises:
-            InvalidTask: If another job has the name of the job.
+            InvalidTask: If a job of another attempt has the name.
             RequestRejected: If the cluster rejects the job or a prerequisite.
             ClusterUnavailable: If a request fails, or the job is being deleted.
         """
@@ -122,7 +122,7 @@ class JobCreator:
     async def _on_rejection(
         self, planned: Plan, refused: RequestRejected, created: Sequence[Manifest]
     ) -> None:
-        """Delete the prerequisites that the call has created, unless the call will be repeated."""
+        """Delete `created`, the prerequisites from this call, unless Flyte will repeat the call."""
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
             raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused
         if not rejection.is_transient(refused.code, refused.message):
@@ -141,7 +141,7 @@ class JobCreator:
 
 
 def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
-    """Return the rejection, with a remedy if it may be due to an old CRD of the dialect."""
+    """Return the rejection; if an old CRD of the dialect may be its cause, add the remedy to upgrade."""
     return RequestRejected(refused.code, refused.reason, rejection.add_upgrade(refused.message, dialect))
 
 

@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 DELETE_CALL: Final = 1.0
 """Seconds that a DeleteTask waits for the deletion, which then continues in the background."""
 LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
-"""Pauses in seconds before each check if a deleted job is gone; after the last, its finalizers are logged."""
+"""Seconds before each check whether a deleted job is gone; after the last one, its finalizers are logged."""
 
 
 class JobDeleter:
     """Deletes jobs in the background, and only jobs with the expected output prefix."""
 
     def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
-        """Create a deleter that checks every `seconds` whether a job with finalizers is gone."""
+        """Create a deleter; after the pauses `LEAVING`, it checks every `seconds` whether a job is gone."""
         self._cluster = cluster
         self._cache = cache
         self._orders = orders

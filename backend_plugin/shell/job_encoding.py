@@ -163,7 +163,7 @@ def _encode_event(event: Event) -> wire.Event:
 
 
 def encode_node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
-    """Encode a node (a core/v1 manifest) and those of `pods`, pairs of namespace and pod, that run on it."""
+    """Encode a node from its manifest, with those of `pods` (namespace and pod) that run on it."""
     name = get_text(manifest, "metadata", "name")
     return wire.Node(
         name=name,

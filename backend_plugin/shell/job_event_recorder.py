@@ -33,7 +33,7 @@ class JobEventRecorder:
         self._orders = orders
 
     def on_change(self, entry: CachedJob, job: Job) -> None:
-        """Record an event on the job if one is due; the write happens in the background."""
+        """Record, in the background, an event if the job waits again, runs again, or has a new warning."""
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
         # Do not repeat WAITS. A resume event may be due again, if the waiting event before it arrived late.

@@ -16,7 +16,7 @@ from backend_plugin.shell.metrics import Labels, Metrics
 from kfpytorch_common.labels import is_value
 
 MAX_QUEUES: Final = 50
-"""Maximum number of pairs of a namespace and a queue with time series of their own."""
+"""Maximum number of (namespace, queue) pairs that have their own time series."""
 OTHER: Final = "_other"
 """The namespace and queue of all other jobs. No namespace and no queue can have this name."""
 
@@ -30,7 +30,8 @@ _BOTH, _ONLY_START = 2, 1
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:
     """Return the number of existing jobs by phase, namespace and queue.
 
-    The pairs of a namespace and a queue with the most jobs have their own labels, and the others share one.
+    The `MAX_QUEUES` (namespace, queue) pairs with the most jobs have their own labels. All other pairs share
+    the label `OTHER`.
     """
     jobs = Counter((_get_phase(each), each.namespace, _get_queue(each)) for each in cache if each.exists)
     totals = Counter[tuple[str, str]]()
@@ -45,7 +46,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
 
 def compute_oldest_wait(cache: Cache, now: datetime) -> float:
-    """Return the age in seconds of the oldest existing job that has never been placed; 0 if there is none."""
+    """Return the age in seconds of the oldest job that is queued or waits for resources; 0 without one."""
     waiting = [each.job for each in cache if each.exists and _get_phase(each) in _UNPLACED]
     created = [job.created for job in waiting if job is not None and job.created is not None]
     return max(0.0, (now - min(created)).total_seconds()) if created else 0.0

@@ -1,4 +1,4 @@
-"""The calls of `kfpytorch_idl.v1.JobService`, and the gRPC handlers of all services for user commands."""
+"""The gRPC service `kfpytorch_idl.v1.JobService`, and the handlers of all services for user commands."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ class JobService:
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose jobs are visible."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A lock with which calls that return many jobs alternate."""
+    """A lock that calls with many jobs hold for each batch, so that their batches alternate."""
 
     # ---- queries
 

@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 async def iter_batches(
     turn: asyncio.Lock, items: Sequence[Item], encode: Callable[[Item], Answer]
 ) -> AsyncGenerator[list[Answer], None]:
-    """Yield the results of `encode` in small batches; callers that share `turn` alternate with each other."""
+    """Yield the results of `encode` in small batches; batches of callers with the same `turn` alternate."""
     for begin in range(0, len(items), _AT_ONCE):
         async with turn:
             results = [encode(item) for item in items[begin : begin + _AT_ONCE]]
@@ -47,7 +47,7 @@ class JobWatch:
     active_only: bool
     """Leave out jobs that had ended before the watch started."""
     turn: asyncio.Lock
-    """A lock that all watches share, so that they alternate."""
+    """A lock that all watches share, so that their batches alternate."""
 
 
 async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:
@@ -109,7 +109,7 @@ def _build_gone(namespace: str, name: str) -> wire.JobChange:
 
 
 async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:
-    """Periodically mark jobs that have not ended as changed, because time alone can change them."""
+    """Periodically add jobs that have not ended to `changed`, because time alone can change their phase."""
     while True:
         await asyncio.sleep(_RECHECK_SECONDS)
         changed |= {key for key, job in sent.items() if job.verdict.phase not in ENDS}

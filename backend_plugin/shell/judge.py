@@ -31,11 +31,11 @@ class Judge:
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return whether a job that has run waits again or runs again, and the event; None for other jobs."""
+        """Return the event for a job that waits again after it has run, or that runs again; else None."""
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:
-        """Return the patch that records on the job when it started to run; None if none is needed."""
+        """Return the patch that stores the start time in a job with a deadline; None if it is not needed."""
         context = self._build_context(entry.origin)
         if not pipeline.needs_start(entry.job, context):
             return None

@@ -116,7 +116,7 @@ class LogMerge:
         return batch
 
     def _take_line(self, source: _Source) -> LogLine:
-        """Remove and return the first line of a source, whose next line is then merged or awaited."""
+        """Remove and return the first line of a source; add its next line to the merge, or wait for it."""
         line = source.lines.popleft()
         source.size -= len(line.text)
         source.room.set()

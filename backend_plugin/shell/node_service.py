@@ -1,4 +1,4 @@
-"""The calls of the gRPC service `kfpytorch_idl.v1.NodeService`."""
+"""The gRPC service `kfpytorch_idl.v1.NodeService` for the nodes of an embedded cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class NodeOperations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeService:
-    """The calls of the node service."""
+    """The gRPC service ``NodeService``: lists, fails, drains and restores nodes."""
 
     cache: Cache
     nodes: NodeOperations

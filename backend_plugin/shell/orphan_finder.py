@@ -18,7 +18,7 @@ LEAST_AGE: Final = timedelta(hours=1)
 
 
 class Executions(Protocol):
-    """The requests that find orphans, in a cluster that may contain Flyte's workflow objects."""
+    """The requests for an orphan scan: list the jobs, and get the workflow objects of their executions."""
 
     async def list_jobs(self) -> Sequence[Job]:
         """List all our jobs from the API server, not from a cache; raises `ClusterUnavailable`."""
@@ -58,11 +58,11 @@ class OrphanScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFinder:
-    """Scans for orphans, and deletes a single one."""
+    """Finds and deletes orphans: jobs whose Flyte execution is gone."""
 
     cluster: Cluster
     executions: Executions
-    """The same cluster, for Flyte's objects."""
+    """The orphan scan's requests to `cluster`, such as for Flyte's workflow objects."""
     allowed: Allowlist
     """The namespaces that this server serves."""
     now: Callable[[], datetime]

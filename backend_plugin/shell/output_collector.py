@@ -76,7 +76,7 @@ class OutputCollector:
         self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if the job is signed with our keys; also without a job, as the reference was verified."""
+        """True if our keys signed the job, or if there is no job, because its reference has been verified."""
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
@@ -86,7 +86,7 @@ class OutputCollector:
         try:
             task_outputs = await self._poll_outputs(prefix)
             is_incomplete = _has_unobserved_termination(entry, task_outputs)
-        finally:  # In any case end the read, or Flyte would wait for it forever.
+        finally:  # In any case set the outputs, or Flyte would wait forever.
             if task_outputs is not None and task_outputs.more:
                 log.warning("%d more error files are not read", task_outputs.more, extra=entry.log_fields)
             if not is_incomplete:
@@ -104,7 +104,7 @@ class OutputCollector:
         self._cache.set_task_outputs(entry, files, outputs=outputs)
 
     async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
-        """Fetch the pods of the job before a root cause is reported, if the watch has not delivered them."""
+        """Fetch the pods of a failed job, if no cached object explains the failure; then set its outputs."""
         is_repeated = False
         try:
             await self._cache.ready.wait()
@@ -113,7 +113,7 @@ class OutputCollector:
         except (ClusterUnavailable, asyncio.CancelledError):
             is_repeated = True  # If this server stops, the next one repeats it.
             raise
-        finally:  # As in `_read_outputs`.
+        finally:  # In any case set the outputs, or Flyte would wait forever.
             if not is_repeated:
                 self._set_outputs(entry, task_outputs)
 

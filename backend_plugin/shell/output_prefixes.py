@@ -166,5 +166,5 @@ def _find_relative_path(path: str, directory: str) -> str | None:
 
 
 def _format_value(written: str) -> str:
-    # The value only needs to be recognizable in a message.
+    # A message needs only the start of a long value.
     return repr(written if len(written) <= 120 else f"{written[:117]}...")

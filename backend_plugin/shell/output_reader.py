@@ -46,7 +46,7 @@ class ReadLimits:
     """The limits for reads of task outputs."""
 
     seconds: float = 15.0
-    """Time for one read with the store's own retries; only a terminal phase is delayed by it."""
+    """Time limit for one read with the store's own retries. A slow read delays only terminal phases."""
     files: int = 32
     """Maximum number of error files; the earliest are read, because the root cause is among them."""
     file_bytes: int = 10 * 2**20
@@ -62,7 +62,7 @@ class ReadLimits:
 
 
 def _ignore_error(scheme: str, error: BackendError) -> None:
-    """Ignore an error; the default for `trouble`."""
+    """Ignore an error; the default callback for failed reads."""
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class OutputReader:
         error = outputs.error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return TaskOutputs()
-        if isinstance(error, TimeoutError | asyncio.TimeoutError):  # Two classes before Python 3.11.
+        if isinstance(error, TimeoutError | asyncio.TimeoutError):  # Different classes before Python 3.11.
             return _build_timeout_error(place, self.bounds)
         # Each store's package has its own errors.
         return error if isinstance(error, BackendError) else _build_unavailable(place, error)

@@ -49,10 +49,10 @@ class Prerequisites:
             await asyncio.sleep(PERIOD)
 
     async def scan(self) -> None:
-        """Set missing owners, and delete prerequisites that are not needed.
+        """Set the missing owners of prerequisites, and delete prerequisites that are not needed.
 
-        Those are the ones without a job that are older than `LEAST_AGE`, and those whose job is being
-        deleted or is of a kind without such prerequisites.
+        A prerequisite is not needed if it has no job and is older than `LEAST_AGE`, if its job is being
+        deleted, or if its job is of a kind that does not use it.
 
         Raises:
             ClusterUnavailable: If the prerequisites cannot be listed.

@@ -1,7 +1,7 @@
 """The controller of the server: watches the cluster and reconciles each job.
 
-`core.cleanup` decides what to do. A companion object is created after its job, such as a pod group.
-After a restart all work is derived from the objects again, except for deletions that had not been sent.
+`core.cleanup` decides what to do after a job has ended. A companion object, such as a pod group, is created
+after its job. After a restart, all work is derived from the objects again, except for unsent deletions.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class Reconciler:
             self.enqueue(entry)
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
-        """True if all replicas run and the change requires no work, as for most changes."""
+        """True if all replicas run and the last change of the job requires no work, as most changes do."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
         is_pending = entry.unconfirmed or entry.turned is JobEventReason.WAITS
         if is_pending or entry.logged_phase is not Phase.RUNNING:
@@ -241,7 +241,7 @@ class Reconciler:
         return not is_missing and entry.is_untouched and not self._has_companions(entry)
 
     def _is_steady(self, entry: CachedJob) -> bool:
-        """True if the last pass required no work, the job has not changed, and its phase is still valid."""
+        """True if the last reconciliation required no work, and the job and its phase cannot have changed."""
         if entry.steady is None:
             return False
         job, until = entry.steady
@@ -345,5 +345,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if the phase was logged and is not a failure; the cleanup of a failure may be incomplete."""
+    """True if a phase requires no work: it was logged and is no failure, whose cleanup may be incomplete."""
     return phase is entry.logged_phase and not phase.is_failure

@@ -44,9 +44,9 @@ class RpcMiddleware(Handler):
     """The token that every call must carry; None disables authentication."""
     metrics: Metrics = field(default_factory=Metrics)
     streams: int = STREAMS
-    """Maximum number of open streams; more are rejected in the same way."""
+    """Maximum number of open streams; more are rejected with RESOURCE_EXHAUSTED."""
     request_bytes: int = REQUEST_BYTES
-    """Maximum total size of the requests in progress; more are rejected in the same way."""
+    """Maximum total size of the requests in progress; more are rejected with RESOURCE_EXHAUSTED."""
     client_names: Set[str] = frozenset()
     """Accepted names in client certificates; empty accepts every certificate of the authority."""
     running: int = field(default=0, init=False)
@@ -181,7 +181,7 @@ class RpcMiddleware(Handler):
 
 
 async def _write_responses(answers: Any, context: Any) -> None:
-    """Write the responses that a handler yields; a handler that is not a generator writes them itself."""
+    """Write the responses that a handler yields; only await a handler that writes its responses itself."""
     if not isinstance(answers, AsyncIterator):
         await answers
         return

@@ -1,4 +1,4 @@
-"""The calls of the gRPC service `kfpytorch_idl.v1.RuntimeService`."""
+"""The gRPC service `kfpytorch_idl.v1.RuntimeService` for the training runtimes of Kubeflow Trainer."""
 
 import asyncio
 import logging
@@ -43,8 +43,8 @@ _TOKEN_BYTES: Final = 6
 async def require_runtime(inventory: Inventory, planned: Plan) -> None:
     """Check the training runtime that the job of a plan refers to.
 
-    Do nothing if such jobs have no runtime, if the runtime is created with the job, or if the runtimes cannot
-    be listed.
+    Do nothing if jobs of this kind have no runtime, if the plan creates the runtime, or if the runtimes
+    cannot be listed.
 
     Raises:
         InvalidTask: If the runtime does not exist, or has no container for the task.
@@ -65,7 +65,7 @@ async def require_runtime(inventory: Inventory, planned: Plan) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeService:
-    """The calls of the runtime service."""
+    """The gRPC service ``RuntimeService``: lists training runtimes, and the packages of a runtime."""
 
     cluster: Cluster
     inventory: Inventory

@@ -74,7 +74,7 @@ class ServerOptions:
     """Maximum size of a request. FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
     send_bytes: int = 32 * 2**20
     drain_seconds: float = 20.0
-    """Time for running calls after the first signal; less than Kubernetes' grace period of 30 s."""
+    """Time for running calls after the first stop signal; less than Kubernetes' grace period of 30 s."""
     interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
 
 

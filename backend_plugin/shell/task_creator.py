@@ -87,7 +87,7 @@ class TaskCreator:
         return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
 
     async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
-        """Return the plan. Before a rejection, plan again with the current capabilities of the cluster."""
+        """Return the plan of a job; before a rejection, plan again with the current capabilities."""
         run = request.run
         make = partial(plan, request.template, run, self.settings, pod_templates)
         capabilities = await self.found.get_capabilities(run.namespace)
@@ -106,7 +106,7 @@ class TaskCreator:
         return planned
 
     async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
-        """Create the companion objects; delete a new job that cannot run without them."""
+        """Create the companion objects, such as a pod group; if they are rejected, delete a new job."""
         try:
             await self.keeper.ensure_companions(job)
         except (RequestRejected, Misconfigured) as refused:

@@ -24,11 +24,11 @@ _DEFAULT_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MAX_BYTES: Final = 8 * 2**20
-"""The limit for all replicas together; `kfpytorch logs` has no such limit."""
+"""The limit for the log lines of all replicas; `kfpytorch logs` has no limit."""
 
 
 class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An encoded response: valid for this version of the cached job, and until a time."""
+    """An encoded response: valid until the cached job has another `version`, or until the time `until`."""
 
     phase: Phase
     message: bytes
@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job without a new judgement; if none, that of `build_not_synced`."""
+        """Return the last response for a job, even if it is outdated; without one, `build_not_synced()`."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:

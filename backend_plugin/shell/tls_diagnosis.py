@@ -44,7 +44,7 @@ class TlsFailure(enum.Enum):
     NO_TLS = enum.auto()
     """The address uses TLS, and the server does not."""
     UNUSABLE_FILE = enum.auto()
-    """A file of the caller is not the PEM that it should be."""
+    """A file of the caller does not contain the certificate or key in PEM that it must contain."""
     UNTRUSTED = enum.auto()
     WRONG_NAME = enum.auto()
     EXPIRED = enum.auto()
@@ -204,7 +204,7 @@ class _ConnectionClosed(Exception):
 
 
 def _perform_handshake(end: Endpoint, context: ssl.SSLContext) -> object:
-    """Return the certificate of the server, as far as the context verifies it.
+    """Perform a TLS handshake, and return the certificate of the server if the context verifies it.
 
     Raise `_ConnectionClosed` if the server closes the connection after the handshake.
     """

@@ -1,7 +1,8 @@
 """Optional OpenTelemetry tracing: one span for each gRPC call, exported to an OTLP collector.
 
 Tracing is configured with OpenTelemetry's own environment variables (OTEL_EXPORTER_OTLP_ENDPOINT,
-OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and others). Without them its packages are not imported.
+OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and others). Without these variables, no package of OpenTelemetry is
+imported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from backend_plugin.shell.cluster import Cluster, ObjectName, VersionConflict
 from backend_plugin.shell.metrics import Metrics
 
 _TRIES: Final = 5
-"""The number of tries in a row while other clients change the job."""
+"""The number of tries to store a verdict while other clients change the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class VerdictStore:
             True if the job has the verdict of this patch.
 
         Raises:
-            VersionConflict: If other clients changed the job between each read and its patch.
+            VersionConflict: If, in each of `_TRIES` tries, another client changed the job before the patch.
         """
         verdict = _get_verdict(patch)
         for _ in range(_TRIES):

@@ -55,7 +55,8 @@ class WatchStatus:
     def ages(self) -> Mapping[tuple[str, ...], float]:
         """Return the seconds since data was last received, by kind; safe to call from another thread.
 
-        The oldest namespace counts. Kinds that are absent or forbidden are left out.
+        If a kind is watched in several namespaces, the longest time is returned. Kinds that are not served or
+        forbidden are left out.
         """
         now, ages = self._clock(), dict[tuple[str, ...], float]()
         for (kind, namespace), state in list(self._states.items()):

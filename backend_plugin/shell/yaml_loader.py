@@ -20,7 +20,7 @@ def load_documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
     Raises:
         yaml.YAMLError: If the stream is not YAML, or a mapping has a duplicate key.
         ValueError: If a number, a timestamp or the encoding is invalid.
-        RecursionError: If it nests more than 500 levels deep.
+        RecursionError: If the stream nests more than 500 levels deep.
     """
     try:
         # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML reads as two characters.
