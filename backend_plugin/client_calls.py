@@ -24,7 +24,7 @@ UNARY_SECONDS: Final = 30.0
 """The timeout of a unary call, which needs only the server's memory or a few API requests."""
 _PACKAGES: Final = timedelta(minutes=10)
 _CLEANUP: Final = timedelta(minutes=1)
-"""The time, in addition to its timeout, to start and to delete the job that lists packages."""
+"""The time to start and to delete the job that lists packages, in addition to the timeout of the job."""
 _LONGEST: Final = timedelta(seconds=1e9)
 """The longest timeout. With a longer one, gRPC's deadline overflows, and the call ends immediately."""
 
@@ -89,7 +89,7 @@ def find_runtime(name: str, namespace: str | None, found: wire.ListRuntimesRespo
 
 
 class JobWait:
-    """The request for the changes of one job, and its last state."""
+    """The request to watch one job, and the last received state of the job."""
 
     def __init__(self, name: str, namespace: str | None, timeout: timedelta | None) -> None:
         self.request = wire.WatchJobsRequest(name=name, namespace=namespace, details=True)

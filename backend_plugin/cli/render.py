@@ -130,7 +130,7 @@ def _send_dry_runs(
 
 
 def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:
-    """Return the stored manifests. Raises `InvalidTask` if the cluster rejects any."""
+    """Return the manifests as the cluster would store them; raise `InvalidTask` if it rejects any."""
     tried = zip(planned.manifests, replies, strict=True)
     refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
     if refused:

@@ -24,7 +24,7 @@ _PATIENCE = 5.0
 @click.command(name="stacks", help=_HELP)
 @click.argument("process", type=int, required=False)
 def command(process: int | None) -> None:
-    """Print the stacks of the local runs."""
+    """Print the stacks of the ranks of all local runs, or of the run with this process id."""
     answers = [positions.request_positions(path, _PATIENCE) for path in positions.list_sockets()]
     shown = [text for text in answers if text and process in (None, _parse_process(text))]
     if not shown:

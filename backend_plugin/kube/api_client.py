@@ -24,8 +24,8 @@ T = TypeVar("T")
 _AT_A_TIME: Final = 64
 """The maximum number of concurrent requests. The API server limits all its clients to some hundreds."""
 _BEHIND_AT_A_TIME: Final = 16
-"""The maximum number of concurrent background requests. If the API server is busy, more of them do not finish
-sooner, and a CreateTask waits longer."""
+"""The maximum number of concurrent background requests. On a busy API server, more of them would not
+finish sooner, and would delay a CreateTask."""
 _ATTEMPT: Final = 4.0
 """The timeout in seconds for one attempt. After a dead connection, time for a second attempt remains."""
 _FIRST_PAUSE: Final = 0.2

@@ -20,7 +20,7 @@ _LONGEST: Final = 2_000
 _NOT_AUTHORIZED: Final = re.compile(r"cannot \w{1,63} resource\b")
 _SERVER_ERROR: Final = 500
 _TOO_LARGE: Final = "request is too large"
-"""The message of etcd, which arrives with code 500."""
+"""A part of etcd's message for a too large object, which the API server returns with code 500."""
 _MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
 """The whole body of a response for a resource that the API server does not serve."""

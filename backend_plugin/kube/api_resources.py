@@ -32,13 +32,13 @@ class ApiResource:
     """A resource of the Kubernetes API."""
 
     group: str
-    """Empty for core/v1."""
+    """The API group; empty for core/v1."""
     version: str
-    """Empty for the version that the cluster prefers."""
+    """The API version; empty for the version that the cluster prefers."""
     plural: str
 
     def build_path(self, namespace: str, name: str = "", *, version: str = "") -> str:
-        """Return the URL path of one object, or of all objects; without a namespace, in all namespaces."""
+        """Return the URL path of one or of all objects; an empty `namespace` stands for all namespaces."""
         root = f"/apis/{self.group}" if self.group else "/api"
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}/{version or self.version}{scope}/{self.plural}{f'/{name}' if name else ''}"

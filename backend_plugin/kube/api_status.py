@@ -19,7 +19,7 @@ class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = ""
     kind: str = ""
-    """Usually the plural."""
+    """The kind of the object; the API server usually sets its plural name, such as ``pods``."""
     causes: tuple[StatusCause, ...] | None = None
     retryAfterSeconds: int = 0  # noqa: N815 - the name in JSON.
 

@@ -13,7 +13,7 @@ M = TypeVar("M", bound=Message)
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
-"""An API server without protobuf for the kind responds in JSON."""
+"""The ``Accept`` header for protobuf. If an API server has no protobuf for a kind, it responds in JSON."""
 _MAGIC: Final = b"k8s\0"
 # The event type and the object in a nested message, with sizes of up to four varint bytes.
 _CHANGE: Final = re.compile(

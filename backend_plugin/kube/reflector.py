@@ -46,7 +46,7 @@ _AT_ONCE: Final = 100
 _WATCH_PAUSE_SECONDS: Final = 0.05
 """The delay between two reads of a watch: changes that are received and parsed together cost less."""
 _BACKLOG: Final = 2**16
-"""The size of a piece from which more data is likely to wait in the socket, so that there is no delay."""
+"""The size in bytes of a received piece, from which on the next read is not delayed: more data may wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class Allowlist:
     refused: Collection[str] = ()
     """Names that are rejected in addition to `SYSTEM`."""
     template: str = ANY
-    """The namespace template of a project and domain, as in Flyte's setting; or a shell pattern."""
+    """The namespace of a project and domain: a template as in Flyte's settings, or a shell pattern."""
 
     def is_served(self, namespace: str) -> bool:
         """True if this server may read and change jobs in the namespace."""

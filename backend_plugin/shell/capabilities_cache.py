@@ -201,7 +201,7 @@ class CapabilitiesCache:
 
 
 def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
-    """Remove the oldest entries of a table that is longer than `MAX_NAMESPACES`."""
+    """Remove the oldest unprotected entries of a table that is longer than `MAX_NAMESPACES`."""
     old = (each for each in [*table] if each not in protected)
     for key in islice(old, max(0, len(table) - MAX_NAMESPACES)):
         del table[key]

@@ -100,7 +100,7 @@ class Cluster(Protocol):
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create an object durably, and return it as stored; fields that are not read may be missing.
+        """Create an object durably, and return it as stored, at least with the fields that the server reads.
 
         Raises:
             AlreadyExists: If an object of that name exists.

@@ -34,11 +34,11 @@ class Tls:
     """The files of the server's certificate and of the CA for client certificates."""
 
     certificate: Path
-    """PEM, followed by the certificate chain."""
+    """A PEM file with the certificate, followed by its chain."""
     key: Path
-    """PEM, without a password."""
+    """A PEM file with the private key, without a password."""
     client_ca: Path | None = None
-    """PEM; clients need a certificate of this CA (mTLS). None: clients need no certificate."""
+    """A PEM file with the CA of the certificates that clients need (mTLS). None: clients need none."""
     client_names: Sequence[str] = ()
     """Accepted names in client certificates; empty for all names."""
 

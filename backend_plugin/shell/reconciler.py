@@ -116,7 +116,7 @@ class Reconciler:
             await self._resync(self._seconds, logging.INFO)
 
     async def _resync(self, seconds: int, level: int) -> None:
-        """Reconcile all jobs that are not steady, spread over `seconds`."""
+        """Reconcile all jobs except steady ones (see `_is_steady`), spread over `seconds`; log at `level`."""
         waiting = list(self._cache)
         share = max(1, -(-len(waiting) // seconds))
         while True:

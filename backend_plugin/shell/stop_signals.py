@@ -17,7 +17,7 @@ def list_stop_signals() -> Sequence[signal.Signals]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise `SystemExit` on SIGTERM and SIGHUP, so that open contexts are left and clean up.
+    """Raise `SystemExit` on SIGTERM and SIGHUP, so that open context managers clean up.
 
     The first signal starts the cleanup, and later ones do not interrupt it. A signal that
     already has a handler or is ignored is not changed.
