@@ -98,8 +98,9 @@ def _open_store(prefix: str) -> tuple[Any, str, str]:
 def _read_prefix(prefix: str) -> None:
     """List a prefix and read an object below it, and raise the errors of the store.
 
-    An object store prefix without objects is valid. Then an object that does not exist is requested, because
-    stores check the permission first. If the whole bucket cannot be listed, they forbid that in any case.
+    An object store prefix may have no objects. Then an object that does not exist is requested, because
+    stores check the permission first. If the bucket cannot be listed, stores always forbid this request, so
+    it is not sent.
     """
     filesystem, path, name = _open_store(prefix)
     (bucket,) = re.findall(r"^/*[^/]*", path)

@@ -49,7 +49,7 @@ class DoctorRequest:
     flyte_namespace: str = "flyte"
     output_prefixes: Sequence[str] = ()
     read_only: bool = False
-    """True if the test must not write to the output prefixes."""
+    """True if the test of the output prefixes only reads."""
     release: str = ""
     connector: Server | None = None
 
@@ -105,7 +105,7 @@ async def _collect_from_api(
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
-    """Add the kinds that the API groups of jobs contain, from API discovery, which all users may read."""
+    """Add the kinds in the API groups of jobs to the facts. All users may read them from API discovery."""
     found = list[Manifest]()
     served = facts.list_api_groups()
     resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]

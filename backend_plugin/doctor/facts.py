@@ -66,7 +66,7 @@ class Permission:
     """The plural name, with its subresource: ``pods/log``."""
     verbs: Sequence[str]
     namespace: str = ""
-    """Empty for all namespaces."""
+    """The namespace of the permission; empty for all namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class PlannedTask:
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     framework: str = TORCH
     job: Manifest | None = None
-    """None if the task cannot be planned."""
+    """The manifest of the job; None if the task cannot be planned."""
     prerequisites: Sequence[Manifest] = ()
     beside: Sequence[Manifest] = ()
     """The objects that are created after the job."""
@@ -146,7 +146,7 @@ class ProbeResult:
     """The result of an access test of a store or a connector."""
 
     what: str
-    """A URL or an address."""
+    """The tested URL or address."""
     trouble: str = ""
     """The problem; empty if the test succeeded."""
     is_tried: bool = True
@@ -190,7 +190,7 @@ class Facts:
     """The release of this program; empty if unknown."""
     stores: Sequence[ProbeResult] = ()
     connector: ProbeResult | None = None
-    """None if no connector was specified."""
+    """The result for the specified connector; None if no connector was specified."""
 
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
         """Return the objects of a subject; empty if they were not read."""

@@ -10,7 +10,7 @@ from backend_plugin.doctor.operators.table import OPERATORS
 from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource, build_api_resource
 
 NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Requests only the metadata of objects, so that the data of users' Secrets and ConfigMaps is never read."""
+"""The Accept header for object metadata only, so that the data of Secrets and ConfigMaps is never read."""
 _DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
 _FEW: Final = 200
 
@@ -35,7 +35,7 @@ class Query:
     subject: Subject
     resource: ApiResource
     namespaces: Sequence[str] = ("",)
-    """An empty name means all namespaces, or a cluster-scoped kind."""
+    """The namespaces to read. An empty name means all namespaces, or a cluster-scoped kind."""
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     accept: str = "application/json"

@@ -41,7 +41,7 @@ _EXPIRY: Final = 60.0
 
 
 class EmbeddedCluster:
-    """An embedded cluster and its inventory. Create it with `open`, and use it in one event loop."""
+    """An emulated `Cluster` and its `Inventory`. Create an instance with `open`; use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         clock = system_clock
@@ -183,7 +183,7 @@ class EmbeddedCluster:
             self._store.remove(get_uid(existing))
 
     async def record_event(self, event: Manifest) -> None:
-        """Record an event about a job, or count an equal event again; see `Cluster.record_event`."""
+        """Record an event about a job, or increment an equal event's count; see `Cluster.record_event`."""
         involved = get_mapping(event, "involvedObject")
         job = self._find_job(
             ObjectName(

@@ -24,7 +24,7 @@ class EventRecorder:
         self._limits = limits
         self._clock = clock
         self._jobs: dict[Key, dict[tuple[str, ...], Key]] = {}
-        """The events of each job by their identity, ordered by their last timestamp, oldest first."""
+        """The keys of each job's events by `_get_event_key`, ordered by last timestamp, oldest first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
@@ -45,7 +45,7 @@ class EventRecorder:
             self._remove_event(events, next(iter(events)))
 
     def expire(self) -> None:
-        """Delete the events that are older than the limit."""
+        """Delete the events that are older than `EventRetention.age`."""
         before = self._clock() - self._limits.age
         for job, events in tuple(self._jobs.items()):
             for same, key in tuple(events.items()):
@@ -105,6 +105,6 @@ def _get_job_key(event: Manifest) -> Key:
 
 
 def _get_event_key(event: Manifest) -> tuple[str, ...]:
-    """Return the identity of an event. Equal events are stored once, with a count."""
+    """Return the fields that identify an event. Events with equal fields are stored once, with a count."""
     involved = get_text(event, "involvedObject", "uid")
     return (involved, *(get_text(event, key) for key in ("type", "reason", "message")))

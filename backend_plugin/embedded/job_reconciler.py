@@ -64,7 +64,7 @@ class JobReconciler:
         self._clock = clock
         self._work = WorkQueue(self._process_key, backoff, clock)
         self._rests: dict[str, tuple[JobSnapshot, ReconcileResult]] = {}
-        """By job uid: the rest of a pass with more than `AT_ONCE` actions, and the input of that pass."""
+        """The input and the remaining actions of each pass with more than `AT_ONCE` actions, by job uid."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
@@ -142,9 +142,9 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Run or continue a pass. Apply at most `AT_ONCE` actions, and none after a rejected one."""
+        """Start or continue a reconcile pass. Apply up to `AT_ONCE` actions; stop at a rejected action."""
         uid, operator = get_uid(job), _get_operator(job)
-        # A pass is not repeated after its first deletions, because a failure may follow from a deleted pod.
+        # Continue an interrupted pass: a new pass could take the pods that it deleted for failed pods.
         snapshot, step = self._rests.pop(uid, (None, None))
         if snapshot is None or step is None or snapshot.job is not job:
             snapshot = self._build_snapshot(job)

@@ -168,7 +168,7 @@ class Kubelet:
         self._pods = {}
 
     async def _wait_until_ended(self, pods: Sequence[PodRecord]) -> None:
-        """Wait for the end of pods. Release a pod that does not end because a process cannot be killed."""
+        """Wait until the pods end. After `last_patience` seconds, stop observing the remaining pods."""
         waits = [asyncio.create_task(pod.is_ended.wait()) for pod in pods]
         if waits:
             await asyncio.wait(waits, timeout=self._options.last_patience)
@@ -243,7 +243,7 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Handle the end of a shim. If its state cannot be read, raise OSError and change nothing."""
+        """Handle the end of a pod's shim. If the pod's state cannot be read, only raise OSError."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
@@ -254,7 +254,7 @@ class Kubelet:
         self._finish_pod(pod)
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
-        """Kill the remaining processes of a pod without a shim, and write its final state."""
+        """Kill the remaining processes of a pod whose shim has died, and write the final state of the pod."""
         _kill_leftovers(pod.uid)
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same

@@ -60,7 +60,7 @@ class NodeConstraints:
 
     selector: Mapping[str, str]
     terms: Sequence[Manifest] | None
-    """The alternatives of the required node affinity; None allows every node, an empty term none."""
+    """The required terms: a node must match one of them. An empty term matches no node; None allows all."""
     tolerations: Sequence[Manifest]
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
@@ -85,7 +85,7 @@ def _is_term_match(term: Manifest, name: str, labels: Mapping[str, str]) -> bool
 
 
 def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:
-    """True if the toleration matches the taint. An empty key or effect matches all of them."""
+    """True if the toleration matches the taint. An empty key or effect matches every key or effect."""
     key, effect = get_text(toleration, "key"), get_text(toleration, "effect")
     if effect not in ("", taint.effect) or key not in ("", taint.key):
         return False

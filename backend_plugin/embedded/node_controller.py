@@ -93,7 +93,7 @@ class NodeController:
         self._store.update(node_transitions.restore(self._get_node(name), self._clock()))
 
     def start(self) -> None:
-        """Kill the pods on nodes that are still unreachable, and fail them after `lost_after` seconds."""
+        """Kill the processes of pods on unreachable nodes, and fail these pods after `lost_after` seconds."""
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))

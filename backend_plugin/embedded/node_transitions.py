@@ -1,4 +1,4 @@
-"""The nodes of an embedded cluster: new ones with the capacity of this machine, and changed ones."""
+"""Builds the Node objects of an embedded cluster with this machine's capacity, and changed copies of them."""
 
 import os
 import platform
@@ -50,7 +50,7 @@ def merge_state(old: Manifest, new: Manifest) -> Manifest:
 
 
 def cordon(node: Manifest) -> Manifest:
-    """Return the node as after `kubectl cordon`: unschedulable and with the taint for that."""
+    """Return the node as after `kubectl cordon`: unschedulable, with the taint of unschedulable nodes."""
     taints = [*_list_taints(node, CORDON.key), _build_taint(CORDON.key, "NoSchedule")]
     return with_section(node, "spec", unschedulable=True, taints=taints)
 

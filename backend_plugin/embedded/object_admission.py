@@ -24,7 +24,7 @@ class ObjectAdmission:
     store: Store
 
     def admit(self, manifest: Manifest) -> Manifest:
-        """Return a new job or companion object as it is stored.
+        """Return a new job or companion object in its stored form, for example with defaults.
 
         Raises:
             RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
@@ -42,7 +42,7 @@ class ObjectAdmission:
         return job
 
     def admit_update(self, old: Manifest, new: Manifest) -> Manifest:
-        """Return the changed job as it is stored.
+        """Return the changed job `new` in its stored form, for example with defaults.
 
         Raises:
             RequestRejected: If the change is invalid, or if the prerequisite of the job is missing.

@@ -49,17 +49,17 @@ class RetryBackoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRetention:
-    """The limits after which events are deleted."""
+    """The maximum age and number of events; events beyond these limits are deleted."""
 
     age: timedelta = timedelta(hours=1)
-    """The default is that of an API server."""
+    """The maximum age of an event; the default is that of an API server."""
     per_job: int = 500
     """The maximum number of events for one job and its pods; older ones are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
-    """The options of an embedded cluster. They may change each time the state is opened."""
+    """The options of an embedded cluster. They may differ each time a state directory is opened."""
 
     nodes: int = 2
     """The number of nodes: ``node-1``, ``node-2``, ..."""

@@ -31,7 +31,7 @@ _OPTIONS_BEFORE_VALUE: Final = (*_ENDPOINTS, "--master-port", "--master_port")
 
 @dataclass(frozen=True, slots=True)
 class PodAddresses:
-    """The names and ports of one job's replicas."""
+    """The host names and ports of one job's replicas, and their replacements on this machine."""
 
     pattern: re.Pattern[str] | None
     port: str
@@ -42,7 +42,7 @@ class PodAddresses:
 
     @classmethod
     def from_pod(cls, pod: Manifest) -> "PodAddresses":
-        """Read the names from a pod. If the pod has no job, no name matches."""
+        """Read the names and ports from a pod. If the pod has no job, `rewrite` changes nothing."""
         metadata = get_mapping(pod, "metadata")
         labels = get_text_map(metadata, "labels")
         operator = find_pod_operator(pod)
@@ -53,7 +53,7 @@ class PodAddresses:
         return cls(pattern=pattern, port=port, ports=_list_ports(pod, dialect.port), own=get_hostname(pod))
 
     def rewrite(self, value: str) -> str:
-        """Replace replica names by the loopback address, and job ports after them by the reserved port."""
+        """Replace replica names by the loopback address, and `ports` after a name by the reserved port."""
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
     def rewrite_variable(self, name: str, value: str) -> str:

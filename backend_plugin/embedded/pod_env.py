@@ -51,7 +51,7 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
 
     Raises:
-        ContainerConfigError: If the result is longer than a program can receive. The message names it `what`.
+        ContainerConfigError: If the result is longer than a program can receive. The message contains `what`.
     """
     references = _REFERENCE.finditer(value)
     growth = sum(len(_expand_reference(each, variables)) - len(each[0]) for each in references)

@@ -193,7 +193,7 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
 
 
 def find_environment(image: str, options: EmbeddedOptions) -> str | None:
-    """Return the virtual environment for an image (``.``: the server's); None to report a failed pull."""
+    """Return the virtual environment for an image, ``.`` for the server's; None if the pull must fail."""
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

@@ -85,7 +85,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """Return the final state of a pod with a dead shim. Its containers end with an unknown status."""
+    """Return the final state of a pod whose shim has died. Running containers end with an unknown status."""
     containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,

@@ -36,7 +36,7 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod with an annotation for the reserved port of its job, and without one for GPUs.
+    """Return a new pod with the annotation `PORT` for its job's reserved port, and without `GPU_INDICES`.
 
     A `nodeName` in the manifest becomes a node selector, so that the scheduler still places the pod.
     """

@@ -230,7 +230,7 @@ class PodController:
     def _request_termination(self, pod: Manifest) -> None:
         self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))
 
-    # The next two functions check again: the transaction that requested them may have been rolled back.
+    # The next two functions read the pod again: the transaction that requested them may be rolled back.
     async def _terminate_pod(self, uid: str) -> None:
         pod = self._store.get_by_uid(uid)
         if pod is not None and is_terminating(pod):

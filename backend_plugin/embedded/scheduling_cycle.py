@@ -179,7 +179,7 @@ class _NodeState:
         return tuple(each for each in self.node.gpus if each not in self.taken)
 
     def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
-        """Return the reasons of the first scheduler filter that rejects the pod, and the use of preemption.
+        """Return the reasons of the first filter that rejects the pod, and a text about preemption here.
 
         There are no reasons if the pod fits.
         """

@@ -1,4 +1,4 @@
-"""Starts the shim of a pod, attaches to a running one, sends it orders, and kills it."""
+"""Starts, attaches to, commands and kills the shim of a pod, the process that runs its containers."""
 
 import asyncio
 import contextlib

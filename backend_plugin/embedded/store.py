@@ -31,8 +31,8 @@ from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 _SCHEMA: Final = 1
 """The schema version of the file. A server reads this version and earlier ones."""
 
-# A killed server loses no committed change, because the operating system has it. A power failure may lose
-# the last changes.
+# A killed server loses no committed change, because the operating system still writes it to the disk. A power
+# failure may lose the last changes.
 _OPEN: Final = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -151,7 +151,7 @@ class Store:
         return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def list_owners(self) -> Iterable[str]:
-        """Return the uids of all objects that control stored objects, also if they were deleted."""
+        """Return the uids of the controlling owners of all stored objects, including deleted owners."""
         return tuple(self._owned)
 
     def create(self, manifest: Manifest) -> Manifest:
@@ -207,7 +207,7 @@ class Store:
         """Commit all changes in the context as one transaction, and notify the watchers afterwards.
 
         Raises:
-            NotDurable: If the transaction cannot be written. No change is kept, as after any other error.
+            NotDurable: If the transaction cannot be written. After any error, all changes are undone.
         """
         self._execute("BEGIN IMMEDIATE")
         self._is_notifying = True

@@ -9,7 +9,7 @@ from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.store import Clock
 
-# A later time is reached in several steps: the timer fires early and is set again.
+# A timer for a later time is set to this delay, fires early and is set again.
 _LONGEST_TIMER: Final = 24 * 3600.0
 
 
@@ -19,7 +19,7 @@ class Retry:
 
 FAILED: Final = Retry()
 Look: TypeAlias = Callable[[Key], "datetime | Retry | None"]
-"""Processes a key. Returns the time of the next call, `FAILED` for a retry with backoff, or None."""
+"""A function that processes a key and returns the time of its next call, `FAILED` to be retried, or None."""
 
 
 class WorkQueue:

@@ -17,22 +17,22 @@ _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
 """The output prefix of a burn-in: a placeholder, because there are no task outputs."""
 _AFTERWARDS: Final = 60
-"""Seconds by which the deadline of the job exceeds the timeout of the command."""
+"""Seconds by which the deadline of the job exceeds the timeout of the burn-in, `BurnInLimits.seconds`."""
 _GRACE_SECONDS: Final = 2
-"""Short, because the first process of a container ignores SIGTERM by default, and no data is lost."""
+"""The grace period of the pods. It is short: PID 1 ignores SIGTERM by default, and no data is lost."""
 _AGENT: Final = ("python", "-m", "torch.distributed.run", "--no-python")
 _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "args", "command")
 """Container fields that depend on the program of the task."""
 
 
 def build_attempt(run: Attempt, token: str) -> Attempt:
-    """Return the attempt with the burn-in's identity; each token results in a different job name."""
+    """Return `run` with the execution id and output prefix of a burn-in. A new token gives a new job name."""
     labels = {**run.labels, "execution-id": _EXECUTION}
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
 def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
-    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and with its time limits.
+    """Return the job with the command ``python -c PROGRAM SECONDS`` and with the time limits of a burn-in.
 
     In an elastic job, torch's agent runs this command.
     """
@@ -45,7 +45,7 @@ def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifes
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
-    """Return the metadata with other deadlines and no cleanPodPolicy, because a connector applies both."""
+    """Return the metadata with other annotations for connectors: a new deadline, no cleanPodPolicy."""
     metadata = get_mapping(job, "metadata")
     annotations = dict(get_text_map(metadata, "annotations"))
     annotations.pop(CLEAN_POD_POLICY, None)

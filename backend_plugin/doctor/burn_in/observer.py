@@ -53,7 +53,7 @@ class BurnInObserver:
         return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
 
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
-        """Return the events of the job's objects, without those about kinds whose list request fails."""
+        """Return the events of the job's objects. Skip a kind of object if its events cannot be listed."""
         found: list[Manifest] = []
         for about in (self.dialect.name, *self.dialect.event_kinds, "Pod", "PodGroup"):
             with suppress(NotReadable):
@@ -61,7 +61,7 @@ class BurnInObserver:
         return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
 
     async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
-        """Return the pod groups of the job, without the kinds that cannot be listed."""
+        """Return the pod groups of the job. Skip a kind of pod group that cannot be listed."""
         found: list[Record | None] = []
         for kind in (each for each in KINDS if each.record is PodGroup):
             with suppress(NotReadable):

@@ -62,7 +62,7 @@ def measure_seconds(tensor: torch.Tensor, times: int) -> float:
 
 
 def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
-    """Measure one size. The bandwidths are defined as in nccl-tests: algorithm and bus bandwidth."""
+    """Measure all-reduces of `mebi` MiB: seconds, and algorithm and bus bandwidth as in nccl-tests."""
     tensor = torch.zeros(mebi * MEBI // 4, device=device)
     ranks = dist.get_world_size()
     once = measure_seconds(tensor, 2)
@@ -77,7 +77,7 @@ def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
 
 
 def main(patience: float) -> None:
-    """Run the burn-in; the operator or torch's agent has set the rank in the environment."""
+    """Run the burn-in with a timeout in seconds; the operator or torch's agent has set the environment."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = select_device(local)

@@ -53,7 +53,7 @@ class BurnInLimits:
     pause: float = 2.0
     """Seconds between two polls."""
     is_interrupted: Callable[[], bool] = lambda: False
-    """True if a signal has interrupted the burn-in; the cancellation of its asyncio task may be lost."""
+    """A function that returns True after a signal. The cancellation of an asyncio task may be lost."""
 
 
 async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:
@@ -115,7 +115,7 @@ class _BurnInRunner:
         self._logs: dict[str, Sequence[str]] = {}
         """The last lines of each pod's log."""
         self._failed: dict[str, tuple[bool, str]] = {}
-        """The order of the failed pods, by the end of their program; unknown ends are last."""
+        """The sort key of each failed pod: True if the end time of its program is unknown, then that time."""
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job; return the finding for its result, and another one if it cannot be deleted."""
@@ -181,7 +181,7 @@ class _BurnInRunner:
     # ---- wait
 
     async def _wait_for_result(self, name: str) -> Finding:
-        """Wait until the job ends or the timeout passes, and return the finding.
+        """Wait for the measurement, the end of the job or the timeout, and return the finding.
 
         The last request may exceed the timeout.
         """

@@ -59,7 +59,7 @@ def _check_connector_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CONNECTOR)
 def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The connector of --connector answers, and serves tasks of type pytorch."""
+    """The connector that `--connector` names answers, and serves tasks of type pytorch."""
     if facts.connector is not None and facts.connector.trouble:
         yield Violation(
             f"the connector at {facts.connector.what} {facts.connector.trouble}", facts.connector.remedy
@@ -68,7 +68,7 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.STORES)
 def _check_output_store(facts: Facts) -> Iterator[Violation]:
-    """An object below the output prefix can be written, read and deleted; or only read with `--read-only`."""
+    """An object below the output prefix can be written, read and deleted; `--read-only` tests only reads."""
     for each in facts.stores:
         if each.trouble:
             yield Violation(f"{each.what}: {each.trouble}", each.remedy, is_unknown=not each.is_tried)

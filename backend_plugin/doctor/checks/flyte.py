@@ -84,7 +84,7 @@ def iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
-    """Flyte's configuration contains a connector."""
+    """Flyte's configuration contains the endpoint of a connector."""
     endpoints = [get_text(connector, "endpoint") for _, connector in iter_connectors(facts)]
     if _find_plugin(facts) in _PLUGINS and not any(endpoints):
         yield Violation(
@@ -96,7 +96,7 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
-    """Flyte uses the configured timeouts."""
+    """Connectors in Flyte's configuration have no `timeouts` by method, which Flyte ignores."""
     for path, config in iter_connectors(facts):
         for method in get_mapping(config, "timeouts"):
             yield Violation(
@@ -108,7 +108,7 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
-    """Flyte finds connectors by their configured names."""
+    """The names of connectors in Flyte's configuration are in lower case, as Flyte reads them."""
     for path, _ in iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
@@ -121,7 +121,7 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
-    """Flyte waits for a connector that is unavailable for a moment."""
+    """Flyte waits for an unavailable connector, and retries a call while a connector is replaced."""
     for path, connector in iter_connectors(facts):
         config = get_text(connector, "defaultServiceConfig")
         if "waitForReady" not in config:
@@ -141,7 +141,7 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
-    """Flyte has a timeout for each call."""
+    """Connectors in Flyte's configuration have a `defaultTimeout`, which limits each call."""
     for path, connector in iter_connectors(facts):
         if not get_text(connector, "defaultTimeout"):
             yield Violation(
@@ -166,7 +166,7 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
 def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
-    """The image or a label of Flyte contains its version."""
+    """The image tag or the version label of Flyte's Deployment contains the version of Flyte."""
     for each in deployments.list_propellers(facts):
         if deployments.find_flyte_version(each) is None:
             yield Violation(

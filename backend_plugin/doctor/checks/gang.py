@@ -24,7 +24,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.GROUPS)
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster has the kinds of the gang scheduler that the settings select."""
+    """The cluster serves the API group of the gang scheduler that the settings select."""
     scheduler, adapter = facts.gang.scheduler, facts.gang.adapter
     groups = adapter.groups if adapter is not None else None
     if groups is not None and groups.group not in facts.list_api_groups():
@@ -36,7 +36,7 @@ def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.GROUPS, level=Severity.NOTE)
 def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
-    """The settings use the gang scheduler of the cluster."""
+    """The settings select a gang scheduler if the cluster has one."""
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
             f"the cluster has {_select_alternative(facts)}, and the settings select no gang scheduler: "
@@ -68,7 +68,7 @@ def list_requested_schedulers(facts: Facts) -> set[str]:
 
 
 def get_served_schedulers(facts: Facts) -> dict[str, bool]:
-    """Return each scheduler name that the cluster serves, with True if it has a ready pod or bound a pod."""
+    """Return the served scheduler names; True if the scheduler has a ready pod or has bound a pod."""
     ready_by_name = {_DEFAULT: True}
     for each in facts.get_objects(Subject.DEPLOYMENTS):
         for name in _list_scheduler_names(each, facts):
@@ -176,7 +176,7 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
-    """The operator creates no pod groups unless the settings require them."""
+    """The operator creates pod groups only if the settings require them."""
     gang = facts.gang
     creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
     for operator, flag in _list_operator_flags(facts):

@@ -21,7 +21,7 @@ _ELSEWHERE: Final = {
     "exceeded quota": Subject.QUOTAS,
     "usage per Container is": Subject.LIMIT_RANGES,
 }
-"""Parts of rejection messages that another check explains, with the subject that this check reads."""
+"""Parts of rejection messages that another check explains, with the subject that the other check reads."""
 _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
@@ -64,7 +64,7 @@ def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_template_command(name: str, namespace: str) -> str:
-    """Return a command that creates a PodTemplate without any effect."""
+    """Return a command that creates a PodTemplate that changes no pod."""
     manifest = (
         f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
         "template: {spec: {containers: [{name: default, image: none}]}}}"
@@ -182,7 +182,7 @@ def _iter_differences(sent: JsonValue, stored: JsonValue, path: str) -> Iterator
 def _iter_list_differences(
     sent: Sequence[JsonValue], stored: Sequence[JsonValue], path: str
 ) -> Iterator[str]:
-    """Compare named items by name, because the cluster may insert others before them."""
+    """Yield the changed fields of list items, by name if they have one: the cluster may insert items."""
     named = {get_text(each, "name"): each for each in stored if isinstance(each, Mapping)}
     for at, each in enumerate(sent):
         if name := get_text(each, "name"):

@@ -50,7 +50,7 @@ def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manife
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
-    """True if a rule allows connections with every pod of the role `peer`, whatever IP addresses they get."""
+    """True if `side` (``from`` or ``to``) of a rule allows all pods of the role `peer` at any IP address."""
     return not rule.get(side) or any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
 
 
@@ -104,7 +104,7 @@ def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
 
 
 def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
-    """Yield each role whose pods are restricted, with the policies; none for a job with one pod."""
+    """Yield each role whose pods NetworkPolicies restrict, with the policies; none for a job with one pod."""
     restricting = [
         each for each in facts.get_objects(Subject.POLICIES) if direction in _list_policy_types(each)
     ]

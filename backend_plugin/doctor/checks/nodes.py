@@ -29,7 +29,7 @@ _PRESENT: Final = (
 
 
 def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
-    """Yield each role that requests a device that no node has, the device, and the MIG slices of nodes."""
+    """Yield each role that requests a device that no node has, the device, and the nodes' MIG slices."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         for name in _list_missing_devices(claim, nodes)[:1]:
             devices = {name for each in nodes for name, has in each.allocatable.items() if has}
@@ -113,7 +113,7 @@ def _check_device_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
-    """Tasks request whole GPUs only if nodes have whole GPUs."""
+    """No role requests whole GPUs if the nodes have only MIG slices."""
     for role, name, slices in _iter_roles_without_device(facts):
         if slices:
             yield Violation(

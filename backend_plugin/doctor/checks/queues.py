@@ -20,9 +20,9 @@ def _get_queues(facts: Facts) -> SchedulerResource | None:
 
 
 def _find_queue_name(facts: Facts) -> str:
-    """Return the queue of the job in its gang scheduler, else the platform's default."""
+    """Return the job's queue in its gang scheduler, or the platform's default if the job names none."""
     summary = gang_annotation.read_gang_summary(get_text_map(facts.task.job, "metadata", "annotations"))
-    # With queue admission, the summary has the queue in which the job waits first.
+    # With queue admission, the summary has the queue of the admission instead.
     return facts.gang.queue if facts.gang.local_queue else summary.queue or facts.gang.queue
 
 
@@ -61,7 +61,7 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
-    """The scheduler with the queue of the job fully supports this kind of job."""
+    """The scheduler of the job's queue applies the node selectors of its flavors to this kind of job."""
     kind = facts.task.dialect.name
     for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):

@@ -33,7 +33,7 @@ def _compute_requested(facts: Facts) -> Amounts:
 
 
 def _iter_limited(facts: Facts) -> Iterator[tuple[Manifest, str, Quantity, Quantity, Quantity]]:
-    """Yield each resource in a quota that counts all pods: quota, resource, requested, hard, used."""
+    """Yield (quota, resource, requested, hard, used) for each resource of the quotas without scopes."""
     requested = _compute_requested(facts)
     for each in facts.get_objects(Subject.QUOTAS):
         spec, used = get_mapping(each, "spec"), parse_quantities(get_mapping(each, "status", "used"))

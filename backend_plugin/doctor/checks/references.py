@@ -17,7 +17,7 @@ _REMEDIES: Final = {
     "{{storage: 10Gi}}}}}}}}' | kubectl apply -f -",
 }
 _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
-"""The field of a volume that contains the name of its object, if it is not ``name``."""
+"""The field of a volume with the name of the Secret or claim. For other kinds, it is ``name``."""
 
 
 def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Violation]:
@@ -57,13 +57,13 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.CONFIG_MAPS, Subject.ROLES)
 def _check_config_map_missing(facts: Facts) -> Iterator[Violation]:
-    """The ConfigMaps that pods name exist."""
+    """The ConfigMaps that pods reference and do not mark as optional exist."""
     yield from _report_missing(facts, "ConfigMap", Subject.CONFIG_MAPS)
 
 
 @CHECKS.add(Subject.SECRETS, Subject.ROLES)
 def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
-    """The Secrets that pods name exist."""
+    """The Secrets that pods reference and do not mark as optional exist."""
     yield from _report_missing(facts, "Secret", Subject.SECRETS)
 
 
@@ -86,7 +86,7 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
-    """Several nodes can mount the volumes that several replicas mount."""
+    """Several nodes can mount each PersistentVolumeClaim of a job with several pods."""
     for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
         modes = deployments.list_texts(each, "spec", "accessModes")
         if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:

@@ -98,7 +98,7 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
-    """Image references have a version."""
+    """Image references have a digest, or a tag other than `latest`."""
     for image, role in _map_images(facts).items():
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:

@@ -57,7 +57,7 @@ _GANG_SCHEDULERS: Final = {
     for adapter in adapters.values()
     if adapter.scheduler_name and not adapter.groups_all_jobs
 }
-"""The gang scheduler by scheduler name, for schedulers that schedule gangs only with pod groups."""
+"""The gang schedulers that do not create pod groups for all jobs themselves, by scheduler name."""
 _PREFIXES: Final = tuple(
     {
         *(key for each in _SCHEDULERS for key in each.keys),
@@ -103,7 +103,7 @@ _SERVED: Final = (Subject.TEMPLATES, Subject.DEPLOYMENTS, Subject.SCHEDULER_CONF
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
-    """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
+    """PodTemplates that set container fields have a container `default` or `primary` for all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
         with_values = [one for one in containers if any(map(one.get, one.keys() - _WRITTEN))]

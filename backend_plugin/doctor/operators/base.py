@@ -10,7 +10,7 @@ from backend_plugin.doctor.check import Check, Judge, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
 KEPT_SECONDS: Final = 600
-"""Seconds from the end of a trial job until it is deleted, in case the command is killed before it does."""
+"""Seconds that an ended trial job is kept, if ``kfpytorch doctor`` is killed before it deletes the job."""
 _HOOK: Final = "failed calling webhook"
 
 
@@ -33,11 +33,11 @@ class OperatorSupport:
     build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
     """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
     build_invalid_job: Callable[[str], Manifest]
-    """Return a job for a namespace that the webhook of the operator rejects."""
+    """Return a job in the given namespace; the webhook of the operator rejects this job."""
     build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], int], JobManifests]
     """Return a trial job: the given job with changed pod templates and a deadline in seconds.
 
-    It has no retries, and keeps its pods for `KEPT_SECONDS`.
+    The trial job has no retries, and is kept for `KEPT_SECONDS` after its end.
     """
     schemas: Sequence[str] = ()
     """The names of the CustomResourceDefinitions that the checks read, in addition to that of the job."""
@@ -76,7 +76,7 @@ def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violati
 
 
 def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
-    """True if the cluster accepted an invalid job in a dry run, unless the operator is not installed."""
+    """True if the cluster accepted an invalid job in a dry run; False if the operator is not installed."""
     if facts.invalid_reply.stored is None:
         return False
     is_observed = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen}

@@ -24,7 +24,7 @@ class _Owner(TypedDict, total=False):
 
 
 class _ClientFields(TypedDict, total=False):
-    """The fields that a client may set. A null is an empty value, also in a list or a map."""
+    """The metadata fields that a client may set. Null means an empty value, also inside a list or a map."""
 
     name: str | None
     generateName: str | None
@@ -82,7 +82,7 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield the errors in metadata. `rule` returns the errors in a name of this kind of object."""
+    """Yield the errors in the metadata of an object. `rule` checks its name and returns the errors in it."""
     name = metadata.get("name", "")
     if name:
         yield from check_text("metadata.name", name, rule)
@@ -105,7 +105,7 @@ def check_text(path: str, text: str, rule: Callable[[str], list[str]]) -> Iterat
 
 
 def check_immutable_fields(old: Manifest, new: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield an error for each immutable field that differs."""
+    """Yield an error for each immutable metadata field that differs between `old` and `new`."""
     before = read_stored_fields(old)
     for field in _IMMUTABLE:
         if new.get(field) != before.get(field):

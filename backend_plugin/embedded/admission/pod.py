@@ -29,7 +29,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def admit_pod(manifest: Manifest) -> Manifest:
-    """Return a new pod as it is stored, without the fields that the store adds.
+    """Return a new pod in its stored form: with defaults, but without the uid, version and times.
 
     Raises:
         RequestRejected: If the API server would reject the pod.
@@ -73,7 +73,7 @@ def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
 
 
 def admit_service(manifest: Manifest) -> Manifest:
-    """Return a new headless service as it is stored, without the fields that the store adds.
+    """Return a new headless service in its stored form, but without the uid, version and times.
 
     Raises:
         RequestRejected: If the API server would reject the service.

@@ -90,7 +90,7 @@ POD_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "volumes": "name",
     },
 }
-"""By type and list field: the fields, separated by spaces, that together are unique in the list."""
+"""The key fields of each list, separated by spaces, by type and field. No two entries have equal keys."""
 
 POD_DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "ContainerPort": {"protocol": "TCP"},

@@ -51,7 +51,7 @@ class ResourceSchema:
     required: Mapping[str, str]
     """The required fields of each type, separated by spaces."""
     keys: Mapping[str, Mapping[str, str]]
-    """By type and list field: the fields, separated by spaces, that together are unique in the list."""
+    """The key fields of each list, separated by spaces, by type and field. No two entries have equal keys."""
     defaults: Mapping[str, Mapping[str, str | bool]]
     """The default values of optional fields."""
     newer: Mapping[str, frozenset[str]]
@@ -158,7 +158,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error at the second of several entries with equal `keys`, or at an entry that is no object."""
+    """Yield an error at the second entry with the same `keys` values, and at an entry that is no object."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

@@ -78,17 +78,16 @@ class Recreation:
 class ReconcileResult:
     """The result of one reconcile pass.
 
-    The actions are executed in order. If one is rejected, the operator ends its pass: the remaining actions,
-    the events and the status are discarded, and the pass is repeated after a backoff. Only the job that
-    `OperatorEmulation.with_recreations` returns is stored. `OperatorEmulation.build_action_event` returns the
-    event for an action.
+    The actions are executed in order. If an action is rejected, the remaining actions, the events and the
+    status are discarded, the job that `OperatorEmulation.with_recreations` returns is stored, and the pass is
+    repeated after a backoff. `OperatorEmulation.build_action_event` returns the event for an action.
     """
 
     status: Manifest | None = None
     """The complete new status of the job. None if it does not change."""
     actions: tuple[Action, ...] = ()
     recreated: Mapping[str, Recreation] = field(default_factory=dict)
-    """The pods that are deleted to be recreated, by name. `status` counts all of them."""
+    """The failed pods, by name, that `actions` delete and a later pass recreates. `status` counts them."""
     events: tuple[Manifest, ...] = ()
     """The bodies of core/v1 Events of the job, as `EventRecorder.record` requires them."""
     wake_at: datetime | None = None
@@ -105,11 +104,11 @@ class PrerequisiteEmulation:
     """The emulated admission of the objects that jobs require. Its functions are pure."""
 
     admit: Callable[[Manifest], Manifest]
-    """Return a new prerequisite as it is stored. Raises `RequestRejected` if it is invalid."""
+    """Return a new prerequisite in its stored form. Raises `RequestRejected` if it is invalid."""
     find: Callable[[Manifest], Key]
     """Return the key of the prerequisite of a job."""
     require: Callable[[Manifest, Manifest | None], None]
-    """Raise `RequestRejected` if a webhook rejects a job because of its prerequisite (None: missing)."""
+    """Raise `RequestRejected` if a webhook rejects a job because of its prerequisite, which may be None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +118,12 @@ class OperatorEmulation:
     dialect: Dialect
     """The kind of its jobs, as `core.dialects` describes it."""
     admit: Callable[[Manifest], Manifest]
-    """Return a new job as it is stored, without the metadata that the store adds.
+    """Return a new job in its stored form: with defaults, but without the uid, version and times.
 
     Raises `RequestRejected` if the API server or a webhook would reject the job.
     """
     admit_update: Callable[[Manifest, Manifest], Manifest]
-    """Return a changed job as it is stored. Takes the stored and the changed job; raises like `admit`."""
+    """Return the stored form of a changed job, given the stored and the changed job. Raises like `admit`."""
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
     build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]
@@ -133,7 +132,7 @@ class OperatorEmulation:
     The third parameter is the message of the rejection; None if the action was executed.
     """
     with_recreations: Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest] = keep_job
-    """Return the job after an interrupted pass. The status counts the pods deleted to be recreated.
+    """Return the job after an interrupted pass. Its status counts the failed pods that the pass deleted.
 
     The third parameter contains the executed actions.
     """
@@ -142,10 +141,11 @@ class OperatorEmulation:
     host_suffix: str = ""
     """A regular expression for the part of a pod's host name after the name of its job.
 
-    These hosts are in a subdomain that has the name of the job. If empty, the host names are the pod names.
+    Such host names are in a subdomain with the name of the job. Without a suffix, the host name of a pod is
+    the name of the pod.
     """
     gate: str = ""
-    """The name of the init container with which a pod waits for its leader. Empty if no pod waits.
+    """The name of the init container that makes a pod wait for the leader of its job; empty if no pod waits.
 
     The container is not executed: the shim of the pod waits until the leader is ready or has succeeded.
     """

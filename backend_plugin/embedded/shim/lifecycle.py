@@ -110,7 +110,7 @@ class PodLifecycle:
         return failed or all(each.is_done for each in self.containers if each.kind == APP)
 
     def select_due(self, now: float) -> list[ContainerLifecycle]:
-        """Return the containers to start at `now`, and set the waiting reasons of the others.
+        """Return the containers to start at `now`. Set the waiting reasons of blocked and delayed containers.
 
         Call it again after the start of these containers.
         """

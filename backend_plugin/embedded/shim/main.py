@@ -32,7 +32,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Shim:
-    """A supervisor and the events that wake it."""
+    """The event loop of a shim: a `Supervisor`, and the sources of the events that it handles."""
 
     def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
         self._directory = directory

@@ -1,7 +1,7 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-Systems other than Linux do not reparent orphans to the shim. An orphan is found if an earlier scan has found
-it, or by its environment variable `layout.MARK`.
+Systems other than Linux do not reparent orphans to the shim. There, an orphan is found because an earlier
+scan found it below its parent, or by its environment variable `layout.MARK`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class PortableTree(ProcessTree):
 def kill_leftovers(uid: str) -> None:
     """Kill the remaining processes of a pod whose shim has ended.
 
-    Descendants of such a process are killed with it, also those that were started with an empty environment.
-    Repeat the scan until it finds none, because they may fork.
+    Their descendants are killed with them, also descendants that were started with an empty environment. The
+    scan is repeated until it finds no process, at most `_TRIES` times, because a process may fork.
     """
     for _ in range(_TRIES):
         found = set(_find_pod_processes(uid))

@@ -111,7 +111,7 @@ def _list_pids() -> list[int]:
 
 
 def _sum_fields(path: str, names: tuple[bytes, ...]) -> int:
-    """Return the sum of these lines of a file, in bytes."""
+    """Return the sum of the kB values in the lines of a file that start with one of `names`, in bytes."""
     lines = _read_file(path).splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 

@@ -200,7 +200,7 @@ class Supervisor:
                 run.terminate()
 
     def _check_end(self, now: float) -> None:
-        """Kill the remaining processes after the end of all containers. If none remains, the pod is over."""
+        """Kill the remaining processes after the end of all containers. If none remains, set `is_over`."""
         if not self.runs and not self._gates:
             left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None

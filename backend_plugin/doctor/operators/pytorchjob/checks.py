@@ -23,7 +23,7 @@ _FIELDS: Final = tuple(
 )
 """Fields of a run policy that the connector writes; the newest exists since training-operator 1.7."""
 _ASLEEP_AFTER: Final = timedelta(minutes=2)
-"""The time after which a job needs a status; a running operator sets it after one or two seconds."""
+"""The age at which a job must have a status; a running operator sets it within one or two seconds."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 CHECKS: Final = CheckList()
@@ -61,7 +61,7 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
-    """A Deployment runs the training-operator, or one of its jobs shows that it runs."""
+    """A Deployment runs the training-operator, or a PyTorchJob has a status."""
     if not _list_operators(facts) and not any(map(_has_status, _list_jobs(facts))):
         yield Violation("no Deployment runs the training-operator, and no PyTorchJob has a status", _INSTALL)
 
@@ -117,7 +117,7 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
-    """The training-operator reconciles PyTorchJobs."""
+    """The `--enable-scheme` flags of the training-operator, if any, include `pytorchjob`."""
     for each in _list_operators(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
@@ -130,7 +130,7 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.JOBS)
 def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
     """PyTorchJobs get a status within two minutes."""
-    # If a younger job has a status, the reason is not the operator.
+    # If a younger job has a status, the operator runs, so the status is missing for another reason.
     jobs = _list_jobs(facts)
     seen = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
     late = [

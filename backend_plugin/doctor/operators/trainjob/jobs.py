@@ -1,7 +1,7 @@
 """Builds the TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for them.
 
 The pod template comes from the TrainingRuntime that the connector creates. If the task names a training
-runtime, that one is not read.
+runtime, that runtime is not read.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def build_trial(
 ) -> JobManifests:
     """Return a trial job: it is never restarted, and the kubelet enforces a deadline on its pods.
 
-    A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes it.
+    A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes the job.
     """
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS

@@ -46,7 +46,7 @@ _SPECS: Final = f"spec.{REPLICA_SPECS}"
 
 
 def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
-    """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
+    """Return a new PyTorchJob in its stored form: with defaults, but without the uid, version and times.
 
     With `upstream`, accept the jobs that only this emulator rejects (see `_check_upstream_gaps`).
 
@@ -66,7 +66,7 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
 
 
 def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
-    """Return a changed PyTorchJob as it is stored. Its status stays that of `old`.
+    """Return the changed PyTorchJob `new` in its stored form, with the status of the stored job `old`.
 
     For `upstream`, see `admit_job`.
 

@@ -55,7 +55,7 @@ class JobSpec:
 
     @property
     def is_suspended(self) -> bool:
-        """True if the job is to have no pods."""
+        """True if `runPolicy.suspend` is true; such a job has no pods."""
         return self.run_policy.get("suspend") is True
 
     @property

@@ -44,7 +44,7 @@ class ReconcilePass:
     snapshot: JobSnapshot
     job: JobSpec
     upstream: bool
-    """True to behave as training-operator 1.9.3 also where the emulation differs; see `reconcile`."""
+    """True to reproduce also the bugs of training-operator 1.9.3; see `reconcile`."""
     status: StatusBuilder
     pods: Sequence[Manifest]
     """The pods that the job owns."""
@@ -109,7 +109,7 @@ def find_reached_limit(attempt: ReconcilePass) -> str:
 
 
 def compute_expiry(attempt: ReconcilePass) -> datetime | None:
-    """Return when a finished job is deleted.
+    """Return the time at which a finished job is deleted.
 
     None if the job is suspended, or if it has no time to live or no completion time.
     """
@@ -151,8 +151,8 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
     """Return the number of restarts of a role that count towards `backoffLimit`.
 
-    These are the container restarts of running pods. Recreated pods and the restarts of their containers
-    count, too, but not upstream.
+    These are the container restarts of running pods. Unless `attempt.upstream` is true, recreated pods and
+    the restarts of their containers count, too.
     """
     if role.restart_policy not in RESTARTING:
         return 0
@@ -169,7 +169,7 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
 def _has_new_failure(attempt: ReconcilePass) -> bool:
     """True if more pods have failed than the status counts, and not all replicas are active.
 
-    The operator uses this rule for limit 0.
+    The operator uses this rule if `backoffLimit` is 0.
     """
     failed = sum(get_phase(pod) == "Failed" for pod in attempt.pods)
     known = sum(attempt.status.get_count(role, "failed") for role in attempt.status.replicas)

@@ -53,10 +53,10 @@ def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> No
 def _map_indexes(
     manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
 ) -> Mapping[int, Manifest | None]:
-    """Return the pods or services of a role by replica index.
+    """Return the pods or services of a role by replica index, with None for a missing object.
 
-    The result has each index below the number of replicas, and each other index with an object. Upstream, it
-    has every index up to the highest of these.
+    The keys are the indexes below the number of replicas, and those of all existing objects. If
+    `attempt.upstream` is true, the keys have no gaps up to the highest index.
     """
     taken = {
         int(get_label(each, objects.LABELS.index)): each for each in select_role_objects(manifests, role)

@@ -33,8 +33,8 @@ class StatusBuilder:
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
     replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The counts and the selector by role. The operator has no count `restarts`, the number of recreated pods
-    and of restarts of their containers."""
+    """The counts and the label selector of each role. The operator does not have the count `restarts`: the
+    number of recreated pods and of restarts of their containers."""
     times: dict[str, JsonValue] = field(default_factory=dict)
     """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 
@@ -97,7 +97,7 @@ class StatusBuilder:
         self.times.setdefault("completionTime", format_time(self.now))
 
     def get_time(self, name: str, *, after: int = 0) -> datetime | None:
-        """Return one of the times plus `after` seconds, or None if it is not set."""
+        """Return the entry `name` of `times` plus `after` seconds; None if the entry does not exist."""
         time = get_time(self.times, name)
         return None if time is None else time + timedelta(seconds=after)
 

@@ -52,7 +52,7 @@ _NO_MPI: Final = (
 
 
 def admit_job(manifest: Manifest) -> Manifest:
-    """Return a new TrainJob as it is stored, without the metadata that the store adds.
+    """Return a new TrainJob in its stored form: with defaults, but without the uid, version and times.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.
@@ -64,7 +64,7 @@ def admit_job(manifest: Manifest) -> Manifest:
 
 
 def admit_job_update(old: Manifest, new: Manifest) -> Manifest:
-    """Return a changed TrainJob as it is stored. Its status stays that of `old`.
+    """Return the changed TrainJob `new` in its stored form, with the status of the stored job `old`.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.
@@ -108,7 +108,7 @@ def require_runtime(job: Manifest, runtime: Manifest | None) -> None:
 
 
 def admit_runtime(manifest: Manifest) -> Manifest:
-    """Return a new TrainingRuntime as it is stored, without the metadata that the store adds.
+    """Return a new TrainingRuntime in its stored form: with defaults, but without the uid, version and times.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the runtime.

@@ -193,7 +193,7 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield the release of each counted pod, and the creation of each missing pod."""
+        """Yield a `ReleasePod` for each counted pod, and a `CreatePod` for each index without a pod."""
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
         taken = {*self.state.completed, *map(_get_index, uncounted)}
@@ -202,7 +202,7 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has succeeded, or has failed and is replaced."""
+        """True if the pod has succeeded, is counted as failed, or has an end that a policy rule ignores."""
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
         return get_phase(pod) == "Succeeded" or is_ignored or get_uid(pod) in self.state.failed
 

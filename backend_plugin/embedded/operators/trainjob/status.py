@@ -74,7 +74,7 @@ def find_end(job: Manifest) -> Manifest | None:
 def build_conditions(
     snapshot: JobSnapshot, end: Manifest | None, *, is_suspended: bool
 ) -> Sequence[Manifest]:
-    """Return the conditions of the job, with its suspension.
+    """Return the conditions of the job; if it is or was suspended, with a current condition Suspended.
 
     `end` is the condition Complete or Failed to include; None if the job has not ended.
     """
@@ -131,9 +131,9 @@ class _PodEnd(NamedTuple):
 def count_failures(
     job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
 ) -> tuple[JobSetState, datetime | None]:
-    """Return the state with the failed pods that count now and, if the Job fails now, with its failure.
+    """Return the state with the failed pods that count now, and with the Job's failure if the Job fails now.
 
-    The second value is the time at which the next failed pod counts; None if no failed pod waits.
+    The second value is the time at which the next failed pod counts; None if all failed pods count now.
     """
     ends = [each for each in _iter_uncounted_ends(job, state, pods, now) if each.action != IGNORE]
     due = [each for each in ends if each.at <= now]
