@@ -23,9 +23,9 @@ class UnsupportedUri(Exception):
 
 
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
-    """Load the files of a valid URI that Trainer would load: all except those that its patterns leave out.
+    """Load the files of a valid URI that an initializer of Trainer loads, without those it ignores.
 
-    `env` has the variables of an initializer of Trainer, such as ``ACCESS_TOKEN`` and ``ENDPOINT``.
+    `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
 
     Raises:
         LoaderNotInstalled: If the package for the URI is not installed.

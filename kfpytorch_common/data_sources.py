@@ -51,7 +51,7 @@ def find_uri_remedy(kind: str, uri: str) -> str | None:
 
 
 def find_variable_remedy(name: str, value: str) -> str | None:
-    """Return what to write instead of a variable that an initializer cannot have; None if it can."""
+    """Return what to write instead of a variable that an initializer cannot have; None if it is valid."""
     if _VARIABLE.fullmatch(name) is None:
         return "write letters, digits and '_', not a digit first"
     if name == URI_VARIABLE:

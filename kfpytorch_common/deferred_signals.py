@@ -33,7 +33,7 @@ class DeferredSignals:
             os.read(self.reader, 4096)
 
     def deliver(self) -> None:
-        """Run the original handlers of the signals that have arrived, and raise what they raise."""
+        """Run the original handlers of the signals that have arrived. An exception of a handler is raised."""
         while self.arrived:
             signum = self.arrived.pop(0)
             handler = self.handlers[signum]
@@ -46,7 +46,7 @@ class DeferredSignals:
 
 @contextlib.contextmanager
 def defer_signals(*signums: signal.Signals) -> Iterator[DeferredSignals]:
-    """Defer these signals while the context is active; undelivered ones are dropped at its end.
+    """Defer `signums` while the context is active; signals that are not delivered are dropped at its end.
 
     In a thread other than the main thread, which alone handles signals, no signal is deferred.
     """

@@ -1,8 +1,8 @@
 """Load torch under `pyflyte run` while flytekit and the user's module are still loading.
 
 flytekit imports this module with its other plugins, before it reads the script. If the command line runs a
-local script that mentions kfpytorch on Linux, a fork of this process loads torch in parallel. It contains
-flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
+local script that mentions kfpytorch on Linux, a fork of this process loads torch in parallel. The fork
+contains flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
 ``FLYTE_KFPYTORCH_PRESTART=0`` disables the early start.
 """
 
@@ -68,7 +68,7 @@ class ScriptImports(NamedTuple):
     """Imports of a script, derived from its text."""
 
     compiler: bool = False
-    """True if the script, or an imported module next to it, names a class like `DistributedDataParallel`."""
+    """True if the script, or a module next to it, names `DistributedDataParallel` or a similar class."""
     torch_at_top: bool = False
 
 

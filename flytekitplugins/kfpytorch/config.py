@@ -35,14 +35,15 @@ class RunPolicy(ConfigPart):
     because Flyte's wire format (proto3) does not distinguish 0 from an unset field. The plugin logs a
     warning when a task is defined with 0.
 
-    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
+    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
+    object does.
 
     Args:
         clean_pod_policy: Pods that the operator deletes at the end: a `CleanPodPolicy` or its name.
             Default: none. The backend deletes pending and running pods in any case.
         ttl_seconds_after_finished: Seconds between the end and the deletion of the job object. Default: the
             job object is not deleted.
-        active_deadline_seconds: Seconds from the start until the job fails. Default: no deadline.
+        active_deadline_seconds: Maximum run time in seconds; then the job fails. Default: no limit.
         backoff_limit: The job fails when the restarts of all running replicas together reach this
             number. Replicas with restart policy NEVER do not count. Default: no limit. ``num_retries`` of
             `Master` and `Worker` sets a number per replica.
@@ -123,7 +124,7 @@ class _Role(ConfigPart):
             yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
-        """Return the requests and limits of a replica, from these two fields or from ``resources``."""
+        """Return requests and limits of a replica: ``requests`` and ``limits``, or those in ``resources``."""
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split_resources(self.resources)
@@ -133,7 +134,7 @@ class _Role(ConfigPart):
 class Worker(_Role):
     """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
-    An invalid value raises no error here, but in the `PyTorch` that contains this object.
+    This constructor raises no error for an invalid value; the `PyTorch` that contains the object does.
 
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
@@ -172,7 +173,7 @@ class Worker(_Role):
 class Master(_Role):
     """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
-    An invalid value raises no error here, but in the `PyTorch` that contains this object.
+    This constructor raises no error for an invalid value; the `PyTorch` that contains the object does.
 
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.
@@ -200,7 +201,8 @@ class PyTorch(Config):
         master: Image, resources and restarts of the master.
         worker: Image, resources, restarts and number of the workers.
         run_policy: The policy of the operator for the whole job: a `RunPolicy` or a dict.
-        num_workers: Deprecated; use ``worker=Worker(replicas=...)``. A task requires one of the two.
+        num_workers: Deprecated; use ``worker=Worker(replicas=...)``. A task requires ``num_workers`` or
+            ``worker.replicas``.
         increase_shared_mem: Mount memory on ``/dev/shm`` of the primary container, up to the memory limit of
             the pod. Data loaders need it. ``@task(shared_memory=...)`` takes precedence.
         gang: Options for starting all replicas together: a `Gang`. Only the kfpytorch backend reads this

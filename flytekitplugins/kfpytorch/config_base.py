@@ -51,7 +51,7 @@ class Config:
 
 
 class ConfigPart(Config):
-    """The base class of a config that is a field of another config. The outer config reports its problems."""
+    """The base class of a config that is a field of another config, which reports the problems of both."""
 
     def __post_init__(self) -> None:
         self.problems()  # Normalizes the values.

@@ -67,7 +67,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
-    """Yield a sentence for each setting that has no effect: 0 in a run policy, or a job option for a pod."""
+    """Yield a sentence per setting without effect: 0 in a run policy, or a job option in an ordinary pod."""
     if isinstance(config, Elastic) and config.is_standalone():
         for name in ("run_policy", "gang", "train_job"):
             if getattr(config, name) is not None:
@@ -144,7 +144,7 @@ def _encode_value(value: Any) -> Any:
 
 
 def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a config, or of a kubernetes model by their manifest names, that are not None.
+    """Return the fields that are not None: of a config, or of a kubernetes model by their manifest names.
 
     A dict is returned unchanged. For any other value, return None.
     """

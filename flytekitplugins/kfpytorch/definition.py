@@ -101,7 +101,7 @@ def enable_override_checks(task: object, context: FlyteContext) -> None:
 
 
 def count_processes(task: Any) -> int:
-    """Return the number of processes on each node of an `Elastic` task, which its registration contains.
+    """Return the number of processes per node of an `Elastic` task, which is fixed at registration.
 
     ``"gpu"`` and ``"cpu"`` are the GPUs or cpus of a replica; ``"auto"`` is its GPUs, or else its cpus.
 

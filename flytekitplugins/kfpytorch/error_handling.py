@@ -1,7 +1,7 @@
-"""Mark a failure of a worker as recoverable, with the names of flytekit's own plugin.
+"""Mark a failure of a worker as recoverable; the function names are those of flytekit's own plugin.
 
-torch passes only text to the agent, which does not identify a subclass of ``FlyteRecoverableException``. The
-worker therefore writes a marker next to the error file that torch named.
+torch passes an exception to the agent as text, and a text does not identify a subclass of
+``FlyteRecoverableException``. The worker therefore writes a marker next to torch's error file.
 """
 
 import os

@@ -30,7 +30,8 @@ class Gang(ConfigPart):
     timeouts apply, ``scheduler`` may only be ``"none"``, and the other options have no effect. Only the
     kfpytorch backend reads this config; Flyte's own ignores it.
 
-    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
+    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
+    object does.
 
     Args:
         scheduler: The gang scheduler: that of the platform or one of its ``allowed-schedulers``. If the
@@ -41,7 +42,7 @@ class Gang(ConfigPart):
             smallest number of nodes of an `Elastic` task. A task of MPI needs all of them.
         priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
         queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
-        pending_timeout_seconds: Maximum time that its pods wait for nodes after the queue admitted the job.
+        pending_timeout_seconds: Maximum time that the pods wait for nodes after the queue admitted the job.
     """
 
     scheduler: str | None = None
@@ -94,7 +95,8 @@ class TrainJob(ConfigPart):
     The kfpytorch backend runs a task with these options as a TrainJob. It rejects the task if the settings of
     the platform select another kind of job.
 
-    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
+    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
+    object does.
 
     Args:
         runtime: The name of a training runtime of the cluster, which is patched for the task. Default: a

@@ -1,4 +1,4 @@
-"""Check the framework of a TrainJob, and the options that it does not support."""
+"""Check the framework of a TrainJob, and find options that the framework does not support."""
 
 from collections.abc import Iterator, Set
 from dataclasses import MISSING, fields

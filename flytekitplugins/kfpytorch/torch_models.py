@@ -16,8 +16,8 @@ from flytekit.models.literals import Literal
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
     """flytekit's transformer, but able to read whole modules.
 
-    Loading a module can run code, as with the pickles that flytekit reads for other Python types. Both come
-    from the storage of the execution.
+    Loading a module can run code, as with the pickles that flytekit reads for other Python types. Modules
+    and pickles come from the storage of the execution.
     """
 
     def to_python_value(

@@ -26,8 +26,8 @@ def _read_indexes(value: object) -> object:
 class SuccessPolicy(ConfigPart):
     """The nodes whose success ends a TrainJob: a rule of the ``successPolicy`` of its Job.
 
-    The other nodes are stopped then, and their failures do not matter. Without a policy, all nodes must
-    succeed.
+    When they have succeeded, the other nodes are stopped, and failures of the other nodes are ignored.
+    Without a policy, all nodes must succeed.
 
     Args:
         succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. They
@@ -65,14 +65,15 @@ class PodFailurePolicyRule(ConfigPart):
     """A rule of the ``podFailurePolicy`` of a TrainJob's Job: what a failed pod of a node causes.
 
     A rule has either exit codes or pod conditions. The first rule that matches applies. A rule of the backend
-    comes before all others: a pod that is lost to a disruption restarts all nodes.
+    comes before all others: a pod that is lost to a disruption restarts all nodes. If the task is an
+    `Elastic` with a range of nodes, the rule only replaces this pod.
 
     Args:
         action: ``"FailJob"`` fails the task without a restart of its nodes. ``"Ignore"`` replaces the pod,
             and does not count the failure. ``"Count"`` restarts all nodes if a restart is left, as without a
             rule.
         exit_codes: Exit codes of the training container.
-        operator: ``"In"`` matches these exit codes, and ``"NotIn"`` matches all other ones except 0.
+        operator: ``"In"`` matches the ``exit_codes``. ``"NotIn"`` matches all other exit codes except 0.
         pod_conditions: Statuses by the types of pod conditions, such as ``{"ConfigIssue": "True"}``.
     """
 
@@ -120,7 +121,7 @@ class Topology(ConfigPart):
 
 
 _MOST_RULES: Final = 19
-"""A Job has at most 20 rules, and one is that of the backend."""
+"""The maximum number of the author's rules: a Job has at most 20, and the backend adds one."""
 _read_rules: Final = build_list_reader(
     build_config_reader(PodFailurePolicyRule), "must be a list of PodFailurePolicyRule(...)"
 )

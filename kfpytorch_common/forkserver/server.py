@@ -56,7 +56,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
 
 
 def _detach_terminal() -> None:
-    """Detach from the caller's terminal, so that a program that reads its output does not wait for us."""
+    """Detach this server from the caller's streams, so that a reader of the caller's output gets its end."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -105,7 +105,7 @@ def renew_unseeded_state() -> None:
 
 
 def _is_seeded(numpy: object) -> bool:
-    """True if the user has seeded numpy, which then drops its seed sequence from the import."""
+    """True if the user has seeded numpy. Seeding removes the seed sequence that numpy's import created."""
     with contextlib.suppress(AttributeError):
         return numpy.random.mtrand._rand._bit_generator._seed_seq is None  # type: ignore[attr-defined]
     return False

@@ -11,7 +11,7 @@ def raise_problems(owner: str, problems: Iterable[ConfigProblem]) -> None:
     """Raise all problems of a config in one error.
 
     Raises:
-        ConfigError: If there are any.
+        ConfigError: If `problems` is not empty.
     """
     if found := [*problems]:
         raise ConfigError(owner, found)
@@ -101,7 +101,7 @@ class Training:
         """Return the arguments of TRL's config, which has the `known` fields.
 
         Raises:
-            ConfigError: If an option is not one of them.
+            ConfigError: If an option is not in `known`.
         """
         remedy = "is not an option of this recipe{}"
         unknown = [name for name in self.options if name not in known]

@@ -96,7 +96,7 @@ def distill(
 ) -> Trained:
     """Train a small model to predict the tokens of a larger one, on answers that the small one generates.
 
-    The arguments are those of `sft`. Samples have ``prompt``. The `teacher` has the vocabulary of the model.
+    The arguments are those of `sft`. Samples have ``prompt``. `teacher` and `model` have the same vocabulary.
     """
     return _train(_DISTILL, training, dataset, model=model, processing_class=tokenizer, teacher_model=teacher)
 

@@ -1,4 +1,4 @@
-"""Describe the root cause of a failed run: its exception, the exceptions before it, its code and output."""
+"""Describe the root cause of a failed run: exception, earlier exceptions, lines of code and output."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,7 +28,7 @@ def format_exit(failure: Failure) -> str:
 def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
     """Return lines with the exception and its message, or with the exit of a process without an exception.
 
-    A message is cut earlier if `at_terminal` is False, for Flyte's console.
+    If `at_terminal` is False, for Flyte's console, the message has at most `MESSAGE_LINES` lines.
     """
     cause = analysis.cause
     if not cause.exception:

@@ -36,7 +36,8 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
         """Create a slot, and return it with descriptors for standard input, output and error.
 
-        An interactive slot, that of rank 0, gets a terminal if standard output is one and shows only rank 0.
+        The slot of rank 0 is `interactive`. Its process gets a pseudo-terminal if standard output is a
+        terminal and shows rank 0 only.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -65,11 +66,11 @@ class Console:
         return list(self._streams)
 
     def list_readable(self) -> list[int]:
-        """Return the descriptors to poll."""
+        """Return the output streams and, if a process requested input, the user's terminal, for `poll`."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read_available(self, fd: int) -> None:
-        """Read the available data of `fd`, and pass it on."""
+        """Copy available output of a process to its log and the terminal, or user input to the process."""
         stream = self._streams.get(fd)
         if stream is None:
             self._forward_input(fd)
@@ -106,7 +107,7 @@ class Console:
             asking.answers = None
 
     def read_remaining(self) -> None:
-        """Read all remaining output, then close the streams; all processes have ended."""
+        """Read all remaining output of the processes, which have ended, and close the streams."""
         for fd in list(self._streams):
             while fd in self._streams:
                 if select.select([fd], [], [], 0)[0]:

@@ -160,7 +160,7 @@ class _RunningWorker:
 
 
 class _Workers:
-    """The workers of the current generation on one node; each restart of all workers begins a new one."""
+    """The workers of the current generation on one node. Each restart of all workers begins a generation."""
 
     def __init__(self, client: Client, node: AgentSpec, fds: Any) -> None:
         self._client = client
@@ -170,7 +170,7 @@ class _Workers:
         self._generation = 0
 
     def reset(self, generation: int) -> None:
-        """Remove the previous generation of workers, and set the number of the next one on this node."""
+        """Remove the previous generation of workers, and set `generation` as the number of the next one."""
         self.running.clear()
         self._generation = generation
 
@@ -219,7 +219,7 @@ class _Workers:
         return failure_file.get_process_failure(ended.directory, known)
 
     def send_event(self, event: Mapping[str, Any]) -> None:
-        """Send an event to the caller; it is shorter than PIPE_BUF, so that the write is atomic."""
+        """Send an event to the caller; events are shorter than PIPE_BUF, so that each write is atomic."""
         slot = self._node.places[0]["slot"]
         os.write(self._events, json.dumps({"slot": slot, **event}).encode() + b"\n")
 

@@ -63,7 +63,7 @@ def write_failure(
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` that this process ends with exit code 0: by the exception `stop`, or a return."""
+    """Record in `directory` that this process ends with exit code 0, after the exception `stop` if given."""
     if stop is not None:
         ended = _build_failure(stop, identity, recoverable=False)
     else:
@@ -125,7 +125,8 @@ def has_ended(directory: Path) -> bool:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that the process recorded in `directory`, or else `ended`.
 
-    If it recorded none and failed or was stopped, add the user's frames from its last stack dump.
+    If the process recorded neither, and it failed or was stopped, add to `ended` the user's frames from the
+    last stack dump of the process.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):

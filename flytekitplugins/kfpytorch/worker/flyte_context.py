@@ -12,7 +12,7 @@ from flytekitplugins.kfpytorch.worker.loading import Parcel, Payload
 def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
     """Enter a separate Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
 
-    flytekit's local files are in `workspace`; None selects its default.
+    flytekit writes its local files into `workspace`; None selects flytekit's default directory.
     """
     from flytekit.bin.entrypoint import setup_execution
 

@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 class CalledAtImport(RuntimeError):
-    """A module calls a distributed task while a worker imports it."""
+    """A module calls a distributed task while a worker imports this module."""
 
 
 class ModuleChanged(RuntimeError):

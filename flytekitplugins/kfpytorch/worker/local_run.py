@@ -64,7 +64,7 @@ class LocalRun:
     on_this_machine: bool
     """True for a local run, False in a pod."""
     ends: dict[int, list[int]] = field(default_factory=dict)
-    """By slot: descriptors for standard input, output and error of the process."""
+    """Descriptors for standard input, output and error of the process in each slot, by its number."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -317,7 +317,7 @@ def open_run(
 ) -> Iterator[tuple[LocalRun, "Client"]]:
     """Create the directories and logs of a run, and connect to a fork server.
 
-    The logs stay after the run, and so does a workspace with files after a success.
+    The logs stay after the run. After a success, the workspace stays, too, if it contains files.
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()

@@ -38,7 +38,7 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the GPUs below `root` that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
+    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects; `root` has the files of their drivers.
 
     CUDA is not loaded, because a process that has loaded it cannot be forked.
     """
@@ -87,7 +87,7 @@ _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
 
 def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
-    """Return the number of processes that this pod starts: `asked`, or the count for its word.
+    """Return the number of processes that this pod starts, for a number or a word such as ``"gpu"``.
 
     In a job, `env` contains the number from the registration of the task. In an ordinary pod, GPUs or
     processors are counted.

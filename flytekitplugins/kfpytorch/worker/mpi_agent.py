@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 60.0
 _LONGEST_END: Final = 10.0
 """Seconds for which a node waits for the end of mpirun after a failure of its ranks."""
 _REPORT_SECONDS: Final = 10.0
-"""Seconds for which a node whose ranks were stopped waits, so that the node with the cause ends first."""
+"""Seconds for which a node with stopped ranks waits, so that the node with the root cause ends first."""
 _TICK: Final = 0.2
 # Open MPI 5 breaks lines between words.
 _SIGNALED: Final = re.compile(
@@ -204,7 +204,7 @@ def _run_node(node: MpiNode) -> list[Failure]:
 
 
 def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
-    """Wait until the ranks of the node have ended, then until mpirun has; after a failure at most 10 s."""
+    """Wait until the ranks of the node and then mpirun have ended; after a failure, at most 10 s."""
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
     # The end of this node would end the ranks of the others, which may still run after a success.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
@@ -272,7 +272,7 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
-    """True if the process runs and is no zombie. The ended daemon of mpirun can remain one."""
+    """True if the process runs and is no zombie. The daemon of mpirun may be a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

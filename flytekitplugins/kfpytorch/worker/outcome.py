@@ -52,7 +52,7 @@ class RecoverableReplicaFailed(_FailureText, FlyteRecoverableException):  # type
 
 
 class RunNotStarted(RuntimeError):
-    """A run that did not start under `pyflyte run`; elsewhere the original error is raised."""
+    """A run under `pyflyte run` did not start. Other runs raise the original error."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class RunOutcome:
     at_terminal: bool = True
     """True for a local run, False in a pod."""
     complete: bool = True
-    """True if the job has no ranks in other pods, with an outcome that is unknown here."""
+    """False if the job has ranks in other pods, because their outcome is unknown in this pod."""
 
 
 def collect_replicas(members: "Sequence[SupervisedProcess]", first_rank: int = 0) -> RunOutcome:

@@ -16,7 +16,7 @@ from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plai
 CHUNK: Final = 1 << 20
 """The size of a pipe, and the maximum bytes of one read."""
 KEPT: Final = 4096
-"""The maximum bytes of the last lines of a slot."""
+"""The maximum number of bytes of the last output that a slot keeps."""
 _F_SETPIPE_SZ: Final = 1031
 # Minimum seconds between two displayed states of a line that is redrawn without a line end, so that frequent
 # updates do not fill the log.
@@ -37,7 +37,7 @@ class OutputStream:
     shown: bytes = b""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the state of a redrawn incomplete line, if it is to be shown now; otherwise ``b""``."""
+        """Return the new state of a progress bar or a similar line, at most once in `_REDRAWN` seconds."""
         if not self.lines.is_redrawn:
             self.redrawn_since = None
             return b""
@@ -68,7 +68,7 @@ class OutputSlot:
 
     @property
     def prefix(self) -> bytes:
-        """The text before each line of its output."""
+        """The text before each line of the process's output."""
         name = self.label if self.rank is None else f"r{self.rank}"
         return f"[{name}] ".encode()
 
@@ -78,7 +78,7 @@ class OutputSlot:
         return f"{self.label.replace(' ', '-')}.log"
 
     def list_last_lines(self) -> list[str]:
-        """Return the last lines of its output."""
+        """Return the last lines of the process's output."""
         text = b"".join(self.tail)[-KEPT:]
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
@@ -99,7 +99,7 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     """Create a pseudo-terminal for the slot, and return the same values as `open_pipes`.
 
-    It is narrower than the user's terminal by the length of the prefix ``[r0]``.
+    The pseudo-terminal is narrower than the user's terminal by the length of the prefix ``[r0]``.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

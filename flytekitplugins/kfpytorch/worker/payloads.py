@@ -40,7 +40,7 @@ def encode_payload(payload: Payload, task: str) -> bytes:
     """Return `payload` as bytes.
 
     Raises:
-        NotPicklable: It cannot be pickled; the message names the value that prevents it.
+        NotPicklable: A value cannot be pickled; the message names it.
     """
     from flytekitplugins.kfpytorch.worker import pickling
 
@@ -84,7 +84,7 @@ def list_warnings(task: Any) -> list[str]:
 
 
 def _describe_changed_globals(task: Any) -> str | None:
-    """Return a warning about globals that the caller has assigned since ranks would import the module."""
+    """Return a warning about globals that have changed since the task was defined; ranks do not see this."""
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
         return None
@@ -106,7 +106,7 @@ def _describe_changed_globals(task: Any) -> str | None:
 def _describe_lost_calls(task: Any) -> str | None:
     """Return a warning about calls such as `torch.manual_seed` in a script that ranks do not import, or None.
 
-    Ranks do not import a script that has no guard, because it would run the task again.
+    Ranks do not import a script without ``if __name__ == "__main__"``, because it would run the task again.
     """
     file = loaded_modules.list_source_files().get("__main__")
     is_main = getattr(task.task_function, "__module__", None) == "__main__"

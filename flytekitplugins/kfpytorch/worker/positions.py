@@ -1,4 +1,4 @@
-"""Reports the positions of the ranks of a run, the lines of code at which they are, through a socket."""
+"""Reports through a socket the position of each rank of a run: the line of code that it executes."""
 
 import contextlib
 import socket

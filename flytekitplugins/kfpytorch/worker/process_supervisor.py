@@ -41,7 +41,7 @@ class ProcessGroup:
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
-        """Start a process with the descriptors of its slots (`ends`) and with `events` for its events."""
+        """Start a process. `ends` has the descriptors of its slots, and it writes its events to `events`."""
         streams = [fd for slot in process.slots for fd in ends[slot]]
         # The streams of the process, the events, then for an agent three streams for each of its workers.
         fds = [*streams[:3], events, *streams[3:]]
@@ -89,7 +89,7 @@ class ProcessSupervisor:
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """By descriptor that is not of the console: the function to call when it is readable."""
+    """The function to call when a descriptor is readable, for each descriptor outside of the console."""
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
 
     def __post_init__(self) -> None:
@@ -211,7 +211,7 @@ class ProcessSupervisor:
         os.close(events)
 
     def _read_remaining(self) -> None:
-        """Read the output of the processes until they end, which is shortly after their fork server."""
+        """Read the output of processes whose fork server has ended, until they end shortly afterwards."""
         deadline = time.monotonic() + _SETTLE
         while (fds := self.console.list_streams()) and time.monotonic() < deadline:
             for fd in _poll_readable(fds, _SETTLE):

@@ -33,7 +33,7 @@ class WorkerContext:
     """The settings of a worker that its environment does not contain."""
 
     slot: int
-    """The number of its slot in the caller's console."""
+    """The number of the worker's slot in the caller's console."""
     replica: str
     """The display name of the replica: ``worker-0``, ``node 1``."""
     directory: str

@@ -166,7 +166,7 @@ def _describe_fate(other: Failure, cause: Failure) -> str:
 
 
 def _is_same(one: Failure, other: Failure) -> bool:
-    """True if two ranks raised the same error independently; a message may contain the rank."""
+    """True if two ranks raised the same exception at the same line; their messages may differ."""
     same_line = one.frames[-1:] == other.frames[-1:] if one.frames else one.message == other.message
     return one.exception == other.exception and same_line
 

@@ -40,7 +40,7 @@ class Topology:
     devices: tuple[str, ...] = ()
     """``CUDA_VISIBLE_DEVICES`` for each node; empty without GPUs."""
     note: str = ""
-    """A message about a difference from the request and how to avoid it; empty without one."""
+    """A message if the layout differs from the request, and how to avoid this; otherwise empty."""
 
     @property
     def ranks(self) -> int:
@@ -78,7 +78,7 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
     """Lay out `nodes` times `nproc_per_node` ranks on `machine`, at most `most` if the user set it.
 
-    If the limit is lower, the number of processes per node is reduced first, then the number of nodes.
+    If fewer ranks are possible, the number of processes per node is reduced first, then that of nodes.
     """
     asked = nodes * nproc_per_node
     limit = machine.compute_max_ranks() if most is None else most

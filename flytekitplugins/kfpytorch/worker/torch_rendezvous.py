@@ -114,7 +114,7 @@ def _get_host_label(launch: ElasticLaunchConfig) -> str:
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
     """Return the parameter that makes this node host the store, if the endpoint names this host.
 
-    Otherwise torch compares addresses, and the DNS may not have the addresses of this node yet.
+    Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
     has_domain = "." in _get_host(launch) and not _get_host_label(launch).isdecimal()

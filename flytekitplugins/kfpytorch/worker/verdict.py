@@ -31,7 +31,7 @@ class FailureAnalysis:
 
 
 def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
-    """Choose the root cause.
+    """Choose the root cause of a failed run.
 
     Args:
         failures: The failures of ranks; at least one.
@@ -49,7 +49,7 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Replace an exception that user code raised from torch's error about a failed peer by that error."""
+    """Return torch's error about a failed peer if user code raised `failure` from it, else `failure`."""
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
         return failure
@@ -65,7 +65,7 @@ def _unwrap(failure: Failure) -> Failure:
 
 
 def is_waiting(failure: Failure) -> bool:
-    """True if a rank waited for its peers until it was stopped, or until it noticed that one was gone."""
+    """True if a rank waited for its peers until it was stopped, or until it detected the loss of a peer."""
     return failure.waiting if failure.stopped else is_consequence(failure)
 
 
