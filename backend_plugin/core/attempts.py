@@ -10,7 +10,7 @@ Node: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 class AttemptSuperseded(BackendError):
-    """A later attempt of the same Flyte node has begun, so Flyte does not wait for this one."""
+    """Flyte no longer waits for the attempt, because a later attempt of the same Flyte node has begun."""
 
 
 def is_earlier(run: Attempt, than: Attempt) -> bool:
@@ -21,7 +21,7 @@ def is_earlier(run: Attempt, than: Attempt) -> bool:
 def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
     """Return the error for a request about `run` after the later attempt `by` has begun.
 
-    If FlytePropeller still requests `run`, the error makes it start the next attempt, until it reaches `by`.
+    If FlytePropeller still requests `run`, this error makes it start the next attempts, up to attempt `by`.
     """
     return AttemptSuperseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"
@@ -31,8 +31,8 @@ def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
 def get_flyte_node(run: Attempt) -> Node:
     """Return the identity of the Flyte node of an attempt.
 
-    Nodes of sub-workflows share a node id but not a directory. The directory alone is not sufficient: the
-    caller chooses it, so it may be the directory of another execution.
+    Nodes of sub-workflows share a node id, but their attempts write to different directories. The directory
+    alone is not sufficient: the caller chooses it, and may choose the directory of another execution.
     """
     directory = run.output_prefix.rstrip("/").rpartition("/")[0]
     return run.namespace, run.project, run.domain, run.execution, run.node_id, directory

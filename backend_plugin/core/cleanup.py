@@ -26,11 +26,11 @@ _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
-"""The time that a cancelled job has to end by itself after its pods are stopped; then it is ended."""
+"""The time in which a cancelled job can end after its pods are stopped; then the server ends the job."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
-training-operator marks an elastic job as succeeded when its first worker ends; others may still write.
+training-operator marks an elastic job as succeeded when its first worker ends; other workers may still write.
 """
 
 
@@ -44,9 +44,9 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stops: tuple[Pod, ...] = ()
     """Running pods of a cancelled job to stop without a deletion, so that users can read their logs."""
     groups: tuple[PodGroup, ...] = ()
-    """Pod groups to deactivate before the job is suspended, because their queue would resume it."""
+    """Pod groups to deactivate before the job is suspended, because their queue would resume the job."""
     ends: bool = False
-    """True if the job must be ended with `Dialect.end_spec`, because its operator would continue it."""
+    """True if the job must be ended with `Dialect.end_spec`, because its operator would continue the job."""
     delete: bool = False
     """True if the job must be deleted: it failed before it had all pods, or its time to live is over."""
 
@@ -58,7 +58,7 @@ NONE: Final = CleanupActions()
 
 
 def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    """Return the edits and deletions that a terminal phase still requires; `NONE` for other phases."""
+    """Return the edits and deletions that the job still requires if its phase is terminal, else `NONE`."""
     job = observed.job
     if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
@@ -71,7 +71,7 @@ def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> Cleanup
 def _plan_for_ended_job(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
     patch = _build_verdict_patch(verdict, now) if _is_unrecorded(job, verdict) else None
     if job.unfinished:
-        # Do not delete pods: the operator would create them again, and the suspension deletes them.
+        # Do not delete pods: the operator would create them again. The suspension of the job deletes them.
         return CleanupActions(patch=patch, groups=_select_active_groups(observed), ends=not job.ending)
     left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
     # The first pod that ends also ends the job; the others still write their logs.
@@ -167,9 +167,9 @@ def _select_leftover_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods to delete after the end of a job, because the operator does not delete them.
 
-    Running pods hold GPUs and pending pods may get some, so both are deleted with any clean pod policy; the
-    running pods of a successful job only after `LINGER`. The policy applies only to finished pods, because
-    users may read their logs.
+    Running pods hold GPUs, and pending pods may get some. So both are deleted for every clean pod policy, but
+    running pods of a successful job only after `LINGER`. The policy decides only about finished pods, whose
+    logs users may read.
     """
     ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER
@@ -189,7 +189,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a job was cancelled with `build_stop_spec` less than `STOP_PATIENCE` ago."""
+    """True if the server cancelled the job less than `STOP_PATIENCE` ago and lets its stopped pods end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     if not _is_recorded_recently(job, now):
@@ -209,7 +209,7 @@ def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _is_own_pod(pod: Pod, job: Job) -> bool:
-    """True if the pod is a replica of the job, or a placeholder pod, whose owner is a pod and not the job."""
+    """True if the pod is a replica of the job, or a placeholder pod, which another pod owns."""
     return bool(pod.place) or is_replica(pod, job)
 
 
@@ -220,5 +220,5 @@ def is_finished(observed: Observed) -> bool:
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
-    """Return the patch that stores the verdict, so that a deletion of the pods cannot change it."""
+    """Return the patch that stores the verdict on the job, because the pods that show it may be deleted."""
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}

@@ -27,7 +27,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     message: str = ""
     since: datetime | None = None
-    """`lastTransitionTime`."""
+    """The `lastTransitionTime` of the condition."""
 
 
 class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -49,17 +49,17 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The API group, which identifies the scheduler; empty if unknown."""
     version: str = ""
     name: str = ""
-    """The name of its job, or its own name."""
+    """The name of the job of the pod group; the name of the object if the job is unknown."""
     object_name: str = ""
-    """Its own name, if `name` is that of its job; otherwise empty."""
+    """The name of the object if `name` is the name of the job; otherwise empty."""
     namespace: str = ""
     uid: str = ""
     foreign: bool = False
-    """True if it does not belong to the job: it only has the expected name, or is in the same queue."""
+    """True if the pod group does not belong to the job, but has the expected name or the same queue."""
     queue: str = ""
     priority: int = 0
     active: bool = True
-    """False if a user or Kueue deactivated it."""
+    """False if a user or Kueue has deactivated the Workload."""
     phase: str = ""
     created: datetime | None = None
     conditions: tuple[Condition, ...] = ()
@@ -67,7 +67,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Kueue's admission checks: `type` is the name of a check, and `true` means that the check is ready."""
     limits: tuple[QueueLimit, ...] = ()
     ahead: int | None = None
-    """The number of groups that its queue admits before it; None if unknown."""
+    """The number of pod groups that the queue admits before this pod group; None if unknown."""
 
 
 def read_conditions(status: Manifest) -> tuple[Condition, ...]:

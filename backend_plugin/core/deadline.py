@@ -1,7 +1,7 @@
 """The deadline of a job, which counts from its first start.
 
-A restart replaces the pods of a TrainJob, and no object of the cluster keeps the time of its first start. So
-the server records this time in an annotation of such a job if it has a deadline.
+A restart replaces the pods of a TrainJob, and no object of the cluster keeps the time of the first start. So
+the server records this time in an annotation of a TrainJob that has a deadline.
 """
 
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
 
 
 def get_limit(seconds: int | None, default: timedelta) -> timedelta:
-    """Return the limit that the task sets, in `seconds`, or else the platform's `default`."""
+    """Return the limit of `seconds` that the task sets, or the platform's `default` if it sets none."""
     return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 
@@ -33,7 +33,7 @@ def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time since which the operator may create pods: the last resumption, or else the creation."""
+    """Return the time since which the operator may create pods: the job's last resumption or its creation."""
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max(filter(None, (job.created, *resumed)), default=None)
 
@@ -54,8 +54,8 @@ def check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> V
 def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
     """Return the deadline of a job; zero for none.
 
-    Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
-    both are treated as no deadline.
+    In the settings zero means "not set". A deadline of zero in the spec of the job is not useful, so it also
+    counts as no deadline.
     """
     if job is not None and job.active_deadline is not None:
         return job.active_deadline
@@ -63,13 +63,13 @@ def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
 
 
 def _get_recorded_start(job: Job) -> datetime | None:
-    """Return the start in the job's annotation; None if the job was suspended and resumed after that."""
+    """Return the start time in the job's annotation; None if absent, or if the job was resumed later."""
     recorded, admitted = get_time(job.annotations, ANNOTATION), get_admission_time(job)
     return None if recorded is None or (admitted is not None and recorded < admitted) else recorded
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if the job has a deadline, and the server must record the time at which the job starts to run."""
+    """True if an active job has a deadline, and neither its status nor an annotation keeps its start time."""
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
     return bool(_get_deadline(job, rules)) and _get_recorded_start(job) is None

@@ -23,7 +23,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     reasons: Sequence[str] = ()
-    """Empty for a conflict with the settings, and for the default dialect if no other one can be selected."""
+    """Empty after a conflict with the settings, or if the default dialect is the only possible one."""
     problems: Sequence[Problem] = ()
     """The reasons why the job cannot have this dialect."""
 
@@ -31,7 +31,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 def select_dialect(
     settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
 ) -> DialectSelection:
-    """Return the dialect for a job: the task's, else the settings', else one that the cluster supports."""
+    """Return the dialect that the task or else a setting requires, or else one that the cluster supports."""
     setting, path = _get_setting(settings, job)
     dialect = table.DIALECTS.get(job.dialect)
     if dialect is not None:
@@ -62,7 +62,7 @@ def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
-    """Return the most specific setting for a job, and its path."""
+    """Return the most specific dialect setting that applies to a job, and the path of the setting."""
     run = job.run
     for part, names, key in (
         ("project", settings.dialect_by_project, f"{run.project}/{run.domain}"),
@@ -78,8 +78,8 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
 def _select_served(capabilities: Capabilities) -> DialectSelection:
     """Return the first dialect that the cluster serves and whose operator is not known to be down.
 
-    If all operators are down, return the first dialect that the cluster serves. If it serves none, or its
-    APIs are unknown, return the default dialect.
+    If all operators are down, return the first dialect that the cluster serves. If the cluster serves none,
+    or its APIs are unknown, return the default dialect.
     """
     served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
     if capabilities.apis is None or not served:

@@ -23,9 +23,9 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime | None = None
     time_ns: int = 0
     failure: Failure | None = None
-    """The failure parsed from the message, if already done; the message is then truncated."""
+    """The failure in the message, if the message has been parsed; it is then truncated."""
     cause: Cause | None = None
-    """The cause that the message names, if already parsed."""
+    """The cause that the message names, if the message has been parsed."""
 
 
 def read_error_file(document: Manifest) -> ErrorFile:

@@ -49,8 +49,8 @@ class InvalidSettings(InvalidInput):
 class Problems(list[Problem]):
     """A list of problems that raises `InvalidTask` when it has `MOST_PROBLEMS` elements.
 
-    This limits the time for a task with many problems. `extend` reads an iterable one by one for the same
-    reason.
+    This limits the time for a task with many problems. For the same reason `extend` reads its iterable one
+    problem at a time.
     """
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
@@ -58,13 +58,13 @@ class Problems(list[Problem]):
         self.extend(problems)
 
     def append(self, problem: Problem) -> None:
-        """Add one problem; raise `InvalidTask` if the list is full then."""
+        """Add one problem; raise `InvalidTask` if the list then has `MOST_PROBLEMS` elements."""
         super().append(problem)
         if len(self) >= MOST_PROBLEMS:
             raise InvalidTask(*self)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add each problem; raise `InvalidTask` once the list is full."""
+        """Add each problem; raise `InvalidTask` as soon as the list has `MOST_PROBLEMS` elements."""
         for problem in problems:
             self.append(problem)
 

@@ -10,8 +10,8 @@ from backend_plugin.core.observed import Event, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
-# Events at most a minute before the end of the job that they caused. Others may be ten minutes older: peers
-# notice a lost Kubernetes node late, and a container that is restarted in place has a backoff.
+# Reasons of events at most a minute before the end of the job that they caused. Other events may be ten
+# minutes older: peers notice a lost Kubernetes node late, and a container restarted in place has a backoff.
 _PROMPT: Final = frozenset({"ExitedWithCode", "Preempted", "Evicted"})
 
 
@@ -25,7 +25,7 @@ def list_event_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod whose end is known only from events.
 
-    The pod is gone, or its last observed state lacks the termination. `launcher` is `Job.launcher`.
+    The pod no longer exists, or its last observed state lacks the termination. `launcher` is `Job.launcher`.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

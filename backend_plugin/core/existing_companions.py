@@ -1,6 +1,6 @@
 """Compares the companion objects of a job with those that exist.
 
-A companion object is one that this server creates after the job for its gang scheduler, such as a PodGroup.
+A companion object is an object, such as a PodGroup, that this server creates for the gang scheduler of a job.
 """
 
 from typing import Final
@@ -30,8 +30,8 @@ _COUNTING: Final = frozenset({"Scheduling", "Running"})
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     """Return the companion objects to delete after the end of a job.
 
-    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so it
-    must come after the pods have freed their resources. The phase of the pod group is not sufficient: it is
+    Some schedulers reserve resources for these objects. Their deletion makes the scheduler retry waiting
+    gangs, so it must follow the end of all pods. The phase of the pod group does not show this end: it is
     `Failed` from the first failure on.
     """
     job = observed.job
@@ -48,7 +48,7 @@ def _has_active_gang(observed: Observed) -> bool:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if a job has not ended, and a companion object is missing whose name no other object has."""
+    """True if an active job lacks a companion object, and the name of this object is not taken."""
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
         return False

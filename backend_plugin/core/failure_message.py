@@ -36,7 +36,7 @@ _MORE: Final = 300
 
 
 def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the reason of a termination: the exception, Kubernetes' reason, the signal, or another word."""
+    """Return the reason of a termination: exception class, Kubernetes' reason, signal, or a fixed word."""
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
@@ -70,7 +70,7 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
 
 def _select_hint(death: ReplicaTermination) -> str:
     failure = death.failure
-    # `classify` does not know the causes that the cluster reports, so use its remedy only if both are equal.
+    # Use the remedy for the failure only if `classify` returns the same cause that was found for the replica.
     ended = failure if failure.exception else replace(failure, message=death.detail)
     is_known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
     hint = remedy_of(ended) if is_known else get_remedy(death.cause)
@@ -120,7 +120,7 @@ def _format_details(death: ReplicaTermination) -> str:
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
     """Return the last five lines.
 
-    If they lack the line with the class of the last exception, that line replaces the first of them.
+    If none of them has the class of the last exception, the line with this class replaces the first of them.
     """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
@@ -129,7 +129,7 @@ def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _format_earlier_exception(raised: RaisedException) -> str:
-    """Return a line on an exception from which the failure was raised."""
+    """Return a line about an earlier exception that led to the failure."""
     users = [frame for frame in raised.frames if not _is_installed(frame.file)]
     place = f", at {_format_frame(users[-1])}" if users else ""
     how = "raised while handling" if raised.handled else "caused by"

@@ -76,19 +76,19 @@ def _classify_message(file: ErrorFile, failure: Failure) -> Cause:
 
 
 class _WriterState(enum.IntEnum):
-    """The state of the worker that wrote an error file; the highest counts if there are several workers."""
+    """The state of the worker that wrote an error file; of several possible workers, the highest state."""
 
     RECOVERED = 0
-    """It was restarted and succeeded."""
+    """The worker was restarted and succeeded."""
     RESTARTED = 1
-    """It was restarted and has not ended."""
+    """The worker was restarted and has not ended."""
     FAILED = 2
 
 
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Split error files into final ones and those of workers that were restarted and have not ended.
+    """Return the error files of failed workers, and those of restarted workers that have not ended.
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
@@ -104,7 +104,7 @@ def split_error_files(
 
 
 def list_writers(file: ErrorFile, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods that may have written a file: all if it does not contain the name of its worker."""
+    """Return the pods that may have written a file: all pods if the file does not name its worker."""
     return [pod for pod in pods if file.worker in ("", pod.name, pod.replica)]
 
 

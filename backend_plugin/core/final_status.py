@@ -96,8 +96,8 @@ def _list_terminations(
 ) -> list[ReplicaTermination]:
     """Return all terminations that may have ended the job.
 
-    If none of them can be the root cause, ignore the deletion times of failed pods: if the clock of a node is
-    ahead, a pod that failed before its deletion appears to have ended after it.
+    If no termination can be the root cause, search again without the deletion times of failed pods: the clock
+    of a node may be ahead, so that a pod appears to have failed after its deletion.
     """
     ends = _list_known_terminations(observed, pods, condition, exit_codes)
     ended = get_end_time(observed.job, condition)
@@ -126,9 +126,9 @@ def _list_known_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if the failure of one of these pods ended the job, and the operator deletes all pods.
+    """True if the operator deletes all pods, and the failure of one of the `pods` must have ended the job.
 
-    No replica is missing, and no limit ended the job, so the pod with the failure is one of these.
+    That is so if no replica is missing and no limit ended the job.
     """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
@@ -141,10 +141,11 @@ def _list_failure_terminations(
     ends: Sequence[ReplicaTermination],
     exit_codes: Mapping[int, Cause],
 ) -> list[ReplicaTermination]:
-    """Return the terminations that may have ended the job.
+    """Return the terminations in `ends` and in error files that may have ended the job.
 
-    If all of them are of stopped replicas and no deadline ended the job, return the failures before restarts:
-    those in error files and, if the backoff limit ended the job, those of previous container runs.
+    If all these replicas were only stopped, and no deadline ended the job, return earlier failures of
+    restarted replicas instead: from error files and, if the backoff limit ended the job, from previous
+    container runs.
     """
     job = observed.job
     list_files = partial(

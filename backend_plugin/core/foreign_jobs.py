@@ -40,7 +40,7 @@ def describe(job: Job) -> Verdict:
 
 
 def format_refusal(job: Job) -> str:
-    """Return the message that refuses a change of a foreign job."""
+    """Return the error message for a request to change a foreign job."""
     resource = table.get_dialect(job.dialect).resource
     what = f"{resource.plural}.{resource.group}"
     return (

@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def is_interruptible(self) -> bool:
-        """True if this attempt may be preempted; FlytePropeller sets a label for it."""
+        """True if this attempt may be preempted, by `preemptible` or a label that FlytePropeller sets."""
         return self.preemptible or self.labels.get("interruptible") == "true"
 
 
@@ -143,7 +143,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[ReplicaGroup, ...]
     """The master first; only workers if elastic; one group of nodes for a TrainJob. Never empty."""
     nproc_per_node: int | None = None
-    """The number of processes that each replica's agent starts; None leaves it to the replica."""
+    """The number of processes that each replica's agent starts; None leaves the number to the replica."""
     elastic: ElasticPolicy | None = None
     run_policy: JobRunPolicy = msgspec.field(default_factory=JobRunPolicy)
     gang: GangOptions | None = None
@@ -171,7 +171,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def framework(self) -> str:
-        """The framework of its processes."""
+        """The framework that the processes of the job use, such as torch or MPI."""
         return self.train_options.framework
 
     @property
@@ -204,4 +204,4 @@ class JobRef:
     output_prefix: str
     uid: str | None = None
     refusal: str | None = None
-    """The reason why no job was created; None if one was."""
+    """The reason why no job was created; None if a job was created."""

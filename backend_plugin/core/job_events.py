@@ -30,7 +30,7 @@ _KEPT: Final = timedelta(hours=1)
 
 
 class JobEventReason(enum.Enum):
-    """The kind of change; the value is the reason of the event."""
+    """The kind of change that an event reports; the value is the reason of the event."""
 
     WAITS = "WaitingForResources"
     RUNS = "Resumed"
@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(way.value for way in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The decision that a job which has run waits again or runs again, with the event to write."""
+    """The decision that a job which has run now waits for resources or runs again, with the new event."""
 
     way: JobEventReason
     event: Manifest | None = None
@@ -64,7 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job that has run waits again or runs again; None if it does neither."""
+    """Return whether a job that has run now waits for resources or runs again, with the event; else None."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
@@ -102,7 +102,7 @@ def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
 
 
 def is_job_event(event: Event) -> bool:
-    """True if the event may be one that `decide_event` has returned earlier, by its kind and reason."""
+    """True if the kind and the reason of the event are those of events that `decide_event` returns."""
     return event.kind in table.DIALECTS and event.reason in _REASONS
 
 
@@ -135,7 +135,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 def _has_all_replicas(status: JobStatus) -> bool:
     """True if all replicas are ready or succeeded.
 
-    A job that can run with fewer replicas needs only one ready replica, and no replaced replica that waits.
+    For a job that can run with fewer replicas, one ready replica is enough if no replaced replica waits.
     """
     if status.state is not JobState.RUNNING:
         return False

@@ -15,7 +15,7 @@ _NAMED: Final = 6
 _COMPARED: Final = 100
 # The longest name of a Kubernetes object; longer input is not compared.
 _LONGEST: Final = 253
-# The least similarity. It is high because all generated names have the same structure.
+# The least similarity of a suggested name. It is high because all generated names have the same structure.
 _ALIKE: Final = 0.8
 
 
@@ -135,7 +135,7 @@ def require_replica(job: Job, name: str) -> str:
     """Return `name` if the job has a replica with this name.
 
     Raises:
-        RankNotFound: If it does not.
+        RankNotFound: If the job has no replica with this name.
     """
     if name in {*list_initializers(job), *list_replicas(job)}:
         return name

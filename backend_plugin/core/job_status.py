@@ -13,7 +13,7 @@ from backend_plugin.core.terminations import ReplicaTermination
 
 
 class JobState(enum.Enum):
-    """The state of a job, from its conditions, or from other observed state if it does not have any."""
+    """The state of a job, from its conditions, or from other observed objects if no condition decides."""
 
     UNSEEN = "unseen"
     """The operator has not written a condition."""
@@ -46,37 +46,37 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: JobState
     job: Job | None
     pods: tuple[Pod, ...] = ()
-    """The pods of its replicas: the master first, then by index."""
+    """The pods of the job's replicas and of its failed initializers, sorted by role and index."""
     initializers: tuple[Pod, ...] = ()
     total: int = 0
     ready: int = 0
     condition: Condition | None = None
-    """The condition that corresponds to its state."""
+    """The condition of the job that corresponds to `state`."""
     has_run: bool = False
-    """True if the operator has reported that it runs, now or before, or if it has ended."""
+    """True if the operator has ever reported that the job runs, or if the job has ended."""
     has_been_suspended: bool = False
     admitted_once: bool = False
-    """True if it has not run, a queue has admitted it once, and every pod is of the set created then."""
+    """True if the job has not run, a queue has admitted it once, and no pod has been replaced since."""
     has_been_held: bool = False
-    """True if a scheduler or queue has handled it, or the API server has rejected one of its pods."""
+    """True if a scheduler or queue has handled the job, or the API server has rejected one of its pods."""
     missing: bool = False
-    """True if replicas do not exist after the operator has created all of them."""
+    """True if the operator had created all pods, and some no longer exist or are being deleted."""
     replaced: tuple[str, ...] = ()
-    """The replicas with a pod that was created after the first full set."""
+    """The replicas whose present pod was created after all pods had existed for the first time."""
     enough: bool = True
-    """False if the training requires all pods, and a pod of the first full set has never run."""
+    """False if the training requires all replicas, and the first pod of one of them has never run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
-    """The job warnings."""
+    """The warnings about the job."""
     death: ReplicaTermination | None = None
     """The root cause, once the job has ended."""
     dead: int = 0
     """The number of replicas that failed."""
     unsettled: bool = False
-    """True if it succeeded, but a restarted replica with an old error file has not ended."""
+    """True if the job succeeded, but a restarted replica with an old error file has not ended."""
     outputs: bool | None = None
     looking: bool = False
-    """True while its error files and outputs are being read."""
+    """True while the error files and outputs of the job are being read."""
 
     @property
     def started(self) -> datetime | None:
@@ -90,7 +90,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def find_first_reason(status: JobStatus) -> PendingReason | None:
-    """Return the pending reason to report first, or None: the earliest stage, then problems first."""
+    """Return the pending reason to report first, if any: the lowest stage, problems before normal steps."""
     return status.waits[0] if status.waits else None
 
 

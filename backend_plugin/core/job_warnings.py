@@ -33,7 +33,7 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
 
 
 def list_event_warnings(observed: Observed) -> list[JobWarning]:
-    """Return the warnings that a Kubernetes event on the job also reports."""
+    """Return the warnings that the server also writes as Kubernetes events about the job."""
     return [note for words in WORDS for note in words.notes(observed) if note.event]
 
 
@@ -47,7 +47,7 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if a job that has not run has a queue, no gang scheduler, and not all of its nodes."""
+    """Return a warning if Kueue admits a new job without a gang scheduler, and some replicas have no node."""
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
@@ -138,7 +138,7 @@ def _has_status(group: PodGroup) -> bool:
 
 
 def _check_group_creation(observed: Observed, job: Job, gang: GangSummary) -> JobWarning | None:
-    """Return a warning if the operator, which only logs the reason, has created no pods and no pod group."""
+    """Return a warning if the operator has created neither pods nor a pod group, and only logs the reason."""
     if not gang.by_operator or job.started is not None or observed.pods or observed.pod_groups:
         return None
     if any(each.true and each.type == job_conditions.SUSPENDED for each in job.conditions):

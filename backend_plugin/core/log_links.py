@@ -40,7 +40,7 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
-    """The name of its pod, or its first part until the pod of a TrainJob exists; empty for the whole job."""
+    """The name of the replica's pod (its start until a TrainJob's pod exists); empty for the whole job."""
     pod: Pod | None = None
 
     @property
@@ -74,7 +74,7 @@ _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "nodename": lambda place: place.pod.node if place.pod else "",
     "logname": lambda place: place.name,
 }
-"""Variables of a pod; a template with one of them gives one link per replica, others one per job."""
+"""Variables of a pod; a template with one of them gives a link per replica, others a link per job."""
 
 VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     **_OF_POD,

@@ -82,7 +82,7 @@ def format_unused_outputs(status: JobStatus) -> str:
 def format_missing_pods(status: JobStatus) -> str:
     """Return a line on the number of pods that no longer exist; empty if all exist.
 
-    A replaced pod counts as missing. A later pod of a job that can scale does not replace another one.
+    A replaced pod counts as missing, except in a job that can run with fewer replicas.
     """
     count = status.total - len(status.pods) + (0 if status.scales else len(status.replaced))
     if count <= 0:

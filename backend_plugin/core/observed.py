@@ -36,12 +36,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     dialect: str = ""
-    """The name of its dialect; the default dialect if empty."""
+    """The name of the job's dialect; the default dialect if empty."""
     namespace: str = ""
     uid: str = ""
     created: datetime | None = None
     generation: int | None = None
-    """The number of versions of its spec."""
+    """The `metadata.generation`, which counts the versions of the job's spec."""
     deleting: bool = False
     groups: tuple[ReplicaSpec, ...] = ()
     """The master first."""
@@ -49,42 +49,42 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The roles of the pods that load data before the replicas are created."""
     elastic: bool = False
     scales: bool = False
-    """True if it can run with fewer replicas than its spec has."""
+    """True if the job can run with fewer replicas than its spec has."""
     launcher: bool = False
     """True if the first node runs mpirun, and the pod names of the other nodes start at index 0."""
     nproc_per_node: int | None = None
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
     ending: bool = False
-    """True if its spec already contains the change with which the server ends a job."""
+    """True if the job's spec already contains the change with which the server ends a job."""
     unfinished: bool = False
-    """True if its end is derived from its pods, although its operator would continue it."""
+    """True if the end of the job is derived from its pods, although its operator would continue the job."""
     ttl: timedelta | None = None
-    """The time after its end at which this server deletes it, because its operator does not."""
+    """The time from the job's end until this server, not the operator, deletes the job; None for never."""
     owns_pods: bool = True
-    """True if it is itself the owner of its pods."""
+    """True if the job itself, and not an object between them, owns its pods."""
     patch_managers: tuple[str, ...] | None = None
-    """The managers of the patches in its spec; None if jobs of its kind have no patches."""
+    """The managers of the patches in the job's spec; None if jobs of this kind have no patches."""
     lost_patch: bool = False
-    """True if its spec no longer has the patch with which this connector created it."""
+    """True if the job's spec no longer has the patch with which this connector created the job."""
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
     """The time at which the operator had created all pods; they may not run yet."""
     completed: datetime | None = None
     expires: bool = False
-    """True if it has a time to live after its end."""
+    """True if the job has a time to live after its end."""
     owned: bool = False
-    """True if it has an owner reference."""
+    """True if the job has an owner reference."""
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def end_condition(self) -> Condition | None:
-        """The condition that reports its end; None before."""
+        """The condition that reports the end of the job; None before the end."""
         return next((each for each in self.conditions if each.true and each.type in ENDS), None)
 
     @property
     def replicas(self) -> int:
-        """The number of replicas in its spec."""
+        """The number of replicas in the job's spec."""
         return sum([group.replicas for group in self.groups])
 
 
@@ -112,22 +112,22 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str = ""
     init: bool = False
     waiting: str = ""
-    """The reason of the waiting state; empty if it does not wait."""
+    """The reason of the waiting state; empty if the container does not wait."""
     waiting_message: str = ""
     running_since: datetime | None = None
     ended: ContainerTermination | None = None
     last: ContainerTermination | None = None
-    """The end of its previous run, if there was one."""
+    """The end of the container's previous run; None if there was none."""
     restarts: int = 0
 
     @property
     def has_started(self) -> bool:
-        """True if it runs or has run."""
+        """True if the container runs or has run."""
         return bool(self.running_since or self.ended or self.last or self.restarts)
 
     @property
     def starts(self) -> list[datetime | None]:
-        """The start times of its present run and of its ended runs, as far as its status contains them."""
+        """The start times of the container's present and ended runs, as far as its status contains them."""
         return [self.running_since, *(each.started for each in (self.ended, self.last) if each is not None)]
 
 
@@ -165,7 +165,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def replica(self) -> str:
-        """The name of its replica, such as ``worker-0``; the pod's name if it has no role."""
+        """The name of the pod's replica, such as ``worker-0``; the name of the pod if the pod has no role."""
         return f"{self.role}-{self.index}" if self.role else self.name
 
     @property
@@ -178,21 +178,21 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def termination(self) -> ContainerTermination | None:
-        """The termination of the trainer container; None if there is none, or if it has not ended."""
+        """The termination of the trainer container; None if the container is missing or has not ended."""
         container = self.primary
         return None if container is None else container.ended
 
     @property
     def is_bound(self) -> bool:
-        """True if it is bound to a Kubernetes node."""
+        """True if the pod is bound to a Kubernetes node."""
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
 
 
 def is_replica(pod: Pod, job: Job) -> bool:
     """True if the job owns the pod, and the pod is not a placeholder.
 
-    A job without a uid comes from a file, so its pods are not checked for ownership. Neither are pods that
-    another object owns for the job: their label has the name of the job, which is unique for an attempt.
+    A job without a uid comes from a file, so the owners of its pods are not checked. They are not checked
+    either if another object owns the pods for the job: the pods are labelled with the job's unique name.
     """
     if pod.place or pod.job_name not in ("", job.name):
         return False
@@ -200,7 +200,7 @@ def is_replica(pod: Pod, job: Job) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event about an object. It is only a hint, because events may be dropped and expire."""
+    """An event about an object. An event is only a hint, because events may be dropped and expire."""
 
     reason: str
     action: str = ""

@@ -9,7 +9,7 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
-"""The annotation with the location of the execution's FlyteWorkflow, if that does not own the job."""
+"""The annotation with the location of the execution's FlyteWorkflow if the workflow does not own the job."""
 _OTHER_CLUSTER: Final = "other-cluster"
 
 

@@ -118,7 +118,7 @@ def _get_words(container: Manifest, key: str) -> list[str]:
 
 
 def find_failure(exit_code: int, message: str) -> str:
-    """Return the failure of an installation, from the termination of its container; empty without one."""
+    """Return the message for a failed installation, from its container's termination; else an empty text."""
     if exit_code != EXIT_CODE:
         return ""
     lines = [line for line in message.splitlines() if line.startswith(_PREFIX)]

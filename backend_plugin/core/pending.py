@@ -38,7 +38,7 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     counts_all: bool = False
     """True if the scheduler counts every replica, not only those that must be placed together."""
     last_role: str = ""
-    """The last replica role that the scheduler counted, in order; empty if it counted all roles."""
+    """The last role in role order whose replicas the scheduler counted; empty if it counted all roles."""
 
 
 class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -82,7 +82,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     of_gang: bool = False
     """True if the whole gang waits, although single replicas reported it."""
     follows: bool = False
-    """True if it is only a consequence of another pending reason, which is reported first."""
+    """True if this reason is only a consequence of another pending reason, which is reported first."""
     never: bool = False
     short: tuple[str, ...] = ()
     """The resources of which the nodes have too little for one pod."""

@@ -136,14 +136,14 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job that has run waits for resources again or runs again; None if it does neither."""
+    """Return whether a job that has run now waits for resources or runs again, with the event; else None."""
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if the job has a deadline, and the server must record the time at which the job starts to run."""
+    """True if an active job has a deadline, and neither its status nor an annotation keeps its start time."""
     return deadline.needs_start(job, rules)
 
 

@@ -1,6 +1,6 @@
 """The pending reason of a gang, from the placeholder pods with which its scheduler reserves capacity.
 
-They are often the only pods with a message of the scheduler.
+Placeholder pods are often the only pods with a message of the scheduler.
 """
 
 from collections import Counter
@@ -62,14 +62,14 @@ def list_gang_reasons(
 
 
 def get_unbound_stage(cause: Cause) -> PendingStage:
-    """Return the stage of a pod that is not bound to a node."""
+    """Return the stage of an unbound pod: `HELD` if it waits for a queue, otherwise `UNPLACED`."""
     return PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED
 
 
 def find_last_shortage(
     events: Sequence[Event], waiting: Container[str]
 ) -> tuple[Event, SchedulerMessage] | None:
-    """Return the last event about one of the `waiting` pods that names missing resources, and its message."""
+    """Return the last event that reports missing resources for a `waiting` pod, and its parsed message."""
     about = (event for event in reversed(events) if event.name in waiting)
     parsed = ((event, words.message(event.message)) for event in about for words in registry.WORDS)
     return next(((event, text) for event, text in parsed if text is not None and text.shortages), None)
@@ -80,7 +80,7 @@ def _compute_gang_shortages(
 ) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
-    If `short`, the names of the missing resources, is empty, each one that the gang requests may be short.
+    If `short`, the names of the missing resources, is empty, compare all resources that the gang requests.
     Devices come first.
     """
     asked_for = {name for role in gang.roles for name in role.requests}

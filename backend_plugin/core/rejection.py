@@ -65,7 +65,7 @@ _REMEDIES: Final = {
 
 
 def is_transient(code: int, message: str) -> bool:
-    """True if a quota is exceeded, which is temporary; False if a webhook only uses these words."""
+    """True if the API server reports an exceeded quota, which is temporary; False for a webhook's denial."""
     return code == _FORBIDDEN and not is_denial(message) and "exceeded quota" in message
 
 

@@ -32,7 +32,7 @@ _get_position: Final = attrgetter("role", "index", "name")
 
 
 def count_ready(pods: Iterable[Pod]) -> int:
-    """Return the number of pods that run and are ready, as far as the cluster reports it."""
+    """Return the number of running pods that are ready, or whose readiness the cluster does not report."""
     ready = [
         pod
         for pod in pods
@@ -42,7 +42,7 @@ def count_ready(pods: Iterable[Pod]) -> int:
 
 
 def list_replaced(pods: Iterable[Pod], job: Job) -> tuple[str, ...]:
-    """Return the replicas whose pod was created after the first full set, to replace another pod."""
+    """Return the replicas whose pod was created after all pods had existed for the first time."""
     full = job.started
     if full is None:
         return ()
@@ -50,7 +50,7 @@ def list_replaced(pods: Iterable[Pod], job: Job) -> tuple[str, ...]:
 
 
 def has_never_run(pod: Pod) -> bool:
-    """True if a pod that exists and is not being deleted has never run; False if it has no creation time."""
+    """True if a pending pod has never run; False if it is being deleted or has no creation time."""
     if pod.phase not in ("Pending", "") or pod.deleted is not None or pod.created is None:
         return False
     return not any(container.has_started for container in pod.containers)

@@ -158,10 +158,10 @@ def check_mpi(options: TrainJobOptions | None, nodes: int) -> Iterator[Problem]:
 def check_max_restarts(
     options: TrainJobOptions | None, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
 ) -> Iterator[Problem]:
-    """Yield a problem if the job has another limit of its restarts besides `max_restarts`."""
+    """Yield a problem if the job has both `max_restarts` and another limit for restarts."""
     if options is None or options.max_restarts is None:
         return
-    # If both are set, report the retries, because the plugin derives the backoff limit from them.
+    # With retries and a backoff limit, report the retries: the plugin derives the backoff limit from them.
     retries = max((each.num_retries for each in groups if each.num_retries is not None), default=None)
     others = {"kfpytorch.numRetries": retries, "runPolicy.backoffLimit": policy.backoff_limit}
     field, limit = next(((key, value) for key, value in others.items() if value is not None), ("", None))

@@ -16,7 +16,7 @@ from backend_plugin.core.observed import Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, is_consequence
 
-# The kubelet may report a termination only after the peers have noticed it. In nanoseconds.
+# How long the kubelet may take, in nanoseconds, to report a termination that the peers have noticed.
 _NOTICED: Final = 10 * 10**9
 _WHOLE_SECOND: Final = 10**9
 # The tolerance for comparing two clocks, one of which reports whole seconds.
@@ -34,8 +34,8 @@ def select_root_cause(
 ) -> ReplicaTermination | None:
     """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
 
-    The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
-    to `ended`, later terminations count too, because the clock of a node may be ahead.
+    The order is: causes, consequences, stopped replicas, and terminations after `ended`, the end of the job.
+    If no cause precedes `ended`, later terminations count too, because the clock of a node may be ahead.
     """
     worded = any(map(_has_own_exception, ends))
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
@@ -74,7 +74,7 @@ def is_possible_cause(death: ReplicaTermination) -> bool:
 def _can_precede_job_end(death: ReplicaTermination) -> bool:
     """True if a termination dated after the end of the job may be its cause.
 
-    If the pod was deleted before it terminated, the cluster must have given the reason.
+    If the deletion of the pod was requested before it terminated, the cluster must also report a reason.
     """
     return is_possible_cause(death) and (death.explained or not death.ordered)
 
@@ -113,9 +113,9 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
 def with_early_exits(
     death: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return the root cause `death`; if it is a lost peer, with the replicas that had ended with exit code 0.
+    """Return the root cause `death`; if it is the loss of a peer, add the peers that exited with code 0.
 
-    If all peers had ended with exit code 0, it is a user error: the ranks do not call the same collectives.
+    If all peers had exited with code 0, it is a user error: the ranks do not call the same collectives.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
@@ -141,7 +141,7 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files not older than one minute before the first of `ends`; all files if there is none."""
+    """Return the files written at most a minute before the first of `ends` or later; all if there is none."""
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
@@ -161,9 +161,10 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Remove the termination of the pod that wrote `file` from the list, and return `file` with its replica.
+    """Return `file` with its replica, and remove the pod termination that belongs to it from `silent`.
 
-    An error file without a worker name may come from any replica that has no error file.
+    Only a file without a worker name needs this: it may come from any replica that has no error file. If
+    several replicas may have written it, the result has no replica.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

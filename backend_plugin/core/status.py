@@ -58,7 +58,8 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
     """Return the state of a job that does not exist, from the operator's event about its end.
 
-    The API server keeps events for an hour by default. The time to live of a job may be zero.
+    If the time to live of a job is zero, the job is deleted at its end. The API server keeps the event for an
+    hour by default.
     """
     if end is None:
         return JobState.GONE

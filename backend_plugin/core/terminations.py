@@ -31,7 +31,7 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ordered: bool = False
     """True if the deletion of its pod was requested, or may have been, before the replica ended."""
     explained: bool = False
-    """True if the cluster reports why it ended the replica; an exit code is then only the consequence."""
+    """True if the cluster reports why the replica was ended; an exit code is then only the consequence."""
 
 
 DISRUPTIONS: Final[Mapping[str, Cause]] = {
@@ -85,7 +85,7 @@ _LATEST: Final = 2**62
 
 
 def decode_signal(exit_code: int) -> int:
-    """Return the signal that an exit code stands for, or 0: 128 + n in shells, 256 - n in torchrun."""
+    """Return the signal n of an exit code, which is 128 + n in shells and 256 - n in torchrun; 0 if none."""
     if 128 < exit_code <= 128 + 64:
         return exit_code - 128
     # subprocess returns -n for signal n, and the kernel keeps eight bits of it.

@@ -21,7 +21,7 @@ def is_running_undisturbed(observed: Observed) -> bool:
 
 
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if `is_running_undisturbed` was True for a job and would still be; checks only the changed pods.
+    """True if `is_running_undisturbed` was True for a job and still is; checks only the changed pods.
 
     Args:
         job: The job.
@@ -29,7 +29,7 @@ def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -
         pods: The present pods.
 
     Returns:
-        False also if the pods cannot be compared; the caller must then call `is_running_undisturbed`.
+        False also if the number of pods differs. If False, the caller must call `is_running_undisturbed`.
     """
     if len(pods) != len(before):
         return False

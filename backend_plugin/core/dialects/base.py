@@ -43,7 +43,7 @@ class ReplicaLabels:
     first_index: str = ""
     """The label with a number to add to the index of the pod; empty if nothing is added."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """The roles of pods whose role label has another value, by that value."""
+    """The replica roles by the value of the role label, for values that differ from the name of the role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +141,11 @@ class Dialect:
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
-    """True if a job was rejected with this message because its operator had not seen a prerequisite."""
+    """True if this message rejects a job because its operator has not yet observed a prerequisite."""
     interpret: Callable[[Observed], Observed] = lambda observed: observed
-    """Return the observed state of an existing job with the conditions that the operator does not report."""
+    """Return the observed state of an existing job, with added conditions that the operator does not set."""
     required_groups: tuple[str, ...] = ()
-    """Further API groups that the cluster must serve for its operator."""
+    """Further API groups that the operator of the dialect needs, so that the cluster must serve them."""
     installation: str = ""
     """The command that installs its operator."""
     deployments: tuple[Mapping[str, str], ...] = ()

@@ -21,7 +21,7 @@ DEFAULT: Final = _ROWS[0]
 END_EVENTS: Final[Mapping[str, str]] = {
     reason: kind for each in _ROWS for reason, kind in each.end_events.items()
 }
-"""The types of final conditions by the reasons of the operators' events that show them, of all dialects."""
+"""The type of the final condition that an operator's event shows, by the event's reason; all dialects."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
 INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers)
@@ -64,5 +64,5 @@ def parse_job_name(pod: str) -> str:
 
 
 def interpret(observed: Observed) -> Observed:
-    """Return the observed state with the conditions that the operator of the job does not report."""
+    """Return the observed state, with added conditions that the operator of the job does not report."""
     return observed if observed.job is None else get_dialect(observed.job.dialect).interpret(observed)

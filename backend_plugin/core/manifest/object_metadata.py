@@ -15,9 +15,9 @@ def build_job_metadata(
 ) -> Manifest:
     """Return the metadata of a job with the pod template `pod`.
 
-    Its name has at most `longest_name` characters. It has the labels and annotations of `pod`, so that queues
-    and cost reports see them. Those of the task template override them, and those of the execution override
-    both. An annotation stores `deadlines`.
+    The name has at most `longest_name` characters. The labels and annotations come from `pod` (for queues and
+    cost reports), the task template and the execution; a later source overrides an earlier one. An annotation
+    stores `deadlines`.
     """
     template_metadata = template.metadata.metadata
     metadata = get_mapping(pod, "metadata")
@@ -43,7 +43,7 @@ def build_job_metadata(
 
 
 def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return the annotations without this project's prefix: only the server may set those with the prefix."""
+    """Return the annotations whose keys lack this project's prefix, which only the server may use."""
     return {key: value for key, value in annotations.items() if not key.startswith(names.PREFIX)}
 
 

@@ -28,7 +28,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     The templates share no mutable part with the request or with each other.
 
     Raises:
-        InvalidTask: If the pod of a group is invalid; it contains the problems of all groups.
+        InvalidTask: If the pod of a group is invalid; the error contains the problems of all groups.
     """
     context, draft_problems = build_pod_context(request)
     problems = Problems(draft_problems)
@@ -41,7 +41,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one is missing.
+    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one does not exist.
 
     If the mode of the setting ``pod-security`` is ``warn``, also yield a problem for each field of the author
     that Pod Security does not admit.
@@ -115,7 +115,7 @@ def _finalize_spec(
 
 
 def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
-    """Return the pod of a group; `pod_containers.finalize_spec` has not been applied to it."""
+    """Return the pod of a group, before `pod_containers.finalize_spec` completes its spec."""
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
@@ -142,7 +142,7 @@ def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]
 def _with_platform_fields(
     context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """Return the spec with everything that FlytePropeller would have added."""
+    """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders."""
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.with_flyte_defaults(spec, primary, context.env, settings)

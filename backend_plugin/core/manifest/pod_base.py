@@ -21,7 +21,7 @@ _DEFAULT: Final = "default-pod-template-name"
 # The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
-# By the key in the pod's spec: the pattern for all containers, and the one for the primary container.
+# The names of two pattern containers by spec key: for all containers, and for the primary container.
 _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
 # In these maps an empty string or 0 is a value; in other fields it means absent.
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
@@ -48,7 +48,7 @@ def find_template(
 def find_warnings(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one is missing.
+    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one does not exist.
 
     The PodTemplate must be valid.
     """
@@ -74,9 +74,9 @@ def find_warnings(
 def _find_manifest(
     name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
 ) -> tuple[str, Manifest] | None:
-    """Return the PodTemplate `name`, or the default one without a name, after its path for messages.
+    """Return the path, for messages, and the manifest of the PodTemplate `name`.
 
-    Return None if it is missing, or if `name` is empty and the platform has no default.
+    An empty `name` selects the default PodTemplate of the platform. Return None if there is no PodTemplate.
     """
     template_name = name or settings.default_pod_template_name
     for place in (namespace, settings.kfpytorch.pod_template_namespace) if template_name else ():
@@ -116,7 +116,7 @@ def find_unused_containers(
 ) -> Iterator[Problem]:
     """Yield a problem for each container of a role's pod template that is not in the pod of the task.
 
-    Such a template can change containers of the task, like a PodTemplate of the cluster, but not add any.
+    Like a PodTemplate of the cluster, the pod template of a role can change but not add containers.
     """
     for kind, patterns in _PATTERNS.items():
         own = {each.get("name") for each in spec.get(kind, ())}
@@ -132,8 +132,8 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    `trains` is true for the primary container and for init containers. Only these use the containers
-    ``primary`` and ``primary-init`` of the PodTemplate.
+    `trains` is true for the primary container and for init containers. Only for them, the containers
+    ``primary`` and ``primary-init`` of the PodTemplate apply.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):
@@ -146,7 +146,7 @@ def get_template_resources(
 def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
     """Return the resources that FlytePropeller copies from the template's container ``primary``.
 
-    FlytePropeller does so for a container `name` if the template has no container of that name.
+    FlytePropeller copies them to the container `name` if the template has no container with this name.
     """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
@@ -155,7 +155,7 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
 
 
 def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return one template with the containers of both, those of `above` first, to look up their resources."""
+    """Return one template with the containers of `above`, then those of `below`, to look up resources."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
@@ -180,9 +180,9 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return a container merged onto the template's container ``default`` and then onto a second one.
+    """Return the container `own` merged onto two containers of the template: ``default``, then another.
 
-    The second is ``primary`` for the container that trains, and otherwise the container of the same name.
+    The other is ``primary`` for the container that trains, otherwise the container with the name of `own`.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}

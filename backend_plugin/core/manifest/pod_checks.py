@@ -48,7 +48,7 @@ def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> I
 
 
 def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
-    """Yield the problems for which the API server would reject the pod, after the job has been created."""
+    """Yield the problems for which the API server would later reject the pod when the operator creates it."""
     for error in pod_rules.check_spec(spec):
         if not _is_uncertain(error, dialect):
             yield build_problem(

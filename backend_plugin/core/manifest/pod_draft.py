@@ -143,7 +143,7 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
 
 
 def _find_primary(configured: str, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the container that trains: the configured one, or else the only one; None without either."""
+    """Return the container that trains: the one named `configured`, else the only container, else None."""
     containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
     # A pod template of `with_overrides` arrives without its primary container name.
     only = containers[0] if len(containers) == 1 else None

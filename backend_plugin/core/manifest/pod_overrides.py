@@ -46,7 +46,7 @@ def _is_rendered(template: TaskTemplate) -> bool:
 def _replace_pod(template: TaskTemplate, overrides: TaskNodeOverrides, *, is_rendered: bool) -> None:
     """Replace the pod spec and the primary container name by those of the override.
 
-    The spec is kept if FlytePropeller rendered it, because then it is already replaced.
+    A spec that FlytePropeller rendered stays, because FlytePropeller has already applied the override.
     """
     other = overrides.pod_template
     if not is_rendered:

@@ -53,7 +53,7 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the node requirement of the platform for interruptible or for other attempts."""
+    """Return the platform's node requirement for the attempt: for interruptible attempts, or for others."""
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
@@ -71,7 +71,8 @@ def with_tolerations(
 ) -> Mapping[str, Any]:
     """Return a spec that FlytePropeller rendered, with the tolerations `added`.
 
-    They follow those of the PodTemplate if the spec begins with these; otherwise they are the first ones.
+    If the spec begins with the tolerations of the PodTemplate `base`, `added` follows them. Otherwise `added`
+    comes first.
     """
     if not added:
         return spec
@@ -123,10 +124,10 @@ def _unknown_field_problem(path: str, name: str) -> Problem:
 def without_weaker_terms(
     spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the spec without terms that require only `expressions`, if other terms exist.
+    """Return the spec without node selector terms that require only `expressions`, if other terms exist.
 
-    FlytePropeller adds such a term next to those of a PodTemplate. Terms are alternatives, so it would make
-    the others ineffective.
+    FlytePropeller adds a term with `expressions` next to the terms of a PodTemplate. Terms are alternatives,
+    so the added term would make the others ineffective.
     """
     others = [
         term

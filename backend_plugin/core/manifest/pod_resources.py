@@ -120,7 +120,7 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return the requirements of a sidecar without those equal to `primary`, which are copies of it."""
+    """Return a sidecar's requirements without those that `primary` also has: FlytePropeller copied these."""
     inherited = {
         name
         for name in primary.names

@@ -20,7 +20,7 @@ FLAG: Final = "--gang-scheduler-name"
 """The flag with which the training-operator creates a pod group for every job."""
 BACKEND: Final = "backend"
 OPERATOR: Final = "operator"
-"""The two possible creators of a job's pod group: the operator and this server."""
+"""This and `BACKEND` are the possible creators of a job's pod group: the operator or this server."""
 QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
@@ -47,12 +47,12 @@ class SchedulingFields:
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """Pod labels or annotations that this server does not set, and the only values that they may have."""
+    """The only permitted values of some pod labels or annotations that this server does not set itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """The kind and the spec of an object that the server creates for a job and names like it: a PodGroup."""
+    """The kind and spec of an object, such as a PodGroup, that the server creates with the job's name."""
 
     api_version: str
     kind: str
@@ -137,7 +137,7 @@ class SchedulerAdapter:
     scheduler_name: str = ""
     """The `schedulerName` of pods, if the platform does not specify one."""
     understands: frozenset[str] = frozenset()
-    """The gang options that it supports, such as `QUEUE`."""
+    """The gang options that the scheduler supports, such as `QUEUE`."""
     keys: tuple[str, ...] = ()
     """The prefixes of the labels and annotations that address this scheduler."""
     gang_keys: Sequence[str] = ()
@@ -153,9 +153,9 @@ class SchedulerAdapter:
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Its oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
+    """The oldest scheduler version that fully supports a dialect, by the dialect's name; any if absent."""
     groups: SchedulerResource | None = None
-    """The API resource of its pod groups, which are watched; None if it has none."""
+    """The API resource of the scheduler's pod groups, which the server watches; None if it has none."""
     queues: SchedulerResource | None = None
     """The API resource of its queues; None if they are not API objects."""
     parent_queues: SchedulerResource | None = None
@@ -180,7 +180,7 @@ class SchedulerAdapter:
     admits: bool = False
     """True if the scheduler only decides when a job starts, and another one places the pods."""
     not_after_admission: str = ""
-    """The reason why no queue can admit its jobs before it places the pods, as a clause; empty if one can."""
+    """The reason why jobs of this scheduler cannot wait in an admission queue first; empty if they can."""
 
     def find_denial(self, capabilities: Capabilities) -> str:
         """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
@@ -217,7 +217,7 @@ def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
 
 
 def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> Iterator[Problem]:
-    """Yield a problem for each value of a pod or the job that differs from what the scheduler needs."""
+    """Yield a problem for each value of a pod or the job that differs from the value that the gang needs."""
     marks = adapter.marks(gang)
     yield from _check_values(get_mapping(draft.metadata, "labels"), marks.job_labels, "metadata.labels")
     for member in gang.members:

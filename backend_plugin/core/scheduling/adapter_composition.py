@@ -57,7 +57,7 @@ def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str
 def _find_first_entries(
     entries: Iterable[tuple[str, str, str]], other: SchedulerAdapter
 ) -> list[tuple[str, str]]:
-    """Return the paths and values of the entries of a scheduler; of equal entries only the first."""
+    """Return path and value of the entries whose keys belong to the scheduler `other`, without duplicates."""
     first_paths: dict[tuple[str, str], str] = {}
     for path, key, value in entries:
         if value and key.startswith(other.keys):

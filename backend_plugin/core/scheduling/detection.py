@@ -49,7 +49,7 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield the rank, settings and reason of each detected scheduler, and why it cannot be used or ``""``."""
+    """Yield rank, settings, detection reason and refusal (may be empty) of each detected scheduler."""
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
             rule = adapter.sighting
@@ -129,9 +129,9 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 
 
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
-    """Return the admission queue and the reason for it, or ``""`` and the reason against one, if any.
+    """Return the admission queue and the reason for it; or ``""`` and the reason against a queue, if any.
 
-    `alone` is the platform's queue, if no other scheduler can use it.
+    `alone` is the queue in the platform's settings if no other scheduler is found, otherwise empty.
     """
     queue, why = _find_admission_queue(request, alone)
     refusal = _get_queue_refusal(queue, request) if queue else ""

@@ -157,7 +157,8 @@ def _check_keys(settings: GangSettings) -> Iterator[Problem]:
         yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
-# A part of a message, and the options that are accepted, because a detected scheduler may support them.
+# By value of `scheduler`: a part of a message, and the options that are accepted because a detected scheduler
+# may support them.
 _UNDETERMINED: Final = {
     AUTO: (f"by {AUTO}, which detects it", frozenset({QUEUE, TIMEOUT})),
     NONE: ("without a scheduler", frozenset[str]()),

@@ -53,7 +53,7 @@ def is_placeholder_name(name: str) -> bool:
 
 
 def parse_job_name(name: str) -> str:
-    """Return the name of the job for the name of a pod group; for most schedulers they are equal."""
+    """Return the job name that belongs to the name of a pod group; for most schedulers both are equal."""
     for words in WORDS:
         if words.groups is not None and (match := words.groups.fullmatch(name)) is not None:
             return match["job"]
@@ -71,5 +71,5 @@ def get_deactivation(group: PodGroup) -> Manifest | None:
 
 
 def has_queue_position(group: PodGroup) -> bool:
-    """True if the pod group waits in a queue that has an order, so that it has a position in it."""
+    """True if the pod group waits in an ordered queue, so that it has a position."""
     return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)

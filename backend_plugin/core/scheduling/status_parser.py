@@ -33,18 +33,18 @@ class StatusParser:
     places: re.Pattern[str] | None = None
     """A pattern for the names of its placeholder pods."""
     queued: Callable[[PodGroup], bool] = lambda _: False
-    """True if the pod group waits in a queue that has an order, so that it has a position in it."""
+    """True if the pod group waits in an ordered queue, so that it has a position."""
     deactivation: Manifest | None = None
-    """The patch of a pod group after which its queue does not resume the job; None without such a queue."""
+    """The patch of a pod group that stops its queue from resuming the job; None if no queue resumes jobs."""
     controlled: bool = False
     """True if a controller writes the status of the pod groups: they do not show that the scheduler runs."""
     groups: re.Pattern[str] | None = None
-    """A pattern for the names of its pod groups, with the job name as group ``job``; None if they are equal.
+    """A pattern for the names of its pod groups, with the job name as group ``job``; None if both are equal.
     """
 
 
 _BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
-# Larger than any cluster: a mistake, and not useful in a message.
+# A larger amount exceeds any cluster, so it is a mistake and not useful in a message.
 _MOST: Final = 2**63 * 10**9
 
 

@@ -74,7 +74,7 @@ _GRACES: Final[Mapping[str, str]] = {
     "image-pull-backoff-grace-period": "image_pull_backoff_grace_period",
     "pod-pending-timeout": "pending_timeout",
 }
-# Without Flyte's grace periods, and without the exit codes, which have a key of their own.
+# The parsers of ``timeouts``. Flyte's own keys set its grace periods, and ``exit-codes`` is a separate key.
 _TIMEOUTS: Final = {
     key: parser
     for key, parser in engine.derive_parsers(JudgingSettings, _BY_TYPE).items()

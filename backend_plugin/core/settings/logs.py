@@ -19,7 +19,7 @@ class LogTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     show_while_pending: bool = False
     hide_once_finished: bool = False
     scheme: Any = msgspec.UNSET
-    """Flyte ignores it, but existing files contain it."""
+    """A key that Flyte ignores, but that existing files contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

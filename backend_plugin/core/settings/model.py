@@ -73,7 +73,7 @@ class PluginSettings:
 
     @property
     def selects_dialect(self) -> bool:
-        """True unless the settings select the default kind for all jobs."""
+        """True if some jobs may have another kind than the default kind."""
         parts = (self.dialect_by_domain, self.dialect_by_namespace, self.dialect_by_project)
         kinds = {self.dialect, *(kind for part in parts for kind in part.values())}
         return kinds != {DEFAULT.name.lower()}

@@ -1,6 +1,6 @@
 """The PyTorchJob manifest and the changes that end a job, for training-operator 1.7 to 1.9.
 
-It contains only fields that all these releases interpret in the same way.
+The manifest contains only fields that all these releases interpret in the same way.
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
@@ -73,7 +73,7 @@ def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
 
 
 def _build_pod_spec(pod: Manifest) -> Manifest:
-    """Return the spec with named ports, without fields that the operator overwrites with a warning."""
+    """Return the pod spec with a name for each port, without fields that the operator would overwrite."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return {}
@@ -144,7 +144,7 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the change of the spec after which the job ends with its pods, without restarts or deletions."""
+    """Return the spec change after which the job ends when its pods end, without restarts or deleted pods."""
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}

@@ -55,8 +55,8 @@ def _select_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods that determine the state of the job.
 
-    Left out are replaced nodes, initializers that did not end the job, and pods of other roles that have not
-    failed.
+    The result omits replaced nodes, initializers that did not end the job, and pods of other roles that have
+    not failed.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
@@ -67,14 +67,14 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if a pod has one of these roles, or another role and no failure; False for placeholder pods."""
+    """True if a pod has one of the `roles` or has not failed; False if it is a placeholder or has no role."""
     if not pod.role or pod.place:
         return False
     return pod.role in roles or pod.phase != "Failed"
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
-    """Return the error files; for a succeeded job, only of nodes that its success policy requires."""
+    """Return the error files; for a succeeded job, only those of nodes that its success policy requires."""
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
@@ -92,7 +92,7 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return an empty change if the job ends with its pods; None if its nodes may be restarted instead."""
+    """Return an empty spec change if the job ends when its pods end; None if the nodes may be restarted."""
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 
@@ -134,7 +134,7 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
     """Return the time from which all nodes existed for the first time; None if the pods do not show it.
 
-    After a restart of the whole job, return the creation time of the job, which is earlier.
+    After a restart of the whole job, that time is unknown. The result is then the creation time of the job.
     """
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.
@@ -143,7 +143,7 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    """Yield the condition that the job runs, or that it has run before."""
+    """Yield the condition Running if a present node has started, or Restarting if only earlier nodes have."""
     if any(pod.phase in _STARTED for pod in nodes):
         yield Condition(
             type=job_conditions.RUNNING, true=True, since=min(_iter_times(_find_start, nodes), default=None)
@@ -153,7 +153,7 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
-    """True if the pods or an event about a JobSet or a Job, other than an initializer, show a restart."""
+    """True if a pod's restart count shows a restart, or an event about anything but an initializer does."""
     loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
     return any(pod.attempt for pod in nodes) or any(
         each.reason in _RESTARTS and not each.name.startswith(loading) for each in events
@@ -171,7 +171,7 @@ def _has_lost_nodes(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> 
 
 
 def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
-    """Yield a final condition that Trainer does not set: an elastic success, or too many disruptions."""
+    """Yield a final condition that Trainer does not set: success of an elastic job, or too many restarts."""
     limits = _read_options(job)
     ended = _find_surplus_end(nodes, limits.min_nodes or 1) if job.scales else None
     attempt = max((pod.attempt for pod in nodes), default=0)
@@ -212,7 +212,7 @@ def _find_creation(nodes: Iterable[Pod]) -> datetime | None:
 def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
     """Return the time at which the last node of an elastic job succeeded; None if the training has not ended.
 
-    It has ended if at least `least` nodes have succeeded, and no other node started before the first success.
+    The training has ended if `least` nodes succeeded, and no other node started before the first success.
     Nodes that start later use the released resources, but cannot join the training any more.
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]

@@ -72,7 +72,7 @@ def _build_fixed_values(job: TrainingJob, group: ReplicaGroup, address: str) -> 
 
 
 def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
-    """Return a container with these variables in place of its own ones of the same names."""
+    """Return the container with the variables `env`, which replace its own variables of the same names."""
     ours = {each["name"] for each in env}
     own = [each for each in get_mappings(container, "env") if each.get("name") not in ours]
     return {**container, "env": [*own, *env]}

@@ -25,7 +25,7 @@ from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fie
 from kfpytorch_common.data_sources import PATHS, WORKSPACE
 
 VOLUME: Final = "initializer"
-"""The name of the volume; Trainer requires a mount of it in each initializer."""
+"""The name of the volume with the loaded files; Trainer requires that each initializer mounts it."""
 _OF_POD: Final = (
     *("serviceAccountName", "imagePullSecrets", "securityContext", "nodeSelector", "tolerations"),
     *("runtimeClassName", "dnsPolicy", "dnsConfig"),
@@ -86,7 +86,7 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
     """Return the patches for the initializers of a runtime that the author names.
 
-    They add the labels by which the server watches the pods, and the service account of the task.
+    The patches add the labels by which the server watches the pods, and the service account of the task.
     """
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
@@ -96,7 +96,7 @@ def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
 
 
 def _build_pod_metadata(job: TrainingJob) -> Manifest:
-    """Return the metadata of an initializer's pod: no gang labels, because it is not a member of the gang."""
+    """Return the metadata of an initializer's pod, without gang labels: no initializer is in the gang."""
     run = job.run
     labels = {**run.labels, **names.build_identity_labels(run.output_prefix)}
     return omit_empty({"labels": labels, "annotations": run.annotations})
@@ -147,7 +147,7 @@ def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return `volumeClaimPolicies`, by which a JobSet creates the claim; empty if it needs to create none."""
+    """Return `volumeClaimPolicies`, by which a JobSet creates the claim; empty if no new claim is needed."""
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}

@@ -19,7 +19,7 @@ def build_job_annotations(job: TrainingJob, draft: JobDraft) -> Mapping[str, str
 
 
 def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the pod template of the nodes; if a topology is requested from Kueue, with its annotation."""
+    """Return the pod template of the nodes, with an annotation if the job requests a topology from Kueue."""
     pod = draft.pods[ReplicaRole.NODE]
     mode, level = _get_mode(job, draft)
     if mode in ("", EXCLUSIVE):

@@ -42,7 +42,7 @@ PORT: Final = ReplicaPort(name="trainjob-port", number=29500)
 """The port of the first node, to which all nodes connect, and the value of MASTER_PORT."""
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 MANAGER: Final = f"{PREFIX}connector"
-"""The name under which this project patches the runtime of a job."""
+"""The `manager` of the runtime patches that this project writes into the spec of a TrainJob."""
 FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 """The label by which the Kubeflow SDK recognizes a runtime."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"

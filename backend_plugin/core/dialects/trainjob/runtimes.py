@@ -135,7 +135,7 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
     """Yield a problem if a job's runtime is not in `found`, or lacks a replicated job that the task needs.
 
-    Yield none if `found` has no runtime that the job could name: the server may be unable to list them.
+    Yield none if `found` has no runtime that the job could name: the server may be unable to list runtimes.
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
@@ -159,7 +159,7 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
     """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
 
-    The patch names the replicated jobs of the initializers, and Trainer rejects a patch of a missing one.
+    The patch names the replicated jobs of the initializers. If one is missing, Trainer rejects the patch.
     """
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"

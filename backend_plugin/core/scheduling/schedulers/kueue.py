@@ -112,7 +112,7 @@ _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"}
 
 def _parse_message(message: str) -> SchedulerMessage | None:
     shortages: dict[str, ResourceShortage] = {}
-    # The first part belongs to no pod set; a later pod set counts those before it.
+    # The first part belongs to no pod set; the numbers of a later pod set include the pod sets before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, text in zip(parts[::2], parts[1::2], strict=True):
         exceeded = list(_NEVER.finditer(text))
