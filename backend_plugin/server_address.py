@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 SERVER: Final = "KFPYTORCH_SERVER"
-"""The variable with the address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for a server with TLS."""
+"""The environment variable with the address, ``HOST:PORT``, or ``grpcs://HOST:PORT`` with TLS."""
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
-"""The variable with the access token of the server."""
+"""The environment variable with the access token of the server."""
 FILES: Final[Mapping[str, str]] = {
     "ca": "KFPYTORCH_CA",
     "cert": "KFPYTORCH_CERT",
     "key": "KFPYTORCH_KEY",
     "tls_server_name": "KFPYTORCH_TLS_SERVER_NAME",
 }
-"""The variables for the fields of `Server` that configure TLS."""
+"""The environment variables for the fields of `Server` that configure TLS."""
 
 START_HINT: Final = "start one: kfpytorch serve --cluster embedded"
 """The remedy if no server runs."""
@@ -28,7 +28,7 @@ class Server:
     """``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, or the state directory of a local server."""
     token: str = ""
     ca: str = ""
-    """A PEM file with the authority of the server's certificate; empty for the system's authorities."""
+    """A PEM file with the CA of the server's certificate; empty for the CAs of the system."""
     cert: str = ""
     """A PEM file with the certificate of the caller, for a server that requires one."""
     key: str = ""

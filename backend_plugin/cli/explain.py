@@ -45,7 +45,7 @@ _KINDS: Final = {
     "PodGroup": "pod_groups",
     "Workload": "pod_groups",
 }
-"""The key in a request for each kind of object."""
+"""The key in a request of a batch, for each kind of object."""
 _OUTPUTS: Final = "outputs.pb"
 """The name of the file that a successful task writes."""
 
@@ -143,7 +143,7 @@ def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """Read all files, and return the state of the job of that name, or of the only job.
+    """Read all files, and return the state of the job with the name `job`, or of the only job.
 
     `outputs` is True if ``outputs.pb`` exists, and None if that is unknown.
 
@@ -171,7 +171,7 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
 def _select_job(
     name: str | None, objects_by_kind: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Mapping[str, Any] | None:
-    """Return the selected job; None if the job is deleted and only an error file is left."""
+    """Return the job `name`, or the only job; None if the job is deleted and only an error file is left."""
     jobs = {get_text(each, "metadata", "name"): each for each in objects_by_kind["job"]}
     if name in jobs:
         return jobs[name]
@@ -220,7 +220,7 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
 
 
 def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each object in a file with its key in a request; a file has one object, several, or Lists."""
+    """Yield the objects of a file, also those in Lists, each after the request key for its kind."""
     data = input_files.read_input(name)
     if name.endswith(".pb"):
         yield "error_files", {**decode_document(data), "path": name}

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class JobCleaner:
-    """Performs cleanups: stores failures on jobs, ends and deletes jobs, and stops and deletes pods."""
+    """Stores verdicts on jobs, ends and deletes jobs, and stops and deletes their pods."""
 
     def __init__(self, cluster: Cluster, deleter: JobDeleter, verdicts: VerdictStore) -> None:
         self._cluster = cluster

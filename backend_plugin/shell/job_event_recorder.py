@@ -24,7 +24,7 @@ _NEWS: Final = timedelta(minutes=5)
 
 
 class JobEventRecorder:
-    """Records the job events of one server."""
+    """Records Kubernetes events on jobs that wait again, run again, or have a warning."""
 
     def __init__(self, cluster: Cluster, cache: Cache, judge: Judge, orders: BackgroundOperations) -> None:
         self._cluster = cluster

@@ -28,7 +28,7 @@ LEAST_AGE: Final = timedelta(minutes=15)
 
 
 class Prerequisites:
-    """The prerequisites of the jobs of one cluster."""
+    """Sets the owners of prerequisites in one cluster, and deletes those that no job needs."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, now: Callable[[], datetime]

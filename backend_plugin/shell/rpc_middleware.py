@@ -48,7 +48,7 @@ class RpcMiddleware(Handler):
     request_bytes: int = REQUEST_BYTES
     """Maximum total size of the requests in progress; more are rejected with RESOURCE_EXHAUSTED."""
     client_names: Set[str] = frozenset()
-    """Accepted names in client certificates; empty accepts every certificate of the authority."""
+    """Accepted names in client certificates; empty accepts every certificate of the CA."""
     running: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)
     streaming: int = field(default=0, init=False)

@@ -30,7 +30,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
     """A file with the token, if another program writes and rotates it."""
     roots: str = ""
-    """A file of CA certificates to verify the server with; empty for the system's."""
+    """A file of CA certificates that verify the server's certificate; empty for the CAs of the system."""
     pid: int = 0
     """The server's process on this machine; 0 if it runs elsewhere."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 TLS: Final = "grpcs://"
 """The scheme of an address with TLS."""
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-"""gRPC's variable for a file with the authorities that all its clients trust."""
+"""gRPC's environment variable for a file with the CAs that all its clients trust."""
 SECONDS: Final = 5.0
 """Timeout for a connection in seconds."""
 _ALERT: Final = 1.0
@@ -61,7 +61,7 @@ class Endpoint:
     port: int
     tls: bool
     ca: str = ""
-    """The file with the trusted authorities; empty for the system's."""
+    """The file with the trusted CAs; empty for the CAs of the system."""
     cert: str = ""
     key: str = ""
     server_name: str = ""
@@ -189,7 +189,7 @@ def _judge_certificate(end: Endpoint, error: ssl.SSLCertVerificationError) -> Di
 
 
 def _read_names(end: Endpoint) -> tuple[str, ...]:
-    """Return the names in the certificate, if a trusted authority issued it."""
+    """Return the names in the server's certificate, if a trusted CA issued it."""
     context = _load_certificate(end)
     context.check_hostname = False
     try:

@@ -88,7 +88,7 @@ _DEFAULTS: Final[Mapping[ClusterKind, Mapping[str, Any]]] = {
 }
 """The defaults that depend on the kind of cluster, by field."""
 
-# Variables that commands, workers and their tests read.
+# Environment variables that commands, workers and their tests read.
 _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
     for name in (
@@ -117,7 +117,7 @@ class EffectiveSettings:
 
     settings: ServerSettings
     sources: Mapping[str, str]
-    """The file, variable or flag by key; defaults are not listed."""
+    """The file, environment variable or flag of each setting, by key; defaults are not listed."""
 
 
 @dataclass(slots=True)
