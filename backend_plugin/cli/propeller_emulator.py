@@ -76,7 +76,7 @@ class ReportedPhase:
     phase: str
     message: str
     logs: tuple[tuple[str, str], ...] = ()
-    """Pairs of name and URL."""
+    """The log links: pairs of name and URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class Place:
     project: str = "project"
     domain: str = "development"
     namespace: str = ""
-    """Empty: Flyte's default, ``PROJECT-DOMAIN``."""
+    """The namespace; empty for Flyte's default, ``PROJECT-DOMAIN``."""
     execution: str = "example"
 
     @property

@@ -77,12 +77,12 @@ class ServerParts:
     jobs: job_service.JobService
     runtimes: RuntimeService
     nodes: NodeService | None
-    """None unless the cluster is embedded."""
+    """The node service; None unless the cluster is embedded."""
     orders: BackgroundOperations
     orphans: OrphanCollector | None
-    """None for an embedded cluster, which has no executions of Flyte to compare with."""
+    """Deletes orphans; None for an embedded cluster, which contains no Flyte executions."""
     found: CapabilitiesCache | None
-    """None if no capabilities have to be read."""
+    """The capabilities of the cluster; None if they are not needed."""
 
     async def run(self) -> None:
         """Run all background tasks until cancelled."""

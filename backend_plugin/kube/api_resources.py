@@ -60,7 +60,7 @@ def is_path_safe(*parts: str) -> bool:
 JOBS: Final[Mapping[str, ApiResource]] = {
     name: build_api_resource(each.resource) for name, each in table.DIALECTS.items()
 }
-"""The resource of the jobs of each dialect."""
+"""The API resource of each kind of job, by the name of its dialect."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")
 POD_TEMPLATES: Final = ApiResource(group="", version="v1", plural="podtemplates")
 EVENTS: Final = ApiResource(group="", version="v1", plural="events")
@@ -84,7 +84,7 @@ class WatchedKind:
     """True if a cluster may not serve the resource."""
 
     about: str = ""
-    """The kind of the involved object. Used for events only."""
+    """For events only: the kind of the involved object."""
 
     def __str__(self) -> str:
         return f"{self.resource} about a {self.about}" if self.about else str(self.resource)

@@ -41,11 +41,11 @@ class ApiRequest:
     content_type: str = "application/json"
     accept: str = "application/json"
     doubts: bool = True
-    """Retry a 403. False if the request is optional or the caller retries."""
+    """True if a 403 is retried; False if the request is optional or the caller retries."""
     conflicts: bool = False
-    """Do not retry a 409, because the request is for one version of the object."""
+    """True if a 409 is not retried, because the request is for one version of the object."""
     behind: bool = False
-    """The request has low priority. It uses the limit for background requests and may wait for a slot."""
+    """True for low priority: the request may wait, and uses the concurrency limit for background requests."""
 
 
 @dataclass(frozen=True, slots=True)

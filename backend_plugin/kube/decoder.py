@@ -41,7 +41,7 @@ class WatchEvent(NamedTuple):
     """A watch event."""
 
     type: str
-    """ADDED, MODIFIED, DELETED or BOOKMARK."""
+    """The event type: ADDED, MODIFIED, DELETED or BOOKMARK."""
     item: WatchedObject
 
 

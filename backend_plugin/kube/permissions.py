@@ -16,7 +16,7 @@ class PolicyRule:
     resource: ApiResource
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Empty for all namespaces."""
+    """The namespace of the rule; empty for all namespaces."""
     sub: str = ""
     """A subresource, such as ``log`` of pods."""
 

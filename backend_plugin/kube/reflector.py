@@ -55,7 +55,7 @@ class WatchTarget:
 
     kind: WatchedKind
     namespace: str
-    """Empty for all namespaces."""
+    """The watched namespace; empty for all namespaces."""
     part: KindPart
     """Receives the records."""
     watch_status: WatchStatus

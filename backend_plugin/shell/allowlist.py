@@ -26,9 +26,9 @@ class Allowlist:
 
     prefixes: OutputPrefixes
     namespaces: Sequence[str] = (ANY,)
-    """Names, or shell patterns."""
+    """The names of the allowed namespaces, or shell patterns."""
     refused: Collection[str] = ()
-    """Names that are rejected in addition to `SYSTEM`."""
+    """The names of namespaces that are rejected in addition to `SYSTEM`."""
     template: str = ANY
     """The namespace of a project and domain: a template as in Flyte's settings, or a shell pattern."""
 

@@ -104,7 +104,7 @@ class CachedJob:
 
     @property
     def key(self) -> Key:
-        """The key in the cache."""
+        """The namespace and the name of the job, its key in the cache."""
         return self.namespace, self.name
 
     @property

@@ -72,7 +72,7 @@ class LogLine:
     """A line of a container's output, without its newline."""
 
     time: str
-    """RFC 3339, with nanoseconds if available."""
+    """The time of the line in RFC 3339, with nanoseconds if available."""
     text: str
 
 

@@ -215,7 +215,7 @@ class ConnectorService:
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 
     def _require_served(self, data: bytes) -> JobRef:
-        """Return the reference; raise `CallFailed` if its namespace or output prefix is not allowed.
+        """Return the job reference in `data`; raise `CallFailed` if its namespace or prefix is not allowed.
 
         The reference of a rejected task is always accepted, because it has no job.
         """
@@ -226,7 +226,7 @@ class ConnectorService:
         return ref
 
     def _decode_reference(self, data: bytes) -> JobRef:
-        """Return the reference; raise `CallFailed` if it is too large, malformed or not authentic."""
+        """Return the job reference in `data`; raise `CallFailed` if it is too large, invalid or forged."""
         if len(data) > _REFERENCE_BYTES:
             larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
             raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")

@@ -54,7 +54,7 @@ class OrphanCollector:
         self._asked: dict[_Key, Job] = {}
         """The jobs without a known owner that were requested since owners were last set."""
         self._living: set[_Key] = set()
-        """The jobs that were requested since the last scan."""
+        """The jobs that clients have requested since the last scan."""
         self._suspects: frozenset[_Key] = frozenset()
 
     def mark_in_use(self, job: Job | None) -> None:

@@ -39,11 +39,11 @@ class StoreEntry:
 
     name: str
     size: int | None
-    """None if the store does not report it."""
+    """The size in bytes; None if the store does not report it."""
     modified: str = ""
-    """RFC 3339; empty if the store does not report it."""
+    """The modification time in RFC 3339; empty if the store does not report it."""
     regular: bool = True
-    """False for a link, pipe or socket."""
+    """True for a regular file; False for a link, pipe or socket."""
 
 
 class OutputStores:

@@ -18,17 +18,17 @@ class _SortKey(NamedTuple):
     """A sort key: the group that is admitted first compares as smallest."""
 
     priority: int
-    """Negated, so that a higher priority sorts first."""
+    """The negated priority, so that a higher priority sorts first."""
     created: float
     uid: str
 
 
 class QueuePositions:
-    """The queues of one cluster."""
+    """The waiting pod groups of one cluster, by queue and in the order of admission."""
 
     def __init__(self) -> None:
         self._turns: dict[_Queue, list[_SortKey]] = {}
-        """Sorted, so that a position is found by bisection: every poll needs one."""
+        """The sorted groups of each queue. Bisection finds a position, because every poll needs one."""
         self._where: dict[str, tuple[_Queue, _SortKey]] = {}
         """The queue and sort key of each waiting group, by its uid."""
 

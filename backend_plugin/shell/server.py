@@ -68,7 +68,7 @@ class ServerOptions:
 
     host: str
     port: int
-    """0 selects a free port."""
+    """The port; 0 selects a free port."""
     credentials: grpc.ServerCredentials | None = None
     receive_bytes: int = 12 * 2**20
     """Maximum size of a request. FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""

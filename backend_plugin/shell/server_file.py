@@ -26,7 +26,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     """Host and port, such as ``127.0.0.1:8000``."""
     token: str = ""
-    """Empty if the server requires no token, or if `token_file` is set."""
+    """The token; empty if the server requires no token, or if `token_file` is set."""
     token_file: str = ""
     """A file with the token, if another program writes and rotates it."""
     roots: str = ""
