@@ -63,7 +63,7 @@ class Permission:
 
     group: str
     resource: str
-    """The plural name, with its subresource: ``pods/log``."""
+    """The plural name of the resource, with the subresource if there is one: ``pods/log``."""
     verbs: Sequence[str]
     namespace: str = ""
     """The namespace of the permission; empty for all namespaces."""
@@ -76,7 +76,7 @@ class ReadFailure:
     reason: str
     remedy: str = ""
     rules: Sequence[Permission] = ()
-    """The missing permissions; empty if the reason is another one."""
+    """The missing permissions; empty if the request failed for another reason."""
     user: str = ""
     """The user without the permissions; empty if it is not known."""
     title: str = ""
@@ -121,7 +121,7 @@ class RolePods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """The task to check, with its planned manifests or with the problems that prevent a plan."""
+    """The task to check, with the manifests built from it, or the problems that prevent building them."""
 
     name: str = ""
     """The name of the task; empty for the default task."""

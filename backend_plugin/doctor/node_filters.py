@@ -65,7 +65,7 @@ _FILTERS: Final[Sequence[NodeFilter]] = (is_selected, is_tolerated, can_fit)
 
 
 def find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[NodeFilter, Sequence[NodeInfo]] | None:
-    """Return the filter that rejects the last nodes, and these nodes; None if a node passes all filters."""
+    """Return the filter after which no node remains, and the nodes before it; None if a node passes all."""
     for accepts in _FILTERS:
         left = [each for each in nodes if accepts(claim, each)]
         if not left:

@@ -51,7 +51,7 @@ class Query:
 
 
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
-    """Return the requests that do not depend on the plan of the task.
+    """Return the requests that do not depend on the manifests of the task.
 
     Args:
         namespace: The namespace of the job.

@@ -1,4 +1,4 @@
-"""Plans the task of the doctor with the PodTemplates and the gang capabilities of the cluster."""
+"""Builds the manifests of the doctor's task with the PodTemplates and gang capabilities of the cluster."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
-    """Return the facts with the plan of the task, or with the problems that prevent a plan.
+    """Return the facts with the manifests of the task, or with the problems that prevent building them.
 
     `found` are the capabilities of the cluster.
     """

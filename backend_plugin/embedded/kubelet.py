@@ -217,7 +217,7 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Stop reading from the shim of a pod, and retry after `_RETRY_SECONDS` seconds."""
+        """Stop reading from the shim of a pod, and read again after `_RETRY_SECONDS` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         if pod.shim is not None:
             self._loop.remove_reader(pod.shim.wake)

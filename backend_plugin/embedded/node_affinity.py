@@ -107,7 +107,7 @@ def read_node_constraints(spec: Manifest) -> NodeConstraints:
 
 
 def read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
-    """Read the expressions of a node selector term or a label selector."""
+    """Read the expressions in the field `key` of a node selector term or a label selector."""
     return tuple(
         Requirement(
             key=get_text(each, "key"),

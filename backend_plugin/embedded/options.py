@@ -81,8 +81,8 @@ class EmbeddedOptions:
     """Virtual environments by image name pattern (see `fnmatch`); ``.`` is the environment of the server. The
     first matching pattern applies."""
     strict_images: bool = False
-    """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
-    server."""
+    """Report an image without a matching pattern as failed to pull. If False, the image gets the environment
+    of the server."""
     durable: bool = False
     """Pods keep running when the server stops, and the next server adopts them. If False, they end with the
     server."""

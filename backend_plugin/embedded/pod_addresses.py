@@ -123,7 +123,7 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Protect a value that identifies a pod and is not an address, so that `rewrite` keeps it."""
+    """Return an identifier of a pod, changed so that `rewrite` does not replace it; see `unshield`."""
     return value.replace("-", _SHIELD)
 
 

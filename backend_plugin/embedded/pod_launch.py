@@ -77,8 +77,8 @@ def build_launch(pod: Manifest, place: PodPaths, options: EmbeddedOptions, machi
 def has_gate(pod: Manifest) -> bool:
     """True if the pod waits for the leader of its job.
 
-    In Kubernetes, the operator's init container waits until the leader is reachable. Here, the pod waits
-    until the leader is ready or has succeeded.
+    In Kubernetes, the operator's init container waits until the leader is reachable. In an embedded
+    cluster, the pod waits until the leader is ready or has succeeded.
     """
     gate = find_pod_operator(pod).gate
     return any(get_text(each, "name") == gate for each in get_mappings(pod, "spec", "initContainers"))

@@ -83,7 +83,7 @@ class ContainerLog:
             self._at = segment
             try:
                 data = files.read_regular(str(self._directory / format_log_name(*segment)), _LONGEST_SEGMENT)
-            except OSError:  # This and all earlier segments were deleted, or a program has replaced it.
+            except OSError:  # A program replaced this segment, or it and all earlier ones were deleted.
                 return
             at = data.rfind(b"\n") + 1
             while at:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PodRecord:
-    """The state that the kubelet has of one pod, running or ended."""
+    """The record that the kubelet keeps of one pod, which runs or has ended."""
 
     def __init__(self, manifest: Manifest, directory: PodDirectory, patience: float) -> None:
         self.manifest = manifest

@@ -179,7 +179,7 @@ class _NodeState:
         return tuple(each for each in self.node.gpus if each not in self.taken)
 
     def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
-        """Return the reasons of the first filter that rejects the pod, and a text about preemption here.
+        """Return why the first failing filter rejects the pod, and a text about preemption on this node.
 
         There are no reasons if the pod fits.
         """

@@ -29,7 +29,7 @@ from backend_plugin.embedded.state_lock import USABLE, StateUnusable, acquire_lo
 from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 
 _SCHEMA: Final = 1
-"""The schema version of the file. A server reads this version and earlier ones."""
+"""The schema version of the SQLite file. A server reads this version and earlier ones."""
 
 # A killed server loses no committed change, because the operating system still writes it to the disk. A power
 # failure may lose the last changes.

@@ -17,16 +17,16 @@ import torch.distributed as dist
 
 MEBI = 1 << 20
 SIZES = {"nccl": (1, 16, 256), "gloo": (1, 8, 32)}
-"""MiB of each tensor, by backend."""
+"""The sizes of the all-reduced tensors in MiB, by backend of torch.distributed."""
 SECONDS = 1.5
-"""Approximate seconds for one size."""
+"""The approximate seconds that the measurement of one tensor size takes."""
 MOST = 20
-"""Maximum number of repetitions of one size."""
+"""The maximum number of all-reduces of one tensor size."""
 KEY = "kfpytorch-burn-in"
 
 
 def select_device(rank: int) -> torch.device:
-    """Return the GPU of this rank, or the CPU without GPUs. Ranks share GPUs if there are too few."""
+    """Return the GPU of this rank, or the CPU if there is no GPU. Ranks share GPUs if there are too few."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", rank % torch.cuda.device_count())

@@ -19,7 +19,7 @@ CHECKS: Final = CheckList()
 
 
 def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest | None]]:
-    """Yield the path, the endpoint and the Service (or None) of each connector in Flyte's namespace."""
+    """Yield the settings path, endpoint and Service (None: missing) of connectors in Flyte's namespace."""
     for path, config in flyte.iter_connectors(facts):
         endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
         if endpoint is not None and endpoint["namespace"] == facts.flyte_namespace:

@@ -32,7 +32,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add()
 def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
-    """The task can be planned on this platform."""
+    """A job can be built from the task with the settings of this platform."""
     for each in facts.task.problems:
         yield Violation(f"{each.field}: {each.value}: {each.message}", each.remedy)
 

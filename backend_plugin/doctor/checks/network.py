@@ -14,7 +14,7 @@ _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
 _LONGEST_HOSTNAME: Final = 64
-"""The maximum on Linux; a pod with a longer host name never starts."""
+"""The maximum length of a host name on Linux; a pod with a longer host name never starts."""
 _DOMAIN: Final = "svc.cluster.local"
 _ALLOW: Final = (
     "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch-PURPOSE, "
@@ -149,7 +149,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
 
 
 def _list_replica_rules(policies: Sequence[Manifest], facts: Facts) -> Sequence[Manifest]:
-    """Return the rules for incoming connections that allow them from replicas of a role."""
+    """Return the ingress rules that allow connections from the replicas of at least one role."""
     peers, rules = facts.task.roles, _list_rules(policies, _INGRESS)
     return [each for each in rules if any(_is_allowed(each, "from", peer, facts) for peer in peers)]
 

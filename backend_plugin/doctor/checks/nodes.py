@@ -163,7 +163,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
 
 
 def _build_claims(pods: Sequence[tuple[RolePods, PodInfo]]) -> Sequence[PodInfo]:
-    """Return one pod for each replica."""
+    """Return the pods of all replicas, as input of the scheduler."""
     return [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
 
 

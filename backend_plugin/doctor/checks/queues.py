@@ -76,7 +76,7 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tuple[int, int, int]]]:
-    """Yield each scheduler with a queue of the job, and its oldest version for this kind of job."""
+    """Yield each scheduler with a queue of the job, and the oldest version that supports this kind of job."""
     labels = get_mapping(facts.task.job, "metadata", "labels")
     for each in list_schedulers().values():
         oldest = each.oldest.get(facts.task.dialect.name)

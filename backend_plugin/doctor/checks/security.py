@@ -27,7 +27,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_security(facts: Facts) -> Iterator[Violation]:
-    """The PodSecurity level of the namespace allows the job's pods, with the operator's additions."""
+    """The namespace's PodSecurity level allows the job's pods and the containers that the operator adds."""
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
             violations = reply.message[reply.message.index(_VIOLATES) :]

@@ -51,7 +51,7 @@ _NULL_REPLACEMENTS: Final[Mapping[str, Callable[[Any], object]]] = {
         {key: each for key, each in (owner or {}).items() if each is not None} for owner in owners
     ],
 }
-"""By field that may contain nulls: the function that replaces them by empty values, or removes them."""
+"""The functions that replace or remove the nulls inside a metadata field, by name of the field."""
 
 
 def read_client_fields(manifest: Manifest) -> dict[str, Any]:

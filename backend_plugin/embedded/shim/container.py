@@ -100,7 +100,7 @@ class ContainerRun:
 
     def build_exit(self) -> RunExit:
         """Return the termination of the run. Call it after `close`."""
-        # As a shell does: the code, or 128 plus the signal.
+        # As in a shell, the exit code after a signal is 128 plus the number of the signal.
         status = self.status or 0
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         code = 137 if self.out_of_memory else code

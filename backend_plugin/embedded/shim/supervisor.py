@@ -149,7 +149,7 @@ class Supervisor:
             )
         except (CannotStart, OSError) as wrong:
             prefix = "failed to create containerd task: " if isinstance(wrong, OSError) else ""
-            # As in containerd, such a container has no start time.
+            # As in containerd, a container that could not be created has no start time.
             self._record_exit(container, RunExit(128, "StartError", 0, time.time(), f"{prefix}{wrong}"))
         else:
             self.runs[container.name] = run
@@ -167,7 +167,7 @@ class Supervisor:
                 self._record_exit(container, end)
 
     def _find_gate_exit(self, *, is_expired: bool) -> int | None:
-        """Return the exit code of a container that waits for the gate; None while it waits."""
+        """Return the exit code of the init container that waits for the job's leader; None while it waits."""
         if self._pod.stopping:
             return 137
         if self.gate_is_open:
@@ -188,7 +188,7 @@ class Supervisor:
     def _record_exit(self, container: ContainerLifecycle, end: RunExit) -> None:
         lifecycle.record_exit(container, end)
         self.changed = True
-        # The next action is determined after other events were handled.
+        # Call `advance` again after other events, to determine the next action.
         self._again_at = end.finished
 
     def _advance_stop(self, now: float) -> None:

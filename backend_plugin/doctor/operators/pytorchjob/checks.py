@@ -44,7 +44,7 @@ def _list_jobs(facts: Facts) -> Sequence[Manifest]:
 
 @CHECKS.add(Subject.JOB_KINDS)
 def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster has PyTorchJobs."""
+    """The cluster serves the kind PyTorchJob."""
     if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
         yield Violation("the cluster has no PyTorchJobs of kubeflow.org/v1", _INSTALL)
 

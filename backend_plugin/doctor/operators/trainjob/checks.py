@@ -21,7 +21,7 @@ _FIELDS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     "TrainJob": [("runtimePatches",)],
     "JobSet": [("failurePolicy", "rules"), ("failurePolicy", "restartStrategy")],
 }
-"""The newest fields of each kind that the connector, or a queue, writes."""
+"""The newest fields of each kind that the connector or Kueue writes."""
 _PROGRAMS: Final = {
     "Kubeflow Trainer": ("kubeflow-trainer-controller-manager", "trainer-controller-manager"),
     "JobSet": ("jobset-controller-manager", "jobset"),
@@ -48,7 +48,7 @@ def _list_deployments(facts: Facts, program: str) -> Sequence[Manifest]:
 
 @CHECKS.add(Subject.JOB_KINDS, Subject.GROUPS)
 def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster has TrainJobs, TrainingRuntimes and JobSets."""
+    """The cluster serves the kinds TrainJob, TrainingRuntime and JobSet."""
     kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
     for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
         if resource.kind not in kinds:

@@ -51,8 +51,8 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
     """Yield events for the failed and the waiting containers of an active pod.
 
-    If the pod has no statuses of containers, use those of init containers. If it has neither, yield an event
-    for its latest condition unless the status of that condition is ``True``.
+    If the status has no containers, yield events for init containers. If it has no init containers either,
+    yield an event for the latest condition of the pod, provided that its status is not ``True``.
     """
     if not is_active(pod):
         return

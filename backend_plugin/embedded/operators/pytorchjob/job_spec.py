@@ -36,7 +36,7 @@ class OperatorReplicaSpec:
 
     @property
     def label(self) -> str:
-        """The name as used in labels and in the names of pods."""
+        """The name of the role in lower case, as in labels and in the names of pods."""
         return self.name.lower()
 
 

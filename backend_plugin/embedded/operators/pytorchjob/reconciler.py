@@ -57,7 +57,7 @@ def reconcile(
 def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
     """Return the job after an interrupted pass, of which only the actions `done` were executed.
 
-    Its status counts the pods that these actions delete to be recreated.
+    The status of the job counts the failed pods that these actions delete and a later pass recreates.
     """
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]

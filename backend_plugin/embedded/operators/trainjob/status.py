@@ -122,7 +122,7 @@ _LIMIT: Final = "Job has reached the specified backoff limit"
 
 class _PodEnd(NamedTuple):
     at: datetime
-    """The time from which the failed pod counts."""
+    """The time at which the Job controller counts the failed pod."""
     uid: str
     action: str
     message: str
