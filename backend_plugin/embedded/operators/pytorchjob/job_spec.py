@@ -60,7 +60,7 @@ class JobSpec:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas of all roles."""
+        """The total number of replicas of all roles."""
         return sum(role.replicas for role in self.roles)
 
     def find_role(self, name: str) -> OperatorReplicaSpec | None:

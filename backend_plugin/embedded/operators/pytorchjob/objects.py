@@ -161,7 +161,7 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
 
 
 def _count_processes(job: JobSpec) -> int:
-    """Return the number of processes of a replica. Words such as ``auto`` count as one."""
+    """Return the number of processes of a replica; 1 if it is a word such as ``auto``."""
     text = job.nproc_per_node or ""
     digits = text[1:] if text[:1] in ("+", "-") else text
     return int(text) if digits.isascii() and digits.isdigit() else 1

@@ -70,7 +70,7 @@ def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequenc
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
-    """Return the job with the condition `Created`, which training-operator 1.9.3 only caches."""
+    """Return the job with the condition `Created`, which training-operator 1.9.3 keeps only in its cache."""
     status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
     status.set_condition(CREATED, f"PyTorchJob {get_text(job, 'metadata', 'name')} is created.")
     return {**job, "status": status.build_manifest()}

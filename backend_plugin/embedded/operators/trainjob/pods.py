@@ -151,7 +151,7 @@ def build_event(
 
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
-    """Return the event for an executed action, or for a rejected one if `refusal` has its message.
+    """Return the event for an executed action, or for a rejected action with the message `refusal`.
 
     None if no event is reported for the action.
     """

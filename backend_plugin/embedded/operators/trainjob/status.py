@@ -1,6 +1,6 @@
 """The status of a TrainJob: its conditions, the counts of Jobs, and the state of its JobSet and its Job.
 
-A TrainJob in Kubernetes has no field `jobSet`: the JobSet and the Job are objects of their own there.
+In Kubernetes, a TrainJob has no field `jobSet`, because its JobSet and its Job are separate objects.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class JobSetState:
         )
 
     def build_manifest(self) -> Manifest:
-        """Return the state as stored."""
+        """Return the state in the form in which the status of the TrainJob stores it."""
         return {
             "restarts": self.restarts,
             "restartsCountTowardsMax": self.counted,
