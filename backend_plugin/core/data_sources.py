@@ -41,7 +41,7 @@ def check(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
 
 
 def check_name(name: str, path: str, what: str) -> Iterator[Problem]:
-    """Yield a problem if `name` is not a valid name for a Kubernetes object; the message calls it `what`."""
+    """Yield a problem if `name` is not a valid object name; the message describes the name with `what`."""
     if not labels.is_subdomain(name):
         yield build_problem(path, name, f"is not the name of {what}", f"write {labels.SUBDOMAIN}")
 

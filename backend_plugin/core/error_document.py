@@ -35,5 +35,5 @@ def decode_document(data: bytes) -> Manifest:
 
 
 def build_unreadable_document(why: str) -> Manifest:
-    """Return an error file with only a message that states why it cannot be read."""
+    """Return an error file with only a message that states why the original file cannot be read."""
     return {"error": {"message": f"an error file that {why}"}}

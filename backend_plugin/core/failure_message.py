@@ -106,7 +106,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _format_details(death: ReplicaTermination) -> str:
-    """Return further lines: the rest of the exception's message, or the end of the termination log."""
+    """Return the detail lines: the rest of the exception's message, or the end of the termination log."""
     failure = death.failure
     full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
     lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]

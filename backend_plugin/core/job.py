@@ -56,7 +56,7 @@ class Attempt:
 
 
 class ReplicaRole(enum.Enum):
-    """A replica role, with the operator's name for it."""
+    """A replica role; the value is the operator's name for the role."""
 
     MASTER = "Master"
     WORKER = "Worker"
@@ -75,13 +75,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node constraints and the pod template of one role, in addition to the task's pod."""
 
     node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Merged into the task's selector; these values take precedence."""
+    """Labels that are merged into the task's node selector and override it."""
     tolerations: tuple[Manifest, ...] = ()
-    """Added to the task's tolerations."""
+    """Tolerations that are added to those of the task."""
     pod_template: Manifest | None = None
-    """A pod template with defaults; the values of the task's pod take precedence."""
+    """A pod template with defaults for the role; the values of the task's pod take precedence."""
     priority_class_name: str | None = None
-    """Replaces the task's priority class."""
+    """The priority class that replaces the one of the task; None keeps the task's."""
 
 
 class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +94,9 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
     """The number of processes that each replica starts; each process is a rank."""
     image: str | None = None
-    """Replaces the task's image."""
+    """The image that replaces the one of the task; None keeps the task's."""
     resources: Resources | None = None
-    """Replaces all of the task's resources; None keeps them."""
+    """The resources that replace all resources of the task; None keeps the task's."""
     placement: Placement = msgspec.field(default_factory=Placement)
     num_retries: int | None = None
     """The number of restarts of each replica that the author permits; None if the author set none."""

@@ -107,7 +107,7 @@ def is_job_event(event: Event) -> bool:
 
 
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
-    """Return the time since which the job waits again; None if it does not.
+    """Return the time since which a job that has run waits for resources; None if it does not wait.
 
     A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
     """

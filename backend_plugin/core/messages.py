@@ -101,7 +101,7 @@ def format_replicas(replicas: Sequence[str]) -> str:
 
 
 def format_pending(wait: PendingReason) -> str:
-    """Return the line for a pending reason."""
+    """Return the message line that states a pending reason."""
     if wait.of_gang or not wait.replicas:
         return wait.text
     if wait.shortages:  # The sentence states already what the replicas wait for.

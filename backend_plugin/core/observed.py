@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The `metadata.generation`, which counts the versions of the job's spec."""
     deleting: bool = False
     groups: tuple[ReplicaSpec, ...] = ()
-    """The master first."""
+    """The replicas by role; the role master comes first."""
     initializers: tuple[str, ...] = ()
     """The roles of the pods that load data before the replicas are created."""
     elastic: bool = False
@@ -69,7 +69,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the job's spec no longer has the patch with which this connector created the job."""
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
-    """The time at which the operator had created all pods; they may not run yet."""
+    """The time at which the operator had created all pods; the pods may not run yet."""
     completed: datetime | None = None
     expires: bool = False
     """True if the job has a time to live after its end."""
@@ -158,7 +158,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started: datetime | None = None
     scheduled: Condition | None = None
     disrupted: Condition | None = None
-    """The condition `DisruptionTarget` if it is true."""
+    """The condition `DisruptionTarget` if its status is true."""
     ready: Condition | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()

@@ -21,8 +21,8 @@ def is_owner_unknown(job: Job) -> bool:
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
     """Return the attempt of a job that is an orphan candidate, otherwise None.
 
-    A job is not a candidate if it is younger than `least_age`, or ended more recently than that. A job that
-    has ended and has a time to live is not a candidate either.
+    A job is not a candidate if it was created or has ended less than `least_age` ago. A job that has ended
+    and has a time to live is not a candidate either.
     """
     end = job.end_condition
     since = job.created if end is None else end.since

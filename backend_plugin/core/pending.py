@@ -10,7 +10,7 @@ from kfpytorch_common.causes import Cause
 
 
 class PendingStage(enum.IntEnum):
-    """The progress of a pod that does not run; the reasons of the lowest stage are reported first."""
+    """The progress of a pod that does not run; pending reasons of the lowest stage are reported first."""
 
     HELD = 0
     """A queue or a quota does not admit the pods."""
@@ -46,14 +46,14 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     text: str = ""
     shortages: tuple[ResourceShortage, ...] = ()
-    """Resource shortages; if there are any, the sentence is built from them."""
+    """The resource shortages in the message; they replace `text` in output."""
     queue: str = ""
     cause: Cause | None = None
     """The cause; None if the message only shows that no Kubernetes node has enough room."""
     never: bool = False
     """True if the wait cannot end without a change."""
     vague: bool = False
-    """True if an event about the same pod may contain more details."""
+    """True if the message has no details, and an event about the same pod may have them."""
     gang: bool = True
     """True if the message is about the whole gang, False if it is about one pod."""
     follows: bool = False
@@ -80,7 +80,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     again: str = ""
     """The words before `text` that state that the job has run before; may be empty."""
     of_gang: bool = False
-    """True if the whole gang waits, although single replicas reported it."""
+    """True if the whole gang waits, although only single replicas reported the reason."""
     follows: bool = False
     """True if this reason is only a consequence of another pending reason, which is reported first."""
     never: bool = False
@@ -101,6 +101,6 @@ class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     text: str
     since: datetime | None = None
-    """The start of the problem, which is reported after a grace period; None to report it immediately."""
+    """The start of the problem. The warning is reported after a grace period, or immediately if None."""
     event: str = ""
-    """The reason of the Kubernetes event on the job that also reports it; empty if none does."""
+    """The reason of the Kubernetes event that also reports the warning; empty for no event."""

@@ -320,5 +320,5 @@ def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str,
 
 
 def is_blocking(wait: PendingReason) -> bool:
-    """True if a reason is reported, and it is not a normal step of the start."""
+    """True if the pending reason has a reported reason that is not a normal step of a pod's start."""
     return bool(wait.reason) and wait.cause is not Cause.SYSTEM_ERROR

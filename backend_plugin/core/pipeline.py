@@ -58,7 +58,7 @@ def plan(
         capabilities: The capabilities of the cluster, for the selection of the dialect and of the scheduler.
 
     Raises:
-        InvalidTask: If the task is invalid; it contains all problems.
+        InvalidTask: If the task is invalid; the error contains all problems.
     """
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)
@@ -155,8 +155,8 @@ def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | N
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict, and the time until which it is valid if the observed state does not change.
 
-    Time alone does not restore an earlier verdict, because an exceeded limit stays exceeded. So a verdict
-    that is the same now and later is the same in between. If it changes soon, the returned time is `now`.
+    A verdict that is the same now and at a later time is also the same in between, because an exceeded limit
+    stays exceeded. If the verdict changes soon, the returned time is `now`.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

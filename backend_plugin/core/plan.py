@@ -13,7 +13,7 @@ NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job before its dialect writes it as one manifest."""
+    """A job with its parts, such as pod templates, from which its dialect builds the manifest."""
 
     dialect: str = ""
     """The name of its dialect; the default dialect if empty."""

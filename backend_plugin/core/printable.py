@@ -1,7 +1,7 @@
 """Escapes for characters that a terminal or a browser interprets instead of displaying.
 
-They apply to phases, events, log lines and command output. Container logs stay unchanged, because programs
-color them on purpose.
+This project escapes phases, events, its own log lines and command output. Container logs stay unchanged,
+because programs color them on purpose.
 """
 
 import re

@@ -130,7 +130,7 @@ class _Field:
     convert: _Converter
     """Convert a common value without the parser; return None if the value needs the parser."""
     part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
-    """The type of a value whose fields are parsed one by one; None if it is parsed as a whole."""
+    """The JSON type of a value whose fields are parsed one by one; None to parse the value as a whole."""
     numbers: Mapping[str, int]
     """The number of each name of an enum; empty for a field of another type."""
 

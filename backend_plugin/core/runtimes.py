@@ -64,11 +64,11 @@ class NamedRuntime(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace; empty for a ClusterTrainingRuntime."""
+        """The namespace of the runtime; empty for a ClusterTrainingRuntime."""
 
     @property
     def name(self) -> str:
-        """The name."""
+        """The name of the runtime."""
 
 
 Known = TypeVar("Known", bound=NamedRuntime)

@@ -148,7 +148,7 @@ def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _build_type(kind: str) -> Any:
-    """Return the type for msgspec, which validates much faster than `_check_parts`."""
+    """Return the msgspec type for `kind`; msgspec validates much faster than `_check_parts`."""
     if kind in _SCALARS:
         return _SCALARS[kind]
     if kind.startswith("["):

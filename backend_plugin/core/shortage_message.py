@@ -74,7 +74,7 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the amount that the gang holds and the free amount; None for an amount not to be shown."""
+    """Return the amount that the gang holds and the free amount; None for an amount to leave out."""
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)
     if shortage.free is not None or missing is None or counted is None:

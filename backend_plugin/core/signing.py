@@ -21,7 +21,7 @@ class SigningKeys:
     """The keys that all servers of one cluster share."""
 
     keys: tuple[bytes, ...]
-    """The first one signs; all of them verify."""
+    """The keys: the first key makes signatures, and every key can verify them."""
     accepts_unsigned: bool = False
     """True if unsigned references and jobs are accepted, as servers without keys create them."""
 

@@ -29,7 +29,7 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pod: str = ""
     at: datetime | None = None
     ordered: bool = False
-    """True if the deletion of its pod was requested, or may have been, before the replica ended."""
+    """True if the deletion of the pod was, or may have been, requested before the replica ended."""
     explained: bool = False
     """True if the cluster reports why the replica was ended; an exit code is then only the consequence."""
 
@@ -78,7 +78,7 @@ EXIT_CODES: Final[Mapping[int, Cause]] = {
     127: Cause.INVALID_CONFIG,  # The image does not contain the command.
     128 + 2: Cause.PREEMPTED,  # SIGINT; a pod has no terminal where a user could interrupt it.
 }
-"""Causes by exit codes that the user's code does not set; `decode_signal` decodes the other signals."""
+"""Causes by exit codes that do not come from the user's code; `decode_signal` decodes all other signals."""
 
 _LATEST: Final = 2**62
 """Nanoseconds since the epoch that are after any real time."""
@@ -208,7 +208,7 @@ def _classify_reason(pod: Pod) -> Cause | None:
 
 
 def is_operator_container(container: Container) -> bool:
-    """True if it is an init container that an operator adds."""
+    """True if the container is an init container that an operator adds."""
     return container.init and container.name in OPERATOR_CONTAINERS
 
 

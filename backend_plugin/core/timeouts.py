@@ -1,4 +1,4 @@
-"""The timeouts of a job while it waits; `deadline` has the limit of its run."""
+"""Checks of the timeouts of a waiting job; the module `deadline` limits the run time of a job."""
 
 from datetime import datetime, timedelta
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Manifest: TypeAlias = Mapping[str, JsonValue]
-"""A Kubernetes object, or a part of one. It is immutable; a change requires a copy."""
+"""A Kubernetes object or a part of it. Manifests are immutable; a change requires a copy."""
 
 _Value = TypeVar("_Value")
 

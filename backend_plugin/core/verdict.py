@@ -81,7 +81,7 @@ def is_retryable(cause: Cause) -> bool:
 
 
 def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
-    """Return the verdict on a failed attempt; retryable if the cause is, or if the error is `recoverable`."""
+    """Return the verdict on a failed attempt, retryable if `cause` is, or if `recoverable` is true."""
     retry = recoverable or is_retryable(cause)
     return Verdict(
         phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,

@@ -58,7 +58,7 @@ def find_pod_dialect(labels: Container[str]) -> Dialect:
 
 
 def parse_job_name(pod: str) -> str:
-    """Return the name of the job of a replica's pod, from the name of the pod; empty for any other name."""
+    """Return the job name within the name of a replica's pod; empty if the name has another form."""
     match = _POD.fullmatch(pod)
     return match["job"] if match is not None else ""
 

@@ -31,7 +31,7 @@ FIRST_PROPELLER: Final = "1.16.7"
 
 
 class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod of a task template, with or without the fields that FlytePropeller adds for the platform."""
+    """The pod of a task template; `is_decorated` is true if it has FlytePropeller's platform fields."""
 
     spec: Mapping[str, Any]
     primary: str

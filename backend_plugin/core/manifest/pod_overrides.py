@@ -1,8 +1,8 @@
 """The ``with_overrides`` of a Flyte node, applied to the task template.
 
-FlytePropeller applies them itself to pods that it renders. No release of FlytePropeller sends them to
-connectors, although the request has a field for them. The options that a task sets for one role take
-precedence; they are applied elsewhere.
+FlytePropeller applies the overrides itself to pods that it renders. No release of FlytePropeller sends them
+to connectors, although the request has a field for them. The options that a task sets for one role override
+the result; `pod` applies them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ def _is_rendered(template: TaskTemplate) -> bool:
 
 
 def _replace_pod(template: TaskTemplate, overrides: TaskNodeOverrides, *, is_rendered: bool) -> None:
-    """Replace the pod spec and the primary container name by those of the override.
+    """Replace the pod spec and the primary container name in the task template by those of the override.
 
     A spec that FlytePropeller rendered stays, because FlytePropeller has already applied the override.
     """
@@ -100,7 +100,7 @@ def _read_amounts(entries: Iterable[Any]) -> dict[str, str]:
 
 
 def _select_nonzero(entries: Iterable[Any]) -> list[Any]:
-    """Return the entries without those of amount zero, which Flyte treats as not specified."""
+    """Return the entries without amounts of zero, which Flyte treats as not specified."""
     return [each for each in entries if each.value.strip("+0.") or not each.value]
 
 

@@ -101,7 +101,7 @@ def compute_trainer_resources(
 def compute_sidecar_resources(
     own: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of a container that does not train, reduced to the platform's limits."""
+    """Return the final requirements of a container that does not train, at most the platform's limits."""
     claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
@@ -136,7 +136,7 @@ def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -
 
 
 def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
-    """Return the requirements as the API server accepts them.
+    """Return the requirements in a form that the API server accepts.
 
     A zero limit of a requested resource is left out, and each device gets both a request and a limit.
     """
@@ -205,7 +205,7 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
 def _complete_resources(
     claim: ResourceRequirements, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]
 ) -> ResourceRequirements:
-    """Return the requirements for `names` with both requests and limits, reduced to the platform's limits."""
+    """Return the requests and limits for the resources `names`, each at most the platform's limit."""
     requests, limits = {}, {}
     for name in names:
         limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)

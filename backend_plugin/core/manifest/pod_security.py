@@ -96,7 +96,7 @@ _BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
 
 
 class PodPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a pod that one source wrote, such as the task, and their path in the task template."""
+    """The pod fields that come from one source, such as the task, and their path in the task template."""
 
     path: str
     spec: Mapping[str, Any] = msgspec.field(default_factory=dict)

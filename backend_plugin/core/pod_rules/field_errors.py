@@ -58,7 +58,7 @@ def build_type_error(field: str, expected: str, value: str) -> FieldError:
 
 
 def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:
-    """Return the error for a value that is not in a fixed set."""
+    """Return the error for a value that is not one of `supported`."""
     listed = ", ".join(_format_value(each) for each in supported)
     return FieldError(field=field, kind=_UNSUPPORTED, value=value, detail=f"supported values: {listed}")
 
@@ -74,7 +74,7 @@ def build_duplicate_error(field: str, value: JsonValue) -> FieldError:
 
 
 def check_choice(field: str, value: str, supported: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the error for a value that is not in a fixed set."""
+    """Yield the error for a value that is not one of `supported`."""
     if value not in supported:
         yield build_unsupported_error(field, value, supported)
 

@@ -30,7 +30,7 @@ SCHEDULER_NAME: Final = "scheduler-name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingFields:
-    """The fields, labels and annotations of a job that its scheduler, or the operator for it, reads."""
+    """The fields, labels and annotations of a job that its scheduler, or the job's operator, reads."""
 
     job_labels: Mapping[str, str] = field(default_factory=dict)
     scheduling_policy: Manifest = field(default_factory=dict)
@@ -149,7 +149,7 @@ class SchedulerAdapter:
     sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Capabilities], str] = lambda _: ""
-    """Return a further reason for `find_denial`; empty if there is none."""
+    """Return a further reason why a cluster cannot use the scheduler; empty if there is none."""
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -157,9 +157,9 @@ class SchedulerAdapter:
     groups: SchedulerResource | None = None
     """The API resource of the scheduler's pod groups, which the server watches; None if it has none."""
     queues: SchedulerResource | None = None
-    """The API resource of its queues; None if they are not API objects."""
+    """The API resource of the scheduler's queues; None if its queues are not API objects."""
     parent_queues: SchedulerResource | None = None
-    """The API resource of the queues to which its queues belong."""
+    """The API resource of the parent queues of the scheduler's queues; None if there are none."""
     priorities: SchedulerResource | None = None
     """The API resource of the priorities of jobs; None if a job has the priority of its pods."""
     takes_singles: bool = False
@@ -176,7 +176,7 @@ class SchedulerAdapter:
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
-    """The status parser for its messages and objects."""
+    """The parser of the messages and objects of this scheduler."""
     admits: bool = False
     """True if the scheduler only decides when a job starts, and another one places the pods."""
     not_after_admission: str = ""

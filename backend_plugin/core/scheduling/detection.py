@@ -24,7 +24,7 @@ from backend_plugin.core.scheduling.scheduler_request import (
 
 _SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
 _DEFAULT_QUEUE: Final = "default"
-"""Kueue puts a job without a queue name into the LocalQueue of this name, if the namespace has it."""
+"""The name of the LocalQueue into which Kueue puts a job without a queue name, if the queue exists."""
 
 
 def select_detected(request: SchedulerRequest) -> Selection:

@@ -18,7 +18,7 @@ class GangRole:
     role: ReplicaRole
     count: int
     min_count: int
-    """The number of these replicas that must be placed before any replica of the job starts."""
+    """The number of replicas of this role that must be placed before any replica of the job starts."""
     request: Amounts
     """The requests of one replica."""
     spec: Manifest
@@ -64,7 +64,7 @@ class GangSpec:
 
     @property
     def common_priority(self) -> str:
-        """The priority class of the gang, or else the one that all its pods share; empty if there is none."""
+        """The priority class of the gang, or else the class that all its pods share; empty without either."""
         of_pods = {get_text(member.spec, "priorityClassName") for member in self.members}
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 

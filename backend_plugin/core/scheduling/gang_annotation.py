@@ -27,13 +27,13 @@ class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The gang request of a job, for messages; all fields have their defaults if it is unknown."""
+    """The gang request of a job, for messages; all fields have their defaults if the request is unknown."""
 
     scheduler_name: str = ""
     """The `schedulerName` of its pods; empty if the adapter does not set it."""
     queue: str = ""
     by_operator: bool = False
-    """True if the operator creates the pod group; the operator reports no error if it cannot."""
+    """True if the operator creates the pod group; the operator reports no error if it fails to do so."""
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
 

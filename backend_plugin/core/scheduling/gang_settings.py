@@ -45,11 +45,11 @@ class GangSettings:
     schedule_timeout: timedelta = timedelta(0)
     """The time for which placed pods wait for the others; zero for the scheduler's default."""
     by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings that replace these for the jobs of a namespace; they contain no further `by_namespace`."""
+    """The settings that replace the general settings for jobs of a namespace, by namespace name."""
     by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings for a project and domain (``flytesnacks/production``); they precede `by_namespace`."""
+    """The settings by project and domain (``flytesnacks/production``); they override `by_namespace`."""
     allowed_schedulers: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings for jobs whose author names the scheduler."""
+    """The settings for jobs whose author names a scheduler, by the name of the scheduler."""
 
     @property
     def adapter(self) -> SchedulerAdapter | None:

@@ -44,7 +44,7 @@ def _needs_gang(job: TrainingJob) -> bool:
 def _list_scheduling_fields(
     draft: JobDraft,
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
-    """Return path and value of the scheduler names of the pods; path, key and value of their metadata."""
+    """Return (path, value) of each pod's scheduler name; (path, key, value) of each label and annotation."""
     names: list[tuple[str, str]] = []
     entries: list[tuple[str, str, str]] = []
     for role, template in draft.pods.items():

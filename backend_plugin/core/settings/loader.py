@@ -153,7 +153,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
     """Return the settings of a ``plugins.k8s`` section.
 
     Raises:
-        InvalidSettings: If a value is invalid; it contains all problems of the section.
+        InvalidSettings: If a value is invalid; the error contains all problems of the section.
     """
     # A key without a value counts as not specified, as in Flyte.
     reader = engine.SettingsReader(empty=(None, {}, []))

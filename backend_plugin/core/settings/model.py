@@ -49,9 +49,9 @@ class PluginSettings:
     """The kinds of the jobs in some namespaces; they take precedence over those of the domain."""
     dialect_by_project: Mapping[str, str] = field(default_factory=dict)
     """The kinds of the jobs of a project (``flytesnacks``), or of a project and domain
-    (``flytesnacks/production``); they take precedence over all others."""
+    (``flytesnacks/production``); they take precedence over the kinds in all other settings."""
     max_disruptions: int = 10
-    """The maximum number of restarts of a TrainJob after disruptions; those after failures do not count."""
+    """The maximum number of restarts of a TrainJob after disruptions, without restarts after failures."""
     dataset_initializer_image: str = "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0"
     """The image that loads the data set of a TrainJob."""
     model_initializer_image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2.3.0"

@@ -166,7 +166,7 @@ def log_templates(value: Any) -> tuple[LogTemplate, ...]:
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Return templates of log links by the names that tasks use for them."""
+    """Return templates of log links by the names under which tasks select them."""
     pairs = {text(key): template for key, template in merge_maps(value).items()}
     templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
     return {key: msgspec.structs.replace(each, name=each.name or key) for key, each in templates}

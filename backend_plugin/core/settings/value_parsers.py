@@ -60,7 +60,7 @@ def build_count_parser(least: int, most: int = _MOST) -> Parser:
 
 
 def build_choice_parser(*words: str) -> Parser:
-    """Return a parser that accepts one of these words."""
+    """Return a parser that accepts any one of `words`."""
 
     def read(value: Any) -> str:
         word = text(value).lower()

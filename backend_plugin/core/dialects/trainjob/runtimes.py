@@ -150,7 +150,7 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
 
 
 def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[Runtime]:
-    """Return the runtimes of a kind that a job in a namespace can name, without those made for one job."""
+    """Return the runtimes of a kind that a job in a namespace can name, without runtimes for a single job."""
     return [
         each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
     ]

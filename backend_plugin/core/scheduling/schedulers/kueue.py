@@ -231,7 +231,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
     """Return the meaning and the remedy of a condition whose message has no details.
 
-    The reason of the condition is that of the worst flavor, so it is not used if a remedy is already known.
+    The reason of the condition describes only the worst flavor, so a given `remedy` takes precedence.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)
@@ -273,7 +273,7 @@ def _is_queued(group: PodGroup) -> bool:
 
 
 def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
-    """Yield a warning if a Kueue release that does not patch TrainJobs has started one."""
+    """Yield a warning if a Kueue release that does not patch TrainJobs has started a TrainJob."""
     job = observed.job
     if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return
