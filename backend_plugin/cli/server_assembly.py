@@ -216,10 +216,12 @@ def build_middleware(
 
 
 def create_token(settings: ServerSettings) -> Token | None:
-    """Return the token that callers must send: from the file, or a random one; None if none is required.
+    """Return the token that callers must send; None if the settings allow calls without a token.
+
+    It is the content of the token file. If the settings name no token file, it is random.
 
     Raises:
-        UnusableCredentials: If the file contains no token.
+        UnusableCredentials: If the token file contains no token.
     """
     if settings.token_file is not None:
         return Token.from_file(settings.token_file)

@@ -1,4 +1,4 @@
-"""Terminations that error files report, and the state of the workers that wrote them."""
+"""Converts error files to terminations, and derives whether the writer of a file was restarted later."""
 
 import enum
 from collections.abc import Mapping, Sequence

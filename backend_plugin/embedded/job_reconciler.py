@@ -142,7 +142,11 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Start or continue a reconcile pass. Apply up to `AT_ONCE` actions; stop at a rejected action."""
+        """Start or continue a reconcile pass of a job, and apply up to `AT_ONCE` of its actions.
+
+        Return the time of the next call; None if only a change of an object requires a call. If an action
+        fails, omit the later ones and return `FAILED`.
+        """
         uid, operator = get_uid(job), _get_operator(job)
         # Continue an interrupted pass: a new pass could take the pods that it deleted for failed pods.
         snapshot, step = self._rests.pop(uid, (None, None))

@@ -126,7 +126,7 @@ class Kubelet:
             pod.orders.send(layout.EXPIRE)
 
     def kill_pods(self, uids: Sequence[str]) -> None:
-        """Kill these pods because their node has failed. The listener receives nothing more about them."""
+        """Kill these pods at once. The listener receives nothing more about them, as after a node failure."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
             pod.orders.kill()

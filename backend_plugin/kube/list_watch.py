@@ -84,7 +84,7 @@ class ListWatch:
         self._rest, self._failures = rest, 0
 
     def on_list_end(self, version: str, now: float) -> None:
-        """Record the last page of a list, and the `resourceVersion` of that list."""
+        """Record that the last page of a list has arrived; `version` is the `resourceVersion` of the list."""
         self._rest, self._version, self._failures, self._limit = "", version, 0, self.page
         self._resync = now + self._choose_between(_RESYNC)
 

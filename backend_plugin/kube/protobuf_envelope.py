@@ -40,7 +40,11 @@ def unwrap_object(body: bytes, kind: bytes) -> bytes:
 
 
 def decode_envelope(wrapping: type[Message], body: bytes, kind: bytes) -> Any:
-    """Return the decoded envelope; raise `MalformedResponse` if it contains no object of this kind."""
+    """Return the envelope of an object, decoded as a message of the type `wrapping`.
+
+    Raises:
+        MalformedResponse: If the body is not such an envelope, or its object is not of this kind.
+    """
     if not is_wrapped(body):
         raise MalformedResponse(f"not an object in protobuf: {body[:80]!r}")
     envelope: Any = decode_message(wrapping, body[len(_MAGIC) :])

@@ -104,7 +104,11 @@ class OutputCollector:
         self._cache.set_task_outputs(entry, files, outputs=outputs)
 
     async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
-        """Fetch the pods of a failed job, if no cached object explains the failure; then set its outputs."""
+        """Fetch the pods of a failed job if no cached object explains its failure.
+
+        Then store the task's outputs and error files in the cache. If the API server is unavailable, store
+        nothing, because this operation is repeated.
+        """
         is_repeated = False
         try:
             await self._cache.ready.wait()

@@ -106,7 +106,15 @@ class TaskCreator:
         return planned
 
     async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
-        """Create the companion objects, such as a pod group; if they are rejected, delete a new job."""
+        """Create the companion objects of a job, such as its pod group.
+
+        Ignore a rejection if an earlier call created the job (`is_new` is False). Otherwise raise it, and
+        delete the job, except if a quota is exceeded: a repeated request may then succeed.
+
+        Raises:
+            RequestRejected: If a companion of a new job is rejected.
+            Misconfigured: If a companion of a new job needs a role, namespace or API that is missing.
+        """
         try:
             await self.keeper.ensure_companions(job)
         except (RequestRejected, Misconfigured) as refused:

@@ -155,7 +155,10 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
 
 
 def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return one template with the containers of `above`, then those of `below`, to look up resources."""
+    """Return a pod template with the containers of `above`, followed by those of `below`.
+
+    It has no other fields, and is used only to find the resources of a container.
+    """
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 

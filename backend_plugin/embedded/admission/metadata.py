@@ -24,7 +24,11 @@ class _Owner(TypedDict, total=False):
 
 
 class _ClientFields(TypedDict, total=False):
-    """The metadata fields that a client may set. Null means an empty value, also inside a list or a map."""
+    """The metadata fields that a client may set.
+
+    A null field counts as absent. A null label, annotation or finalizer counts as an empty string, and a null
+    owner reference as one without fields.
+    """
 
     name: str | None
     generateName: str | None

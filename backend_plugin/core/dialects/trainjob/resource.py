@@ -63,7 +63,7 @@ LONGEST_NAME_WITH_INITIALIZERS: Final = 33
 
 
 def build_runtime_reference(kind: str, name: str) -> Manifest:
-    """Return the field `runtimeRef` of a TrainJob for the runtime of a kind."""
+    """Return the field `runtimeRef` of a TrainJob: a reference to the runtime with this kind and name."""
     return {"apiGroup": RESOURCE.group, "kind": kind, "name": name}
 
 

@@ -118,7 +118,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 def _clean_up(attempt: ReconcilePass) -> bool:
     """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live.
 
-    Return False if the status is not to be stored.
+    Return False if the pass stores no status: it deletes the job, or the completion time is unknown.
     """
     phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
@@ -172,7 +172,7 @@ def _resume_job(attempt: ReconcilePass) -> None:
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     """Fail a job that reached a limit, and delete all its pods, independent of its `cleanPodPolicy`.
 
-    Return False if the status is not to be stored.
+    Return False if the pass stores no status, as in `_clean_up`.
     """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
