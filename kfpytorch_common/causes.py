@@ -202,7 +202,7 @@ _BY_WORDS: Final[Sequence[tuple[Callable[[str], bool], Cause]]] = (
     (_is_refused_memory, Cause.OOM_HOST),
     (_is_collective_timeout, Cause.NCCL_TIMEOUT),
 )
-"""Checks of a text and their causes; the first match applies."""
+"""Pairs of a check of a text and the cause that it shows; the first check that succeeds decides."""
 
 # The part of the last output that shows why the process ended: C++'s std::terminate, and torchrun's first
 # failed process. torchrun itself may have stopped the others.
@@ -255,7 +255,7 @@ def _find_inner_signal(failure: Failure) -> str:
 
 
 def is_unexplained(failure: Failure) -> bool:
-    """True if the failed process reports only that a process which it had started ended, but not why."""
+    """True if the failed process reports only the loss of a process that it started, without the reason."""
     return _LOST_PROCESS.search(_get_evidence(failure)) is not None and not _find_inner_signal(failure)
 
 

@@ -11,12 +11,12 @@ DATASET: Final = "dataset"
 MODEL: Final = "model"
 WORKSPACE: Final = "/workspace"
 PATHS: Final[Mapping[str, str]] = {DATASET: f"{WORKSPACE}/dataset", MODEL: f"{WORKSPACE}/model"}
-"""The directory with the files in the pods of a job."""
+"""The directory with the loaded files in the pods of a job; the key is the kind, data set or model."""
 PATH_VARIABLES: Final[Mapping[str, str]] = {
     DATASET: "FLYTE_KFPYTORCH_DATASET",
     MODEL: "FLYTE_KFPYTORCH_MODEL",
 }
-"""The variable of each rank with the directory of the files, in a job and in a local run."""
+"""The variable of each rank with the directory of the loaded files; the key is the kind."""
 URI_VARIABLE: Final = "STORAGE_URI"
 """The variable of an initializer with the URI, which Trainer sets."""
 CACHE_SCHEME: Final = "cache://"
@@ -39,7 +39,10 @@ MOST_VARIABLES: Final = 128
 
 
 def find_uri_remedy(kind: str, uri: str) -> str | None:
-    """Return what to write instead of an invalid URI of a data set or a model; None if it is valid."""
+    """Return a remedy such as ``write hf://owner/name`` for an invalid URI; None if the URI is valid.
+
+    `kind` is `DATASET` or `MODEL`.
+    """
     schemes = [each for each in _URIS if each != "cache" or kind == DATASET]
     scheme = uri.partition("://")[0]
     if scheme not in schemes or "://" not in uri:

@@ -41,14 +41,14 @@ _started: "ForkServer | None" = None
 
 
 def claim_server() -> "ForkServer | None":
-    """Return the server that was started early, if any, and give up ownership of it."""
+    """Return the server that this module started early; None if there is none, or from the second call on."""
     global _started
     server, _started = _started, None
     return server
 
 
 def start() -> None:
-    """Do nothing; flytekit's entry point requires a function, and importing this module does the work."""
+    """Do nothing. flytekit's entry point must name a function; the import of this module does the work."""
 
 
 def find_script(argv: Sequence[str]) -> Path | None:
@@ -65,7 +65,7 @@ def find_script(argv: Sequence[str]) -> Path | None:
 
 
 class ScriptImports(NamedTuple):
-    """Imports of a script, derived from its text."""
+    """What a script imports, as found in its text."""
 
     compiler: bool = False
     """True if the script, or a module next to it, names `DistributedDataParallel` or a similar class."""
@@ -75,7 +75,7 @@ class ScriptImports(NamedTuple):
 class _SourceFile(NamedTuple):
     text: bytes
     imports: list[tuple[str, bool]]
-    """Imported names. The flag is True if the import runs while the script loads.
+    """Pairs of an imported name and a flag: True if the import runs while the script loads.
 
     It is False after a statement that may change the environment, because the import must see the change.
     """

@@ -56,7 +56,7 @@ def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
 
 
 def require_valid_config(config: PyTorch | Elastic) -> None:
-    """Check a config that is assigned to a task later; raise a `ConfigError` with all problems."""
+    """Check a config that replaces that of an existing task; raise a `ConfigError` with all problems."""
     if problems := [*config.problems(), *_find_missing_workers(config)]:
         raise ConfigError(type(config).__name__, problems)
 
@@ -94,7 +94,7 @@ class CheckedNode(Node):  # type: ignore[misc]
 
 
 def enable_override_checks(task: object, context: FlyteContext) -> None:
-    """Make the node that a call of `task` created, if any, check its overrides."""
+    """Make a node of a workflow check its overrides, if a call of `task` has just created the node."""
     nodes = context.compilation_state.nodes if context.compilation_state is not None else []
     if nodes and nodes[-1].flyte_entity is task and type(nodes[-1]) is Node:
         nodes[-1].__class__ = CheckedNode
@@ -143,7 +143,10 @@ _UNKNOWN_COUNTS: Final = {
 
 
 def _compute_processes(word: str, granted: Amounts) -> int:
-    """Return the number of processes for "gpu", "cpu" or "auto"; 0 if `granted` lacks the resource."""
+    """Return the number of processes for "gpu", "cpu" or "auto".
+
+    `granted` has the resources of a replica. The result is 0 if the resource is not among them.
+    """
     gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
     if word == "gpu" or (word == "auto" and gpus):
         return int(gpus)

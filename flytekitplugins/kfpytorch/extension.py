@@ -160,7 +160,10 @@ class TrainJob(ConfigPart):
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
-    """Yield a problem if a job of `nodes` nodes (None if elastic) cannot have the success policy."""
+    """Yield a problem if `train_job` has a success policy that a job of `nodes` nodes cannot have.
+
+    `nodes` is None for an `Elastic` task, which cannot have any success policy.
+    """
     policy = train_job.success_policy if train_job is not None else None
     if policy is None:
         return

@@ -29,7 +29,10 @@ def get_framework(config: "PyTorch | Elastic") -> str:
 
 
 def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]:
-    """Yield a problem for each valid setting of an `Elastic` config that its framework does not support."""
+    """Yield a problem for each setting of an `Elastic` config that its framework does not support.
+
+    `sound` has the names of the fields with valid values; other fields are not checked.
+    """
     framework = get_framework(config)
     if framework == TORCH:
         return
@@ -45,7 +48,10 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
 def check_launcher(
     train_job: "TrainJob | None", field: str, value: object, nodes: int
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem for each setting that an MPI job cannot have, such as one node or a topology."""
+    """Yield a problem for each setting that an MPI job cannot have, such as one node or a topology.
+
+    `field` and `value` are the setting of the config that gives the number of `nodes`.
+    """
     if train_job is None or train_job.framework != MPI:
         return
     if nodes < 2:

@@ -58,7 +58,7 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
 
 
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:
-    """Build the template that flytekit serializes: the author's own if no change is necessary.
+    """Return the template that flytekit serializes: `template` itself if no change is necessary.
 
     With `shared_memory`, memory is mounted on ``/dev/shm`` of the primary container of a copy.
 

@@ -48,13 +48,16 @@ _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2
 
 
 def read_paired_resources(value: object) -> object:
-    """Return a valid value of ``resources=``: each amount may be a pair ``(request, limit)``."""
+    """Return `value` if it is valid for ``resources=``, or else raise `InvalidValue`.
+
+    Each amount may be a pair ``(request, limit)``.
+    """
     require_no_problems(_check_amounts(value))
     return value
 
 
 def read_single_resources(value: object) -> object:
-    """Return a valid value of ``requests=`` or ``limits=``: one amount for each resource."""
+    """Return `value` if it is valid for ``requests=`` or ``limits=``, or else raise `InvalidValue`."""
     require_no_problems([*_check_amounts(value), *_check_no_pairs(value)])
     return value
 

@@ -20,7 +20,7 @@ class RoleRetries(Protocol):
 
 
 class RestartSettings(NamedTuple):
-    """The restart settings for the operator; ``None`` for a setting that is left out."""
+    """The restart settings for the operator. ``None`` means that the job does not get the setting."""
 
     master: RestartPolicy | str | None
     worker: RestartPolicy | str | None
@@ -28,10 +28,11 @@ class RestartSettings(NamedTuple):
 
 
 def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> RestartSettings:
-    """Return policies and a limit that permit each replica the number of restarts of its role.
+    """Return restart policies and a limit with which each replica can restart ``num_retries`` times.
 
-    A role without a number takes the number of the other role: when one rank fails, its peers lose their
-    connection and fail with it. A role without a policy restarts after failure, or never if the number is 0.
+    A role without ``num_retries`` takes the number of the other role: when one rank fails, its peers lose
+    their connection and fail with it. A role without a policy restarts after failure, or never if the
+    number is 0.
     If neither role has a number, the result has the policies of the roles and no limit.
     """
     master_retries, worker_retries = _fill_missing(master.num_retries, worker.num_retries)
@@ -68,7 +69,7 @@ _CONTRADICTIONS: Final[Mapping[tuple[bool, object], str]] = {
         "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
     ),
 }
-"""Messages by a flag, True if retries are permitted, and the restart policy."""
+"""Messages. The key is a pair: whether the number of retries is above 0, and the restart policy."""
 
 
 def find_contradiction(role: RoleRetries) -> str | None:
@@ -81,7 +82,10 @@ def find_contradiction(role: RoleRetries) -> str | None:
 def find_second_limit(
     max_restarts: int, roles: Sequence[RoleRetries], backoff_limit: int | None
 ) -> str | None:
-    """Return a message if a setting contradicts the number of restarts of a TrainJob, else None."""
+    """Return a message if another setting contradicts `max_restarts` of a TrainJob, else None.
+
+    Such settings are ``num_retries`` or a policy of `roles`, and `backoff_limit`.
+    """
     if any(role.num_retries is not None for role in roles):
         return "num_retries= sets the limit already; leave one of the two out"
     if backoff_limit is not None:

@@ -143,12 +143,12 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
 
     @property
     def min_nodes(self) -> int:
-        """The smallest number of nodes with which training starts."""
+        """The smallest number of nodes in ``nnodes``: training starts with this number."""
         return self._checked_config.min_max_nodes()[0]
 
     @property
     def max_nodes(self) -> int:
-        """The largest number of nodes."""
+        """The largest number of nodes in ``nnodes``."""
         return self._checked_config.min_max_nodes()[1]
 
     def execute(self, **kwargs: Any) -> Any:

@@ -11,7 +11,10 @@ _PROCESSES: Final = ("auto", "gpu", "cpu")
 
 
 def read_processes(value: object) -> object:
-    """Return a valid number of processes per node, or one of the words that ``torchrun`` accepts."""
+    """Return a valid ``nproc_per_node``; raise `InvalidValue` for any other value.
+
+    Valid are a number of processes and the words that ``torchrun`` accepts.
+    """
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
     if value not in _PROCESSES:
@@ -22,7 +25,10 @@ def read_processes(value: object) -> object:
 
 
 def read_nodes(value: object) -> object:
-    """Return a valid number of nodes: ``2``, ``"2"``, or a range ``"2:4"``. Text stays text."""
+    """Return a valid ``nnodes``; raise `InvalidValue` for any other value.
+
+    Valid are ``2``, ``"2"``, and a range ``"2:4"``. Text is not converted to a number.
+    """
     if isinstance(value, str) and _is_count_or_range(value):
         return value
     if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):

@@ -92,7 +92,10 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def signal_child(self, number: int, signum: int) -> None:
-        """Send a signal to the child alone, or to the children of a child with its own connection."""
+        """Send a signal to the child, but not to its process group.
+
+        If the child has its own connection to the server, its children get the signal instead of it.
+        """
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:
@@ -100,19 +103,19 @@ class Client:
         self._send({"op": "release", "child": number})
 
     def connect(self) -> "Client":
-        """Return one more connection to the server, because several runs may use it at a time."""
+        """Open a second connection to the server and return it, so that each run has its own."""
         own_end, server_end = socket.socketpair()
         with self._lock, server_end:
             self._send({"op": "connect"}, [server_end.fileno()])
         return Client(own_end)
 
     def keep_scratch(self, path: str) -> None:
-        """Unregister a directory from `add_scratch`, so that the server does not remove it."""
+        """Undo `add_scratch` for the directory `path`, so that the server does not remove it."""
         self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 
     def wait_until_handled(self) -> None:
-        """Wait until the server has handled all previous messages."""
+        """Wait until the server has handled all messages that this client sent before."""
         self._send({"op": "settle"})
         while self._receive()["op"] != "settled":
             pass
@@ -123,7 +126,9 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number and the exit code of each child that ended, after at most `timeout` seconds.
+        """Return the number and the exit code of each child that ended since the last call.
+
+        If there is none, wait at most `timeout` seconds for one.
 
         Raises:
             ForkServerGone: The server ended.
@@ -142,7 +147,7 @@ class Client:
         self.close()
 
     def remove_scratch(self) -> None:
-        """Remove the directories of `add_scratch` that a server left because it was stopped at its start."""
+        """Remove the directories of `add_scratch` that the server left, because it was stopped too early."""
         for path in self._scratch:
             shutil.rmtree(path, ignore_errors=True)
 

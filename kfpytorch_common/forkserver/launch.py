@@ -70,7 +70,7 @@ class ForkServer:
 
 
 def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that only a new interpreter reads."""
+    """Return the variables in `env` that only a new interpreter reads, and a fork does not."""
     return {
         name: value
         for name, value in env.items()

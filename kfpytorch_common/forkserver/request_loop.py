@@ -22,7 +22,7 @@ _ORPHAN_CHECK = 1.0
 class _Client:
     sock: socket.socket
     children: dict[int, int] = field(default_factory=dict)
-    """Process ids by the number that the client chose."""
+    """The process id of each child; the key is the number that the client chose for the child."""
     scratch: list[str] = field(default_factory=list)
 
 
@@ -76,7 +76,10 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Register the directories from requests that a killed caller sent and that were not yet handled."""
+        """Handle the requests about directories that a killed caller sent before its end.
+
+        `close_clients` then removes the registered directories.
+        """
         for client in self._clients:  # A request to connect appends to the list.
             client.sock.settimeout(0)  # The last request may be incomplete.
             with contextlib.suppress(BlockingIOError):
@@ -178,7 +181,10 @@ class RequestLoop:
                 send(pid, message["signal"])
 
     def _signal_child(self, client: _Client, message: messages.Message) -> None:
-        """Send a signal to a child alone, or to the children of a child that is a client itself."""
+        """Send a signal to a child, but not to its process group.
+
+        If the child is itself a client of this server, its children get the signal instead of it.
+        """
         pid = client.children.get(message["child"])
         served = self._children[pid].served if pid is not None else None
         if served is None:

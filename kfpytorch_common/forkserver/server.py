@@ -94,7 +94,7 @@ def renew_random_state(generators: Sequence[random.Random]) -> None:
 
 
 def renew_unseeded_state() -> None:
-    """Renew the random state of a fork of the user's process, unless the user has set a seed."""
+    """Seed the random generators of a fork of the user's process again, unless the user has set a seed."""
     multiprocessing.process.current_process().authkey = os.urandom(32)
     if flytekit := find_loaded("flytekit.interfaces.random"):
         flytekit.random.seed()

@@ -62,15 +62,18 @@ class Console:
         self._asking = self.slots[number]
 
     def list_streams(self) -> list[int]:
-        """Return the descriptors of open output streams."""
+        """Return the descriptors from which this console still reads the output of the processes."""
         return list(self._streams)
 
     def list_readable(self) -> list[int]:
-        """Return the output streams and, if a process requested input, the user's terminal, for `poll`."""
+        """Return the descriptors to poll: output streams, and the terminal if a process requested input."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read_available(self, fd: int) -> None:
-        """Copy available output of a process to its log and the terminal, or user input to the process."""
+        """Copy available data from `fd`.
+
+        Output of a process goes to its log and the terminal, and input of the user to the process.
+        """
         stream = self._streams.get(fd)
         if stream is None:
             self._forward_input(fd)
@@ -89,13 +92,19 @@ class Console:
         self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
-        """Show the state of lines that end in a carriage return, such as progress bars."""
+        """Show, and write to the logs, lines that are redrawn with carriage returns, such as progress bars.
+
+        `now` is the time of the monotonic clock. Each line is shown at most once in some seconds.
+        """
         for stream in self._streams.values():
             if state := stream.take_redrawn(now):
                 self._show_and_log(stream, state)
 
     def _forward_input(self, terminal: int) -> None:
-        """Pass the line that the user typed to the process; close the input of the process at end of file."""
+        """Pass a line that the user typed to the process that requested it.
+
+        At the end of the user's input, close the standard input of the process.
+        """
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return
@@ -120,7 +129,7 @@ class Console:
                 slot.answers = None
 
     def append_text(self, rank: int | None, text: str) -> None:
-        """Add text to the log of a rank that has ended, and show it if all ranks are shown."""
+        """Append `text` to the log of a rank that has ended, and to the terminal if it shows all ranks."""
         for slot in self.slots:
             if slot.rank == rank and text:
                 lines = text.rstrip().encode(errors="replace") + b"\n"

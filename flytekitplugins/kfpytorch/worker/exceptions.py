@@ -60,7 +60,7 @@ def read_exit_code(error: BaseException) -> int:
 
 
 def read_class_name(error: BaseException) -> str:
-    """Return the qualified name of the class, without the name of a function that defines the class."""
+    """Return the qualified name of the class of `error`, without ``f.<locals>.`` for a function."""
     name: str = _QUALNAME(type(error))
     return name.rpartition("<locals>.")[2]
 

@@ -54,7 +54,10 @@ def read_identity(replica: str) -> WorkerIdentity:
 def write_failure(
     directory: Path, error: BaseException, identity: WorkerIdentity, *, recoverable: bool
 ) -> None:
-    """Write `error` into `directory` as the failure of this process, also in torch's format."""
+    """Write two files into `directory` about the exception `error` that ends this process.
+
+    One has the JSON format of this module, the other the format of torch's error file.
+    """
     failure = _build_failure(error, identity, recoverable=recoverable)
     _write_json(directory / FILE_NAME, dataclasses.asdict(failure))
     extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
@@ -135,13 +138,16 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write the terminations of the ranks of a node: failures, and ends with exit code 0."""
+    """Write to `directory` how the ranks of a node ended: `failures`, and `ended` with exit code 0."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     _write_json(directory / RANKS_FILE_NAME, terminations)
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
-    """Return the two lists that `write_terminations` wrote; two empty lists if the agent wrote none."""
+    """Return how the ranks of a node ended: the failures, and the ranks that ended with exit code 0.
+
+    `write_terminations` wrote both lists to `directory`. Both are empty if it has not written them.
+    """
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):

@@ -37,6 +37,6 @@ class ProcessSpec:
     args: dict[str, Any]
     env: dict[str, str]
     slots: tuple[int, ...]
-    """The slots for the output of the process and of the workers that it starts."""
+    """The numbers of the console's slots for the output of the process and of the workers that it starts."""
     patience: float
     is_agent: bool = False

@@ -152,7 +152,10 @@ def _track_import() -> Iterator[None]:
 
 
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
-    """Import the module and return the function of the task; None to use the pickled function instead."""
+    """Import the module and return the function of the task.
+
+    Return None if the caller of this function has to use the pickled function instead.
+    """
     try:
         with _track_import():
             module = importlib.import_module(reference.module)

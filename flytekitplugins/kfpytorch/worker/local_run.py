@@ -367,12 +367,12 @@ def _format_count(count: int, noun: str) -> str:
 
 
 def format_devices(task: Any, fitted: "Topology") -> str:
-    """Return a description of the devices of a local run, for the first line of its output."""
+    """Return a text such as `` on this machine (CPU, gloo)`` for the first line of a local run's output."""
     on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
     return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
 
 
 def print_note(run: LocalRun, fitted: "Topology") -> None:
-    """Print the note of a topology, if it has one."""
+    """Print the message of `fitted` about how the layout of the run differs from the request, if any."""
     if fitted.note:
         run.console.print_line(fitted.note)

@@ -25,7 +25,7 @@ _BACKLOG: Final = 4096
 
 
 def find_loopback_address() -> str | None:
-    """Return the rendezvous address if all ranks are on this machine, and None otherwise."""
+    """Return the loopback address for the rendezvous; None if ranks may be on other machines."""
     return _ADDRESS if os.environ.get(operator_env.LOOPBACK_ONLY) == "1" else None
 
 

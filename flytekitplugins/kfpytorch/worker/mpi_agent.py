@@ -120,7 +120,7 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
 
 
 def _forward_lines(stream: Iterable[str]) -> Sequence[str]:
-    """Copy lines to standard error, and return the last ones, without separator lines."""
+    """Copy the output of mpirun to standard error, and return its last lines, without separator lines."""
     last: deque[str] = deque(maxlen=_MOST_LINES)
     for line in stream:
         sys.stderr.write(line)
@@ -204,7 +204,10 @@ def _run_node(node: MpiNode) -> list[Failure]:
 
 
 def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
-    """Wait until the ranks of the node and then mpirun have ended; after a failure, at most 10 s."""
+    """Wait until the ranks of the node have ended, then until the daemon of mpirun on this node has ended.
+
+    If a rank failed, wait at most 10 s for the daemon. Return at once if `sshd` ends.
+    """
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
     # The end of this node would end the ranks of the others, which may still run after a success.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
@@ -272,7 +275,7 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
-    """True if the process runs and is no zombie. The daemon of mpirun may be a zombie."""
+    """True if the process exists and is not a zombie, as the daemon of mpirun may be after its end."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -52,7 +52,7 @@ class RecoverableReplicaFailed(_FailureText, FlyteRecoverableException):  # type
 
 
 class RunNotStarted(RuntimeError):
-    """A run under `pyflyte run` did not start. Other runs raise the original error."""
+    """A run under `pyflyte run` did not start. Other commands get the original error instead."""
 
 
 @dataclass

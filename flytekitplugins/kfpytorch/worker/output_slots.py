@@ -37,7 +37,10 @@ class OutputStream:
     shown: bytes = b""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the new state of a progress bar or a similar line, at most once in `_REDRAWN` seconds."""
+        """Return the current text of a line that is redrawn, such as a progress bar, once in `_REDRAWN` s.
+
+        Otherwise, or if the text is blank or the same as before, return no bytes. `now` is the current time.
+        """
         if not self.lines.is_redrawn:
             self.redrawn_since = None
             return b""

@@ -38,15 +38,18 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Record that a rank runs in a slot of the console. A restarted rank has another directory."""
+        """Set the rank of the process in `slot` of the console, and the `directory` with its stack file.
+
+        A restarted rank has a new directory, which replaces the old one.
+        """
         self._ranks[slot] = _Rank(rank, directory)
 
     def fileno(self) -> int | None:
-        """Return the descriptor that is readable when a client connects, or None."""
+        """Return the descriptor that is readable when a client connects; None if there is no socket."""
         return self._listener.fileno() if self._listener is not None else None
 
     def accept_client(self) -> None:
-        """Accept a client."""
+        """Accept the connection of a client, which then waits for the positions."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._asking.append(self._listener.accept()[0])

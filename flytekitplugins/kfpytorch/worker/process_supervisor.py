@@ -41,7 +41,10 @@ class ProcessGroup:
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
-        """Start a process. `ends` has the descriptors of its slots, and it writes its events to `events`."""
+        """Start a process, which writes its events to the descriptor `events`.
+
+        `ends` has the descriptors for standard input, output and error of each slot, by its number.
+        """
         streams = [fd for slot in process.slots for fd in ends[slot]]
         # The streams of the process, the events, then for an agent three streams for each of its workers.
         fds = [*streams[:3], events, *streams[3:]]
@@ -211,7 +214,7 @@ class ProcessSupervisor:
         os.close(events)
 
     def _read_remaining(self) -> None:
-        """Read the output of processes whose fork server has ended, until they end shortly afterwards."""
+        """Read the remaining output of processes that end because their fork server has ended."""
         deadline = time.monotonic() + _SETTLE
         while (fds := self.console.list_streams()) and time.monotonic() < deadline:
             for fd in _poll_readable(fds, _SETTLE):

@@ -9,7 +9,7 @@ from kfpytorch_common.causes import Failure
 
 MAX_GROUPS = 4
 ALSO = "also on {}"
-"""The description of ranks that raised the same error as the shown one."""
+"""The description of ranks that raised the same error as the root cause."""
 _MOST_RANKS = 8
 # Two ranks that communicate by these call different ones, so a difference is no error.
 _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -54,7 +54,10 @@ def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
-    """Return the known ranks by the text that `describe` returns, in the order of `failures`."""
+    """Return the ranks that share a text: a mapping from what `describe` returns to ranks.
+
+    The order is that of `failures`. A failure without a known rank is left out.
+    """
     groups: dict[str, list[int]] = {}
     for failure in failures:
         if failure.rank is not None:
@@ -63,7 +66,10 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 
 
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
-    """Return a text such as ``ranks 0, 1 waited in all_reduce`` for each text that `describe` returns."""
+    """Return one line per group of ranks with the same description: ``ranks 0, 1 waited in all_reduce``.
+
+    `describe` returns the part after the ranks.
+    """
     return [
         ALSO.format(format_ranks(ranks)) if text == ALSO else f"{format_ranks(ranks)} {text}"
         for text, ranks in group_ranks(failures, describe).items()

@@ -43,7 +43,10 @@ def save(result: Any, directory: Path) -> None:
 
 
 def load(directory: Path) -> Any:
-    """Read the output of `save`; large buffers are mapped and their files removed."""
+    """Return the result that `save` wrote into `directory`.
+
+    The files of large buffers are mapped into memory and then removed.
+    """
     try:
         with (directory / FILE_NAME).open("rb") as file:
             return pickle.load(file)  # noqa: S301 - written by a process of this run.
@@ -69,7 +72,10 @@ class _Pickler(pickling.Pickler):
         return super().reducer_override(obj)
 
     def _store_shared(self, memory: Any) -> tuple[str, int]:
-        """Return file and size for a storage; views of one storage share the file."""
+        """Write a torch storage to a file, and return the path and size of the file.
+
+        All tensors that are views of one storage get the same file.
+        """
         key = (memory.data_ptr(), memory.nbytes())
         if key not in self._storages:
             view = (ctypes.c_ubyte * memory.nbytes()).from_address(memory.data_ptr())
@@ -83,7 +89,10 @@ def _is_large_buffer(array: Any) -> bool:
 
 
 def _store_buffer(directory: Path, data: memoryview) -> str:
-    """Write `data` to a file in `directory`, or on disk if shared memory is full."""
+    """Write `data` to a new file and return its path.
+
+    The file is in `directory`, or in the temporary directory if `directory` has no space.
+    """
     for place in (directory, None):
         handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
         with contextlib.suppress(OSError), os.fdopen(handle, "wb", buffering=0) as file:
@@ -99,7 +108,7 @@ _maps: dict[str, Any] = {}
 
 
 def _map_once(path: str, make: Callable[[], Any]) -> Any:
-    """Map `path` once per load, even if several views refer to it, and remove the file."""
+    """Return the memory map of the file `path`: made by `make` on the first call, which removes the file."""
     if path not in _maps:
         _maps[path] = make()
         Path(path).unlink()

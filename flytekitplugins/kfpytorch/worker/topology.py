@@ -40,7 +40,7 @@ class Topology:
     devices: tuple[str, ...] = ()
     """``CUDA_VISIBLE_DEVICES`` for each node; empty without GPUs."""
     note: str = ""
-    """A message if the layout differs from the request, and how to avoid this; otherwise empty."""
+    """A message if the layout differs from the request, with a way to avoid this; otherwise empty."""
 
     @property
     def ranks(self) -> int:

@@ -75,7 +75,7 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 
 @contextlib.contextmanager
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
-    """Make the rendezvous in the context create a new store, if `restart` is true.
+    """If `restart` is true, make `rendezvous` create a new store while the context is active.
 
     torch 2.15 keeps the store of the first generation without a prefix for each generation. The workers would
     find the addresses of stopped workers, and `init_process_group` would fail.

@@ -49,7 +49,10 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Return torch's error about a failed peer if user code raised `failure` from it, else `failure`."""
+    """Return torch's error about a failed peer, if the user's code raised another exception because of it.
+
+    `failure` has that other exception. In any other case, return `failure` unchanged.
+    """
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
         return failure
