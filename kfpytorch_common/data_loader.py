@@ -23,7 +23,7 @@ class UnsupportedUri(Exception):
 
 
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
-    """Load the files of a valid URI that an initializer of Trainer loads, without those it ignores.
+    """Load into `directory` the files at a valid URI, except those that an initializer of Trainer ignores.
 
     `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
 

@@ -180,7 +180,10 @@ def _get_amounts(task: Any, node: Node | None) -> Amounts:
 
 
 def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
-    """Yield field, resource and value of each override; limits come last and so take precedence."""
+    """Yield a tuple for each resource that a node overrides: ``requests`` or ``limits``, resource, value.
+
+    The limits come last, so that they replace the requests in a dict of the resources.
+    """
     model = None if node is None else node._resources  # noqa: SLF001 - flytekit offers no public one.
     if model is not None:
         for field, entries in (("requests", model.requests), ("limits", model.limits)):

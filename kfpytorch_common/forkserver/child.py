@@ -137,7 +137,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
 
 
 def main(fd: int) -> NoReturn:
-    """Run the request of `spawn` in a new interpreter."""
+    """Set up this new interpreter and run the job that `spawn` wrote to the pipe `fd`."""
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])

@@ -83,7 +83,11 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
 
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
-    """Run a task without torch's launcher: the processes of this pod, or all processes in a local run."""
+    """Run a task without torch's launcher: the processes of this pod, or all `ranks` in a local run.
+
+    Unless ``FLYTE_KFPYTORCH_LOCAL`` is set, `replicas_by_default` selects whether a local run starts a
+    process for each replica or calls the function in this process.
+    """
     from flytekitplugins.kfpytorch.worker import local_run, mpi_run
 
     is_mpi = get_framework(task.task_config) == MPI

@@ -62,7 +62,7 @@ class Parcel:
     checkpoint_src: str | None
     reference: ImportReference | None
     payload: bytes
-    """The pickled payload, without the function if the reference names it."""
+    """The pickled payload. It lacks the function if workers can import it through `reference`."""
     function: bytes | None
     """The pickled function, if the payload has none and the function can be pickled."""
 

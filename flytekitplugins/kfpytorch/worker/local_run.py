@@ -191,7 +191,10 @@ def supervise(
     processes: Sequence[ProcessSpec],
     read: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
 ) -> outcome.RunOutcome:
-    """Run the processes of a local run until they end or the task times out; `read` returns their outcome."""
+    """Run the processes of a local run until they end or the task times out, and return their outcome.
+
+    `read` derives the outcome from the processes that have ended.
+    """
     limit = run.task.metadata.timeout
     deadline = run.began + limit.total_seconds() if limit else math.inf
     group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)

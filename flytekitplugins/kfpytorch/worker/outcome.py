@@ -71,7 +71,10 @@ class RunOutcome:
 
 
 def collect_replicas(members: "Sequence[SupervisedProcess]", first_rank: int = 0) -> RunOutcome:
-    """Read the outcome of replicas that the caller started, with consecutive ranks."""
+    """Read the outcome of replicas that the caller started.
+
+    The first of `members` has the rank `first_rank`, and each following one the next rank.
+    """
     first = Path(members[0].process.args["directory"])
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
     for rank, member in enumerate(members, first_rank):
@@ -116,7 +119,10 @@ def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
 
 
 def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
-    """Return the failure for a local run that exceeded the timeout of its task, with the stopped ranks."""
+    """Return the failure for a local run that exceeded the timeout `limit` of its task.
+
+    The message lists the lines of code at which the ranks in `stopped` were.
+    """
     text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
     return Failure(
         rank=None,

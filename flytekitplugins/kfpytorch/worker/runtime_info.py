@@ -29,7 +29,7 @@ def format_pod_name() -> str:
 
 @contextlib.contextmanager
 def reserve_port() -> Iterator[int]:
-    """Reserve a local port until a process of this run listens on it, and yield its number."""
+    """Yield the number of a free local port, and reserve it while the context is active."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         # With this option on both sockets, the port can be bound twice while neither socket listens.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
