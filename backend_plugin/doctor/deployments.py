@@ -77,7 +77,7 @@ def get_release(deployment: Manifest) -> str:
 
 
 def has_program(deployment: Manifest, program: str) -> bool:
-    """True if the name of one of the images contains `program`."""
+    """True if the image name of one of the Deployment's containers contains `program`."""
     return any(program in _parse_image(get_text(each, "image"))[0] for each in _list_containers(deployment))
 
 

@@ -208,7 +208,11 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
 
 
 def _iter_trials(facts: Facts) -> Iterator[tuple[str, Subject, Manifest]]:
-    """Yield the dry runs: the name of the reply, the subject of a failure, and the manifest."""
+    """Yield three values per dry run: its name, the subject to report if it fails, and the manifest to send.
+
+    The name is ``job`` (also for its prerequisites), ``invalid`` (a job that the webhook must reject), or the
+    replica role of a pod.
+    """
     task = facts.task
     for each in filter(None, (task.job, *task.prerequisites)):
         yield "job", Subject.JOB_TRIAL, each

@@ -65,7 +65,10 @@ _FILTERS: Final[Sequence[NodeFilter]] = (is_selected, is_tolerated, can_fit)
 
 
 def find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[NodeFilter, Sequence[NodeInfo]] | None:
-    """Return the filter after which no node remains, and the nodes before it; None if a node passes all."""
+    """Apply the node filters in turn; return the first one that leaves no node, or None if a node remains.
+
+    The second value of the result contains the nodes that the earlier filters have left.
+    """
     for accepts in _FILTERS:
         left = [each for each in nodes if accepts(claim, each)]
         if not left:

@@ -1,4 +1,4 @@
-"""The table of all checks. Findings of the same severity are reported in this order."""
+"""The table of all checks. Findings of one severity are reported in the order of the table."""
 
 from typing import Final
 

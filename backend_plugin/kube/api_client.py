@@ -73,7 +73,7 @@ class _RetryState:
     deadline: float
     """The time of the event loop after which there is no further attempt."""
     errors: list[ApiError | ClusterUnavailable] = field(default_factory=list)
-    """The transient error responses."""
+    """The transient errors of the previous attempts."""
 
 
 class ApiClient:
@@ -218,7 +218,7 @@ class ApiClient:
 
 
 def _is_final(question: ApiRequest, answer: ApiError) -> bool:
-    """True if `answer` is an error that does not disappear when the request is repeated within seconds."""
+    """True if a repetition of the request within seconds would return the same error."""
     if question.conflicts and answer.code == HTTPStatus.CONFLICT:
         return True
     # In its first second an API server has no rules and rejects permitted requests.

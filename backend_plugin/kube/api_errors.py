@@ -41,7 +41,7 @@ class ErrorClass:
     """A class of API errors, and its consequences."""
 
     answer: str
-    """The description in the documentation, in Markdown."""
+    """The description of these errors in the documentation, in Markdown."""
     matches: "Callable[[ApiError], bool]"
     create: RequestOutcome = RequestOutcome.TEMPORARY
     get: RequestOutcome = RequestOutcome.TEMPORARY

@@ -170,7 +170,10 @@ class CapabilityDiscovery:
         return tuple(sorted(components - {""})) or None
 
     async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
-        """Return the default requests of containers. If LimitRanges differ, the first one applies."""
+        """Return the default request of a container for each resource name, from the LimitRanges.
+
+        If several LimitRanges have a default for a resource, the first one applies.
+        """
         ranges_list = await self._fetch_list(_LIMITS, namespace, {})
         defaults: dict[str, str] = {}
         for ranges in get_mappings(ranges_list, "items"):

@@ -107,7 +107,10 @@ class ContainerLog:
         return ApiRequest(path=PODS.build_path(self._name.namespace, self._name.name) + "/log", query=query)
 
     def _decode_new_line(self, line: bytes, cut: int) -> LogLine | None:
-        """Return a line; None if an earlier request yielded it, because `sinceTime` has whole seconds."""
+        """Parse a line that lacks `cut` bytes; return None if an earlier request has already yielded it.
+
+        The log is requested from a whole second on (`sinceTime`), so a response may repeat lines.
+        """
         self._failures = 0
         time, _, text = line.decode(errors="replace").partition(" ")
         # Kubelets write local time. Compare with `_since`, because a node's clock may go back in a response.
@@ -118,7 +121,11 @@ class ContainerLog:
         return LogLine(time=time, text=f"{text} [{cut} bytes more]" if cut else text)
 
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
-        """Raise `trouble` if it is not `passing`, if the client does not follow, or if it recurs."""
+        """Raise `trouble`, or return if the log should be requested again.
+
+        That is the case if the client follows the log, the error is transient (`passing`), and there were
+        fewer than `_MAX_FAILURES` errors since the last line.
+        """
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MAX_FAILURES:
             raise trouble

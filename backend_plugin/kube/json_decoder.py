@@ -163,7 +163,7 @@ def get_metadata(manifest: Manifest) -> Manifest:
 
 
 def iter_owner_names(manifest: Manifest, kinds: Container[str]) -> Iterator[str]:
-    """Yield the names of the owners of these kinds."""
+    """Yield the names of those owners of an object whose kind is in `kinds`."""
     for owner in get_mappings(get_metadata(manifest), "ownerReferences"):
         if get_text(owner, "kind") in kinds:
             yield get_text(owner, "name")

@@ -80,7 +80,7 @@ class ListWatch:
         return WatchStep(version=self._version, seconds=int(self._choose_between(_WATCH)))
 
     def on_page(self, rest: str) -> None:
-        """Record a page that is not the last one."""
+        """Record the arrival of a page, not the last one; `rest` is the `continue` token of the next page."""
         self._rest, self._failures = rest, 0
 
     def on_list_end(self, version: str, now: float) -> None:
@@ -89,12 +89,12 @@ class ListWatch:
         self._resync = now + self._choose_between(_RESYNC)
 
     def on_progress(self, version: str) -> None:
-        """Record the version of a watch event, which may be a bookmark."""
+        """Store the `resourceVersion` of a watch event or bookmark; the next watch starts from it."""
         if version:
             self._version, self._failures = version, 0
 
     def on_watch_end(self, seconds: float) -> None:
-        """Record that a watch ended normally after a duration in seconds."""
+        """Record that a watch ended without an error after `seconds`; a watch of under 1 s causes a pause."""
         if seconds < 1:  # A server that ends each watch immediately needs a pause.
             self.on_failure()
 

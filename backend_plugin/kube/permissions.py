@@ -32,7 +32,7 @@ class PolicyRule:
 
     @property
     def role(self) -> str:
-        """The role to which the rule has to be added."""
+        """The role that lacks the rule, in words for a message."""
         return f"a Role in namespace {self.namespace}" if self.namespace else "the ClusterRole"
 
 

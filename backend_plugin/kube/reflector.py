@@ -57,7 +57,7 @@ class WatchTarget:
     namespace: str
     """The watched namespace; empty for all namespaces."""
     part: KindPart
-    """Receives the records."""
+    """The receiver of the records: the part of this namespace in the records of the kind."""
     watch_status: WatchStatus
     after: Sequence[asyncio.Event] = ()
     """The reflector starts when all these events are set."""

@@ -70,7 +70,10 @@ class KindPart:
         self._gathering.deliver_snapshot()
 
     def mark_unavailable(self, *, permitted: bool) -> None:
-        """Record that the kind cannot be listed: it is not served if `permitted`, otherwise forbidden."""
+        """Record that the kind cannot be listed.
+
+        If `permitted`, the cluster does not serve the kind. Otherwise the server lacks the permission.
+        """
         self.listed |= permitted
         if not self.settled:
             self.settled = True

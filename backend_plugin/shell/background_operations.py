@@ -22,7 +22,7 @@ Key: TypeAlias = tuple[object, ...]
 """The kind of the operation, then the values that identify its target."""
 
 FIRST_PAUSE: Final = 0.2
-"""Seconds before the first retry; doubled each time, up to `LONGEST_PAUSE`."""
+"""Seconds before the first retry. The pause doubles before each further retry, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
 _LAST_PAUSE: Final = 1.0
 """The maximum pause while the server drains, so that every operation is retried before the end."""

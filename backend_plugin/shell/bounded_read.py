@@ -43,7 +43,10 @@ def read_all(source: BinaryIO, longest: int = LONGEST) -> bytes:
 
 
 def read_file_state(file: Path) -> tuple[int, int, int] | None:
-    """Return values by which a change of the file can be detected; None if it is missing or inaccessible."""
+    """Return the modification time, size and inode of a file; None if it is missing or inaccessible.
+
+    Callers compare two results to detect that the file has changed.
+    """
     try:
         status = file.stat()
     except OSError:

@@ -47,7 +47,7 @@ class Cache:
         self._places: dict[Key, str] = {}
         """The job name of each placeholder pod, which reserves capacity, by the pod's namespace and name."""
         self._gone: dict[Key, None] = {}
-        """The jobs found to be gone, in the order of discovery. A job of the same key may exist again."""
+        """The keys of jobs found not to exist, in the order of discovery. A new job may reuse a key."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
         self.removal_listeners: list[Listener] = []
@@ -74,7 +74,7 @@ class Cache:
         return kind in self._complete
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with a job after each of its changes; return a function that ends this."""
+        """Call `listener` with a job after each of its changes; the returned function removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -295,7 +295,7 @@ class Cache:
         return entry
 
     def set_task_outputs(self, entry: CachedJob, files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
-        """Set the task outputs of a job; `outputs` is None if they could not be read."""
+        """Set the error files of a job, and whether `outputs` exist; None if they could not be read."""
         entry.error_files, entry.outputs = tuple(files), outputs
         entry.looking, entry.read = False, True
         self._notify_listeners(entry)

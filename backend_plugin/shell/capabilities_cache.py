@@ -191,7 +191,7 @@ class CapabilitiesCache:
         return findings
 
     def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
-        """Log which scheduler is used for the jobs of a project, and why, if that has changed."""
+        """Log the reasons for the scheduler of a project's jobs, unless the same ones were logged before."""
         place = (run.namespace, run.project, run.domain)
         if self._logged.get(place) != reasons:
             self._logged[place] = reasons

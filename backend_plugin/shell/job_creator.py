@@ -131,7 +131,12 @@ class JobCreator:
 
     @staticmethod
     def _adopt_job(existing: Manifest | None, run: Attempt, name: str) -> Manifest:
-        """Return the job of an earlier call; raises if it is being deleted, or belongs to another attempt."""
+        """Return `existing`, the job that an earlier call created.
+
+        Raises:
+            ClusterUnavailable: If the job does not exist any more, or is being deleted.
+            InvalidTask: If the job belongs to another attempt.
+        """
         # The job was deleted between the two requests, or is being deleted.
         if existing is None or read_job(existing).deleting:
             raise ClusterUnavailable(f"job {name} is being deleted")

@@ -51,7 +51,7 @@ def select_replicas(
 async def iter_lines(
     entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
-    """Yield batches of lines ordered by time; when following, until the job has ended.
+    """Yield batches of lines ordered by time; when following, until `is_over` returns True.
 
     Raises:
         ClusterUnavailable: If the cluster does not respond.

@@ -40,7 +40,7 @@ class ScanSchedule:
 
     @classmethod
     def from_scan_interval(cls, look: timedelta) -> "ScanSchedule":
-        """Return the intervals for a scan interval; owners are set at least four times between two scans."""
+        """Return the schedule with the scan interval `look`; it sets owners at least four times per scan."""
         return cls(look=look, settle=min(_SETTLE, look / 4) if look else _SETTLE)
 
 

@@ -72,7 +72,7 @@ class OutputCollector:
         )
 
     def _cancel_read(self, entry: CachedJob) -> None:
-        """Cancel the read for an entry that has left the cache; thousands may wait for a slow store."""
+        """Cancel the read of outputs of a job that left the cache; thousands may wait for a slow store."""
         self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:

@@ -59,9 +59,9 @@ class QueuePositions:
                 del self._turns[queue]
 
     def with_position(self, group: PodGroup) -> PodGroup:
-        """Return the group with the number of groups ahead; unchanged if it does not wait.
+        """Return the group with its field `ahead` set to the number of groups before it in the queue.
 
-        It is also unchanged if its queue has `_LONGEST` groups.
+        The group is unchanged if it does not wait, or if `_LONGEST` or more groups wait in its queue.
         """
         position = self._where.get(group.uid)
         if position is None:

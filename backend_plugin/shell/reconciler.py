@@ -345,5 +345,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if a phase requires no work: it was logged and is no failure, whose cleanup may be incomplete."""
+    """True if `phase` was logged before and is no failure. A failed job may still need cleanup."""
     return phase is entry.logged_phase and not phase.is_failure

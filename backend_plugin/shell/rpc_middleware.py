@@ -181,7 +181,7 @@ class RpcMiddleware(Handler):
 
 
 async def _write_responses(answers: Any, context: Any) -> None:
-    """Write the responses that a handler yields; only await a handler that writes its responses itself."""
+    """Write each response that a handler yields. Await a handler that writes its responses itself."""
     if not isinstance(answers, AsyncIterator):
         await answers
         return

@@ -22,7 +22,7 @@ _GRACE_SECONDS: Final = 2
 """The grace period of the pods. It is short: PID 1 ignores SIGTERM by default, and no data is lost."""
 _AGENT: Final = ("python", "-m", "torch.distributed.run", "--no-python")
 _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "args", "command")
-"""Container fields that depend on the program of the task."""
+"""Fields of the task's container that a burn-in omits, because they fit only the program of the task."""
 
 
 def build_attempt(run: Attempt, token: str) -> Attempt:

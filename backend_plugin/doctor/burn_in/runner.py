@@ -53,7 +53,7 @@ class BurnInLimits:
     pause: float = 2.0
     """Seconds between two polls."""
     is_interrupted: Callable[[], bool] = lambda: False
-    """A function that returns True after a signal. The cancellation of an asyncio task may be lost."""
+    """Returns True after a stop signal; it is polled, because the cancellation of a task may be lost."""
 
 
 async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:

@@ -76,7 +76,7 @@ def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violati
 
 
 def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
-    """True if the cluster accepted an invalid job in a dry run; False if the operator is not installed."""
+    """True if the cluster accepted an invalid job in a dry run although the operator is installed."""
     if facts.invalid_reply.stored is None:
         return False
     is_observed = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen}
