@@ -106,7 +106,7 @@ def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> 
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
-    """True if the verdict is a failure that the job's annotation does not contain."""
+    """True if the verdict is a failure, and no annotation of the job stores a failure yet."""
     return verdict.phase.is_failure and ANNOTATION not in job.annotations
 
 
@@ -117,7 +117,7 @@ def build_cancellation(reason: str) -> Verdict:
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
-    """Return the edits that cancel a job for a user; `NONE` if it has ended, is being deleted or is gone."""
+    """Return the actions that cancel a job, where `reason` is the user's text; `NONE` if `is_finished`."""
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 
@@ -132,7 +132,7 @@ def is_expired(job: Job, now: datetime) -> bool:
 
 
 def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
-    """Return the pod groups whose queue would resume the job after a suspension."""
+    """Return the pod groups to deactivate before a suspension, because their queue would resume the job."""
     job = observed.job
     if job is None or not get_dialect(job.dialect).ends_by_suspension:
         return ()

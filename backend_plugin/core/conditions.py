@@ -49,7 +49,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The API group, which identifies the scheduler; empty if unknown."""
     version: str = ""
     name: str = ""
-    """The name of the job of the pod group; the name of the object if the job is unknown."""
+    """The name of the job that the pod group is for; the name of the object if the job is unknown."""
     object_name: str = ""
     """The name of the object if `name` is the name of the job; otherwise empty."""
     namespace: str = ""

@@ -23,7 +23,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
 
 
 def get_limit(seconds: int | None, default: timedelta) -> timedelta:
-    """Return the limit of `seconds` that the task sets, or the platform's `default` if it sets none."""
+    """Return the time limit that the task sets in `seconds`; the platform's `default` if that is None."""
     return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 

@@ -23,9 +23,9 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime | None = None
     time_ns: int = 0
     failure: Failure | None = None
-    """The failure in the message, if the message has been parsed; it is then truncated."""
+    """The failure parsed from the message, which is then truncated; None if not parsed yet."""
     cause: Cause | None = None
-    """The cause that the message names, if the message has been parsed."""
+    """The cause that the message names; None if it names none or has not been parsed."""
 
 
 def read_error_file(document: Manifest) -> ErrorFile:

@@ -65,7 +65,7 @@ class _ParsedMessage(NamedTuple):
     exit_code: int | None = None
     """The exit code of a process that ended without an exception."""
     frames: tuple[Frame, ...] = ()
-    """The line of the user's code that raised the error, if no traceback contains this line."""
+    """One frame: the line of user code that raised the error; empty if the traceback contains it."""
     chain: tuple[RaisedException, ...] = ()
     """The exceptions that led to the last one."""
 

@@ -48,7 +48,7 @@ def _has_active_gang(observed: Observed) -> bool:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if an active job lacks a companion object, and the name of this object is not taken."""
+    """True if an active job lacks a companion object, and no other object has taken its name."""
     job = observed.job
     if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
         return False

@@ -40,7 +40,7 @@ class RoleOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: Placement
     num_retries: int | None
-    """The number of restarts of each replica; None if the author set none."""
+    """The number of restarts that each replica may have; None if the author set no number."""
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,8 +49,8 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
     """Return the message for a failure with the root cause `death`.
 
     The first line names the replica, the failure, its location and its cause. Details, the number of other
-    failed replicas, `note` and the remedy follow. If `retry` is false, the last line states that another
-    attempt would or may fail, too.
+    failed replicas, the text `note` and the remedy follow. If `retry` is false, the last line states that
+    another attempt would or may fail, too.
     """
     failure = death.failure
     replica = failure.replica or "a replica"
@@ -120,7 +120,7 @@ def _format_details(death: ReplicaTermination) -> str:
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
     """Return the last five lines.
 
-    If none of them has the class of the last exception, the line with this class replaces the first of them.
+    If the line that names the last exception precedes them, return this line and the last four lines.
     """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()

@@ -1,4 +1,4 @@
-"""Converts error files to terminations, and derives whether the writer of a file was restarted later."""
+"""Converts error files to terminations; derives whether a worker was restarted after it wrote its file."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,10 @@ def _classify_message(file: ErrorFile, failure: Failure) -> Cause:
 
 
 class _WriterState(enum.IntEnum):
-    """The state of the worker that wrote an error file; of several possible workers, the highest state."""
+    """The present state of the worker that wrote an error file.
+
+    If several workers may have written the file, the largest value of them counts.
+    """
 
     RECOVERED = 0
     """The worker was restarted and succeeded."""
@@ -88,7 +91,7 @@ class _WriterState(enum.IntEnum):
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Return the error files of failed workers, and those of restarted workers that have not ended.
+    """Return two lists: the error files of failed workers, and of restarted workers that have not ended.
 
     The error file of a worker that succeeded after a restart is in neither list.
     """

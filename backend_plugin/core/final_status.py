@@ -48,7 +48,7 @@ def find_final_condition(observed: Observed) -> Condition | None:
 def build_final_status(
     observed: Observed, state: JobState, condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
-    """Return the status of a job that has ended or is gone; `condition` reports its end, if known."""
+    """Return the status of a job that has ended or is gone; `condition` reports its end (None if unknown)."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     is_unsettled = False

@@ -28,7 +28,7 @@ def read_job(dialect: Dialect, manifest: Manifest) -> Job:
 
 
 def describe(job: Job) -> Verdict:
-    """Return the phase of a foreign job in Flyte's terms, and the message of its condition.
+    """Return the Flyte phase of a foreign job, with the message of its condition, for display.
 
     Flyte does not receive this verdict.
     """

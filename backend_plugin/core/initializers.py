@@ -20,7 +20,7 @@ def are_complete(pods: Iterable[Pod]) -> bool:
 
 
 def find_end(pods: Iterable[Pod]) -> datetime | None:
-    """Return the time at which the last initializer ended; None if none has ended."""
+    """Return the latest end time of the initializers; None if none has ended."""
     ends = filter(None, [pod.termination for pod in pods])
     return max(filter(None, [end.finished for end in ends]), default=None)
 

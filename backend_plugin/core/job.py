@@ -143,7 +143,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[ReplicaGroup, ...]
     """The master first; only workers if elastic; one group of nodes for a TrainJob. Never empty."""
     nproc_per_node: int | None = None
-    """The number of processes that each replica's agent starts; None leaves the number to the replica."""
+    """The number of processes that each replica's agent starts; None if the replica determines it."""
     elastic: ElasticPolicy | None = None
     run_policy: JobRunPolicy = msgspec.field(default_factory=JobRunPolicy)
     gang: GangOptions | None = None

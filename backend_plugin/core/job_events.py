@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(way.value for way in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The decision that a job which has run now waits for resources or runs again, with the new event."""
+    """The new situation of a job that has run: it waits for resources, or runs again."""
 
     way: JobEventReason
     event: Manifest | None = None
@@ -64,7 +64,10 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job that has run now waits for resources or runs again, with the event; else None."""
+    """Decide whether a job that has run now waits for resources or runs again, and the event to write.
+
+    Return None if the job has not run, its phase is not RUNNING, or neither is the case.
+    """
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
@@ -162,7 +165,7 @@ def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
 
 
 def build_event(job: Job, reason: str, message: str, now: datetime, *, since: datetime) -> Manifest:
-    """Return a core/v1 event for `kubectl describe`; its name depends on `since`, the time of the change."""
+    """Return a core/v1 event about a job; its name depends on `since`, the time of the reported change."""
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     line = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -98,7 +98,7 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
 
 
 def _map_replica_ranks(job: Job) -> dict[str, range | None]:
-    """Return the ranks of each replica by its name."""
+    """Map the name of each replica to its ranks; to None if a rendezvous assigns the ranks."""
     replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
     return {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
 
@@ -119,7 +119,7 @@ def list_initializers(job: Job) -> Sequence[str]:
 
 
 def require_node(job: Job, number: int) -> str:
-    """Return the name of the replica with this position in the order of the ranks.
+    """Return the name of the replica at position `number`, counted from 0 in the order of the ranks.
 
     Raises:
         RankNotFound: If the job has fewer replicas.

@@ -64,12 +64,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaced: tuple[str, ...] = ()
     """The replicas whose present pod was created after all pods had existed for the first time."""
     enough: bool = True
-    """False if the training requires all replicas, and the first pod of one of them has never run."""
+    """True if the training does not require all replicas, or if the first pod of each replica has run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
     """The warnings about the job."""
     death: ReplicaTermination | None = None
-    """The root cause, once the job has ended."""
+    """The termination that is the root cause of the job's end; None if unknown or the job has not ended."""
     dead: int = 0
     """The number of replicas that failed."""
     unsettled: bool = False

@@ -63,7 +63,7 @@ def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
 
 
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
-    """Return a warning if replicas of an elastic job have nodes, but their rendezvous host does not."""
+    """Return a warning if some replicas of an elastic job have nodes, but the rendezvous host has none."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
     if role == "master" or not _is_waited_for(f"{role}-0", pods):

@@ -159,7 +159,11 @@ def _build_builtin_templates(
 
 
 def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """Return the templates for a task: enabled built-in ones, configured ones, those of its ``link_type``."""
+    """Return the templates of log links for a task.
+
+    These are the enabled built-in templates, the configured ones, and those that the ``link_type`` in
+    `task_config` names.
+    """
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):

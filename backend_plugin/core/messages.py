@@ -75,7 +75,7 @@ def select_remedy(wait: PendingReason) -> str:
 
 
 def format_unused_outputs(status: JobStatus) -> str:
-    """Return a line on the outputs of a failed job; empty if there are none."""
+    """Return a line that states that a failed job has outputs; empty if it has none."""
     return "its outputs were written, but are not used" if status.outputs else ""
 
 

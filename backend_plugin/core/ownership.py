@@ -35,7 +35,7 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
-    """Return the merge patch that sets the owner of a job, or marks its workflow as outside this cluster.
+    """Return the merge patch that sets the owner; for None, it marks the workflow as outside this cluster.
 
     The caller has received a request of Flyte for the job, so the execution exists. If its workflow is not in
     this cluster, it must be in another one.

@@ -10,7 +10,7 @@ from kfpytorch_common.causes import Cause
 
 
 class PendingStage(enum.IntEnum):
-    """The progress of a pod that does not run; pending reasons of the lowest stage are reported first."""
+    """How far a pod that does not run has come; pending reasons of the lowest stage are reported first."""
 
     HELD = 0
     """A queue or a quota does not admit the pods."""
@@ -78,7 +78,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ahead: int | None = None
     """The number of jobs that the queue admits before this one."""
     again: str = ""
-    """The words before `text` that state that the job has run before; may be empty."""
+    """Words for the message, before `text`: they state that the job has run before; empty if it has not."""
     of_gang: bool = False
     """True if the whole gang waits, although only single replicas reported the reason."""
     follows: bool = False

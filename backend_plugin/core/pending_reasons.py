@@ -49,7 +49,7 @@ def _is_suspended(job: Job) -> bool:
 
 
 def find_group_reason(group: PodGroup) -> PendingReason | None:
-    """Return the pending reason that a PodGroup or a Workload reports, or None."""
+    """Return the pending reason that a PodGroup or a Workload reports; None if it reports none."""
     if group.foreign:
         return None
     for words in WORDS:

@@ -136,7 +136,10 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job that has run now waits for resources or runs again, with the event; else None."""
+    """Decide whether a job that has run now waits for resources or runs again, and the event to write.
+
+    Return None if the job has not run, its phase is not RUNNING, or neither is the case.
+    """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
@@ -153,10 +156,10 @@ def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | N
 
 
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
-    """Return the verdict, and the time until which it is valid if the observed state does not change.
+    """Return the verdict, and a time until which it stays the same if the observed state does not change.
 
     A verdict that is the same now and at a later time is also the same in between, because an exceeded limit
-    stays exceeded. If the verdict changes soon, the returned time is `now`.
+    stays exceeded. The time is `now` if the verdict is not the same at the nearest time of `_HORIZONS`.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

@@ -22,7 +22,7 @@ def list_gang_reasons(
 ) -> list[PendingReason]:
     """Return the pending reason of the gang that its placeholder pods report; at most one.
 
-    `members` are the pods of the replicas, and `of_pod` returns the pending reason of a pod.
+    `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
     """
     own = {pod.name for pod in members}
     holders = [

@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""
     companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
-    """Return the objects, such as a PodGroup, to create after the job and owned by the job with this uid."""
+    """A function from the uid of the job to the objects to create after it and owned by it (a PodGroup)."""
     warnings: tuple[str, ...] = ()
     """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def get_interned(value: JsonValue, *keys: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def intern_text(text: str) -> str:
-    """Return one object for equal texts, so that thousands of records share its memory."""
+    """Return a text equal to `text`, the same object for all equal texts, so that records share memory."""
     return text
 
 

@@ -46,7 +46,7 @@ def add_remedy(message: str) -> str:
 
 
 def add_upgrade(message: str, dialect: Dialect) -> str:
-    """Return an error message of the API server; if a field is unknown, add how to install a newer CRD."""
+    """Return an error message of the API server; for an unknown field, add how to install a newer CRD."""
     if "strict decoding error" not in message:
         return message
     return (

@@ -34,7 +34,8 @@ def select_root_cause(
 ) -> ReplicaTermination | None:
     """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
 
-    The order is: causes, consequences, stopped replicas, and terminations after `ended`, the end of the job.
+    Possible causes come first, then consequences, then stopped replicas, then terminations after `ended`, the
+    end of the job.
     If no cause precedes `ended`, later terminations count too, because the clock of a node may be ahead.
     """
     worded = any(map(_has_own_exception, ends))
@@ -113,9 +114,10 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
 def with_early_exits(
     death: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return the root cause `death`; if it is the loss of a peer, add the peers that exited with code 0.
+    """Return `death`; if it is the loss of a peer, with a summary that names peers that exited with code 0.
 
-    If all peers had exited with code 0, it is a user error: the ranks do not call the same collectives.
+    If all peers had exited with code 0, its cause becomes a user error: the ranks do not call the same
+    collectives. `total` is the number of replicas.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
@@ -141,7 +143,10 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files written at most a minute before the first of `ends` or later; all if there is none."""
+    """Return the files written after the first termination in `ends`, or at most a minute before it.
+
+    Files without a time are included, and all files are if no termination has a time.
+    """
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
@@ -149,7 +154,10 @@ def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTerminat
 def merge_terminations(
     pods: Sequence[ReplicaTermination], files: Sequence[ReplicaTermination]
 ) -> list[ReplicaTermination]:
-    """Return each termination once: an error file replaces the user error of the pod that wrote it."""
+    """Combine the terminations from pods and from error files.
+
+    If a pod with a user error wrote an error file, only the termination from the file is returned.
+    """
     writers = {death.failure.replica for death in files}
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
     silent = [

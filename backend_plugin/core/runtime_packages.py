@@ -28,7 +28,7 @@ report("end")
 
 
 class PackagesUnknown(BackendError):
-    """The job that lists the packages has not ended with a complete report."""
+    """The packages are unknown: the job that lists them has not ended, or its report is incomplete."""
 
 
 class RuntimePackages(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str,
 
 
 def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
-    """Return the request of one replica for the resources of which the nodes have too little."""
+    """Return a text on how much one replica requests of each resource that the nodes lack; may be empty."""
     if not wait.short:
         return ""
     role = wait.replicas[0].rpartition("-")[0] if wait.replicas else ""
@@ -52,7 +52,7 @@ def _format_missing(shortage: ResourceShortage) -> str:
 def _iter_numbers(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int], at: str
 ) -> Iterator[str]:
-    """Yield the requested, held and free amounts; `at` is the time of the free amount."""
+    """Yield texts on the requested, held and free amounts; `at` is a text on the time of the free amount."""
     requested = _compute_requested(shortage, gang)
     if requested is None:
         return
@@ -74,7 +74,7 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the amount that the gang holds and the free amount; None for an amount to leave out."""
+    """Return the amount that the gang holds and the free amount; None if the message omits the amount."""
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)
     if shortage.free is not None or missing is None or counted is None:

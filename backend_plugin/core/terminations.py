@@ -81,7 +81,7 @@ EXIT_CODES: Final[Mapping[int, Cause]] = {
 """Causes by exit codes that do not come from the user's code; `decode_signal` decodes all other signals."""
 
 _LATEST: Final = 2**62
-"""Nanoseconds since the epoch that are after any real time."""
+"""A time in nanoseconds since the epoch, later than any real time."""
 
 
 def decode_signal(exit_code: int) -> int:
@@ -131,7 +131,7 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
 
 
 def is_pod_alive(pod: Pod) -> bool:
-    """True if a pod runs or is pending, without a deletion, a disruption or an ended trainer container."""
+    """True if a pod is running or pending, is not deleted or disrupted, and its trainer has not ended."""
     if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
         return False
     return pod.termination is None
@@ -174,7 +174,10 @@ def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
 
 
 def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination | None]:
-    """Return the container that failed and its termination; the trainer container comes first."""
+    """Return the container that failed and its termination; a pair of None if no container failed.
+
+    The trainer container takes precedence; the other containers count only if the pod has failed.
+    """
     others = [*pod.containers, *pod.init_containers] if pod.phase == "Failed" else []
     for container in (pod.primary, *others):
         if container is not None and container.ended is not None and container.ended.exit_code != 0:
@@ -300,7 +303,10 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
 def list_restart_terminations(
     pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
-    """Return the last terminations of the replicas with the most restarts."""
+    """Return the end of the previous container run of each replica that has the most restarts of all.
+
+    Replicas whose previous run ended with exit code 0 do not count.
+    """
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)
         for pod in pods

@@ -25,7 +25,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(phase: "Verdict", at: datetime) -> str:
-    """Return the annotation value that stores a failure."""
+    """Return the annotation value that stores a failed verdict, and `at` as the time of its storage."""
     record = RecordedVerdict(
         reason=phase.reason,
         message=phase.message,

@@ -199,7 +199,7 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase before all replicas have first run, without going back to an earlier phase."""
+    """Return the phase of a job until all replicas have run once; it never goes back to an earlier phase."""
     if initializers.have_node(status.initializers):
         return Phase.INITIALIZING
     unbound = statuses.list_unbound_reasons(status)
