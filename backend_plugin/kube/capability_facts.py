@@ -19,7 +19,10 @@ class UnknownFact(Exception):
 
 
 def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the fact `pod`, a pod spec after admission, by the facts that follow from two of its fields."""
+    """Replace the fact `pod`, a pod spec after admission, by facts about two of its fields.
+
+    The new facts are the scheduler name, and whether the field `schedulingGroup` was kept.
+    """
     if "pod" not in facts:
         return facts
     pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}

@@ -118,7 +118,7 @@ class _ObjectPrefix:
         return [read.get(name, b"") for name in sizes]
 
     def _call_filesystem(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call a filesystem method, with the remaining time as timeout if the store is asynchronous."""
+        """Call a method of the fsspec filesystem; an asynchronous one gets the remaining time as timeout."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError

@@ -19,8 +19,8 @@ def list_stop_signals() -> Sequence[signal.Signals]:
 def exit_on_signals() -> Iterator[None]:
     """Raise `SystemExit` on SIGTERM and SIGHUP, so that open context managers clean up.
 
-    The first signal starts the cleanup, and later ones do not interrupt it. A signal that
-    already has a handler or is ignored is not changed.
+    The first signal starts the cleanup, and later ones do not interrupt it. Signals
+    that the process ignores or handles otherwise are left alone.
     """
     ours = [each for each in _STOP if signal.getsignal(each) == signal.SIG_DFL]
 

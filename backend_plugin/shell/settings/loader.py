@@ -86,7 +86,7 @@ _DEFAULTS: Final[Mapping[ClusterKind, Mapping[str, Any]]] = {
         "namespace_template": allowlist.FLYTES,
     },
 }
-"""The defaults that depend on the kind of cluster, by field."""
+"""The defaults of each kind of cluster, by field of `ServerSettings`; other defaults are in the class."""
 
 # Environment variables that commands, workers and their tests read.
 _OF_OTHERS: Final = frozenset(
@@ -125,7 +125,7 @@ class _ServerReader(SettingsReader):
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """The name of the setting in its source."""
+    """The name of each setting in its source (file, environment variable or flag), by key."""
 
     def add_value(self, key: str, value: Any, name: str, source: str) -> None:
         """Parse one value; it replaces an earlier value of the same key."""

@@ -30,7 +30,7 @@ class EmbeddedSettings:
     gpus: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
-    """The virtual environment that replaces an image, by patterns of the image name."""
+    """Shell patterns of image names, each with the virtual environment that is used instead of the image."""
     strict_images: bool = False
     durable: bool = False
     code_dir: Path = field(default_factory=Path.cwd)
