@@ -34,7 +34,10 @@ def find_server(server: Address) -> Server:
 
 
 def _complete_named_server(server: Server, named: str) -> Server:
-    """Return the server at the address `named`, with the credentials that are set or of a local server."""
+    """Return the server at the address `named`, with credentials from `server` and from the environment.
+
+    If this user's local server has the address, its own file provides credentials that are missing.
+    """
     running = server_file.read(server_file.get_state_directory(os.environ))
     if running is None or running.endpoint != named:
         return _with_tls(_with_environment(replace(server, address=named)))
@@ -86,7 +89,7 @@ def _check_key_pair(server: Server) -> None:
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
-    """Return the local server `running`; it provides the token and CA that the caller omits."""
+    """Return `server` with the address of the local server `running`, and its token and CA where missing."""
     token = _parse_token(server.token, "--token") or running.token
     if not token and running.token_file:
         text = read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")

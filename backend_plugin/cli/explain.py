@@ -197,7 +197,10 @@ def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
 def _select_own_objects(
     objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]
 ) -> Sequence[Manifest]:
-    """Return those of `objects` that belong to `job`, because `judge` attributes all its input to the job."""
+    """Return those of `objects` that belong to `job`, one of `jobs`; all `objects` if `job` is None.
+
+    `judge` attributes all its input to the job.
+    """
     if job is None:
         return objects
     names = [get_text(each, "metadata", "name") for each in jobs]
@@ -220,7 +223,7 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
 
 
 def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a file, also those in Lists, each after the request key for its kind."""
+    """Yield (key, object) for each object of the file `name`, also for those in Lists; see `_KINDS`."""
     data = input_files.read_input(name)
     if name.endswith(".pb"):
         yield "error_files", {**decode_document(data), "path": name}

@@ -94,7 +94,7 @@ def command(**options: Any) -> None:
 async def _collect_orphans(
     settings: "ServerSettings", options: dict[str, Any]
 ) -> tuple["OrphanScan", Sequence[_Row], datetime]:
-    """Return the last scan for orphans, a row for each orphan, and the time of the cluster.
+    """Return the last scan for orphans, a row for each orphan, and the current time on the cluster's clock.
 
     With ``--delete``, scan again after a pause, and delete the orphans that both scans have found.
     """

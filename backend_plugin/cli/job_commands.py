@@ -56,7 +56,7 @@ def _build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
-    """Return the row of a job."""
+    """Return the cells of a job in the table of jobs; its age is relative to `now`."""
     message = job.verdict.message
     return (
         job.name,

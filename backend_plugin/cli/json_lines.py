@@ -16,7 +16,10 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def reply_to_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Reply to each non-empty line with one line that contains its id, as soon as the line is read."""
+    """Write one reply line to `answers` for each non-empty line of `requests`, as soon as it is read.
+
+    `answer` computes the reply to a decoded request; the line also contains the id of the request.
+    """
     for line in requests:
         if line.strip():
             answers.write(reply_to_line(answer, line) + b"\n")

@@ -160,7 +160,7 @@ def _list_values(
 
 
 def get_value(settings: ServerSettings, key: str) -> Any:
-    """Return the value of a key as JSON, or None if it is not set."""
+    """Return the value of the server's setting `key` as a JSON value; None if it is not set."""
     part, _, rest = key.replace("-", "_").partition(".")
     found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
     if found is None and part not in _SECTIONS:

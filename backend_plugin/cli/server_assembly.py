@@ -95,7 +95,7 @@ class ServerParts:
 
 
 def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerParts:
-    """Build the services and background tasks of a server."""
+    """Build the services and background tasks of a server for the open cluster `here`."""
     cluster = here.cluster
     metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)

@@ -44,7 +44,7 @@ class Columns:
         return self.format_row(self._header)
 
     def fit_rows(self, rows: Iterable[Sequence[str]]) -> None:
-        """Widen the columns for these rows."""
+        """Widen the columns so that all cells of these rows fit."""
         for row in rows:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
 
@@ -125,5 +125,5 @@ def get_time(message: Any, field: str) -> datetime | None:
 
 
 def format_clock(moment: datetime | None) -> str:
-    """Return the local time of day."""
+    """Return the time of day in the local time zone; ``-`` for None."""
     return "-" if moment is None else f"{moment.astimezone():%H:%M:%S}"

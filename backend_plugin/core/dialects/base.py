@@ -39,9 +39,9 @@ class ReplicaLabels:
     index: str
     """The label with the index of the replica within its role."""
     attempt: str = ""
-    """The label with the number of restarts of the whole job before the pod was created; empty if none."""
+    """The label with the number of job restarts before the pod was created; empty without such a label."""
     first_index: str = ""
-    """The label with a number to add to the index of the pod; empty if nothing is added."""
+    """The label with a number to add to the value of the label `index`; empty if there is no such label."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """The replica roles by the value of the role label, for values that differ from the name of the role."""
 

@@ -142,7 +142,10 @@ def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]
 def _with_platform_fields(
     context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders."""
+    """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders.
+
+    `extra` is the role's own pod template; the spec is merged onto it. The function adds to `problems`.
+    """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.with_flyte_defaults(spec, primary, context.env, settings)
@@ -170,7 +173,10 @@ def _with_platform_fields(
 def _with_role_fields(
     context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, with the template and node requirements of a role."""
+    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
+
+    The function also adds the tolerations and node requirements that the resources of the role need.
+    """
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

@@ -183,9 +183,10 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return the container `own` merged onto two containers of the template: ``default``, then another.
+    """Return the container `own` merged onto up to two of the template's containers `below`.
 
-    The other is ``primary`` for the container that trains, otherwise the container with the name of `own`.
+    The first one has the name ``default``. The second one has the name ``primary`` if `own` trains, otherwise
+    the name of `own`. `patterns` contains the names used here for ``default`` and ``primary``.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}

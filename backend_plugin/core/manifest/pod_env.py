@@ -46,9 +46,9 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
 
 
 def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the primary container's environment with the variables by which flytekit reports failures.
+    """Return `env`, of the primary container, with the variables that make flytekit report failures.
 
-    A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
+    If the task itself sets FLYTE_FAIL_ON_ERROR, that value stays.
     """
     added = [] if _FAIL_ON_ERROR in _get_names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
     return [*env, *added, _WORKER, _STRATEGY]
@@ -57,10 +57,10 @@ def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 def with_training_env(
     container: Mapping[str, Any], processes: int, settings: Settings
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the training container's environment with the platform's value for each missing variable.
+    """Return the environment of the training container, with the platform's variables that it does not set.
 
-    The variables of a Secret or ConfigMap are unknown here and `env` would override them. So nothing is added
-    to a container with ``envFrom``.
+    `processes` is the number of training processes in the container. With ``envFrom`` nothing is added: the
+    names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.
     """
     env: Sequence[Mapping[str, Any]] = container.get("env", ())
     if container.get("envFrom"):
@@ -74,7 +74,9 @@ def with_training_env(
 
 
 def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
-    """Return OMP_NUM_THREADS for the CPU limit of the container, if it runs a single process.
+    """Return the variable OMP_NUM_THREADS with the CPU limit of the container as its value.
+
+    The result is empty if the container has no CPU limit or runs several `processes`.
 
     torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
     torch's agent sets one thread for each.

@@ -69,10 +69,10 @@ def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[t
 def with_resource_tolerations(
     spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
 ) -> Mapping[str, Any]:
-    """Return a spec that tolerates the taints of nodes with its resources.
+    """Return a spec that tolerates the taints of nodes that have extended resources of the pod.
 
-    `claimed` contains the names of its resources. Only those in the setting
-    ``add-tolerations-for-extended-resources`` count.
+    `claimed` contains the names of the pod's resources. Of these, only the names in the setting
+    ``add-tolerations-for-extended-resources`` get a toleration.
     """
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):

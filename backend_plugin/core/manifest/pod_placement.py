@@ -53,7 +53,10 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the platform's node requirement for the attempt: for interruptible attempts, or for others."""
+    """Return the node requirement in the settings for interruptible attempts, or else for other attempts.
+
+    The attempt `run` decides which of the two applies. Return None if that one is not set.
+    """
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
@@ -82,7 +85,7 @@ def with_tolerations(
 
 
 def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
-    """Return the spec with the placement of its role."""
+    """Return the spec with the node selector, tolerations and priority class that its role specifies."""
     place = group.placement
     spec = dict(spec)
     if place.node_selector:

@@ -120,7 +120,10 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return a sidecar's requirements without those that `primary` also has: FlytePropeller copied these."""
+    """Return a sidecar's requirements `own`, without the resources that have the same amounts in `primary`.
+
+    FlytePropeller has copied such resources from the container ``primary`` of the PodTemplate.
+    """
     inherited = {
         name
         for name in primary.names
@@ -179,7 +182,10 @@ def is_device(name: str) -> bool:
 
 
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
-    """Yield a problem for each device that cannot be provided as requested."""
+    """Yield a problem for each device with a fractional amount, a request unlike its limit, or too many GPUs.
+
+    The settings limit the number of GPUs. `path` is the path of the container in the task template.
+    """
     gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):
         limit = claim.limits.get(name, _NOTHING)
@@ -205,7 +211,11 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
 def _complete_resources(
     claim: ResourceRequirements, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]
 ) -> ResourceRequirements:
-    """Return the requests and limits for the resources `names`, each at most the platform's limit."""
+    """Return a request and a limit for each of the resources `names`.
+
+    A missing request is the limit or else the default, and a missing limit is the request. Amounts that
+    exceed the platform's limit are reduced to it, except those of devices.
+    """
     requests, limits = {}, {}
     for name in names:
         limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)

@@ -25,7 +25,7 @@ class FieldError:
 
     @property
     def message(self) -> str:
-        """The error without the field."""
+        """The text of the error without the path of the field."""
         value = "" if self.value is None else _format_value(self.value)
         return ": ".join(filter(None, (self.kind, value, self.detail)))
 

@@ -149,7 +149,7 @@ class SchedulerAdapter:
     sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Capabilities], str] = lambda _: ""
-    """Return a further reason why a cluster cannot use the scheduler; empty if there is none."""
+    """Return a reason, besides those of `find_denial`, why a cluster cannot use the scheduler; else empty."""
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)

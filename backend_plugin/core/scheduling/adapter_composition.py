@@ -57,7 +57,10 @@ def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str
 def _find_first_entries(
     entries: Iterable[tuple[str, str, str]], other: SchedulerAdapter
 ) -> list[tuple[str, str]]:
-    """Return path and value of the entries whose keys belong to the scheduler `other`, without duplicates."""
+    """Return (path, value) of each entry (path, key, value) whose key belongs to the scheduler `other`.
+
+    Of the entries with the same key and value, only the first one is returned.
+    """
     first_paths: dict[tuple[str, str], str] = {}
     for path, key, value in entries:
         if value and key.startswith(other.keys):

@@ -49,7 +49,11 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield rank, settings, detection reason and refusal (may be empty) of each detected scheduler."""
+    """Yield the rank, the settings, the reason and the refusal for each scheduler that is detected.
+
+    The reason states why it is detected. The refusal states why the cluster cannot use it; empty if it can.
+    `queue` is the queue that the author or the platform names.
+    """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
             rule = adapter.sighting
@@ -101,7 +105,10 @@ def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabil
 
 
 def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
-    """Return a problem if the queue of the task, or else of the platform, is not one of the known queues."""
+    """Return a problem if the queue of the task, or else of the platform, is not one of the known queues.
+
+    Return none if some queues may be unknown.
+    """
     queue, field = request.options.queue, TASK_QUEUE
     if not queue:
         queue, field = request.gang.queue, f"{request.path}.{QUEUE}"
@@ -129,9 +136,10 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 
 
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
-    """Return the admission queue and the reason for it; or ``""`` and the reason against a queue, if any.
+    """Return the admission queue and the reason for it.
 
-    `alone` is the queue in the platform's settings if no other scheduler is found, otherwise empty.
+    If the job cannot wait in a queue, the first text is empty, and the second one is the reason, if any.
+    `alone` is the queue in the platform's settings if no other scheduler is detected, otherwise empty.
     """
     queue, why = _find_admission_queue(request, alone)
     refusal = _get_queue_refusal(queue, request) if queue else ""

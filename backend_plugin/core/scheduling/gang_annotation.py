@@ -38,7 +38,9 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The roles, the master first, each with the number of replicas that must be placed."""
 
     def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
-        """Return the amount of a resource that all roles, or those up to `upto`, request; None if unknown.
+        """Return the amount of a resource that all roles request; None if unknown.
+
+        If `upto` names a role, only the roles up to and including this one count.
 
         With `counts_all` every replica counts, otherwise only those that must be placed.
         """

@@ -37,7 +37,7 @@ class StatusParser:
     deactivation: Manifest | None = None
     """The patch of a pod group that stops its queue from resuming the job; None if no queue resumes jobs."""
     controlled: bool = False
-    """True if a controller writes the status of the pod groups: they do not show that the scheduler runs."""
+    """True if a controller, not the scheduler, writes the status of pod groups."""
     groups: re.Pattern[str] | None = None
     """A pattern for the names of its pod groups, with the job name as group ``job``; None if both are equal.
     """

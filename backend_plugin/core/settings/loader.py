@@ -1,8 +1,8 @@
 """The loader of `Settings` from a decoded YAML mapping; it reports all problems of a section together.
 
 The type of a setting's field in `model` selects its parser from `_BY_TYPE`. A new key of Flyte's section
-needs a row in `_FLYTES` only if it needs another parser. A new key directly in `kfpytorch` needs a row in
-`_OURS`.
+needs a row in `_FLYTES` only if the parser of its type does not fit. A new key directly in `kfpytorch` needs
+a row in `_OURS`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -65,7 +65,7 @@ class PluginSettings:
 
     @property
     def initializer_images(self) -> Mapping[str, str]:
-        """The images of initializers by the key of their source."""
+        """The images of initializers by the kind of data that they load: data set or model."""
         return {
             data_sources.DATASET: self.dataset_initializer_image,
             data_sources.MODEL: self.model_initializer_image,
@@ -73,7 +73,7 @@ class PluginSettings:
 
     @property
     def selects_dialect(self) -> bool:
-        """True if some jobs may have another kind than the default kind."""
+        """True if some setting is ``auto`` or a kind of job other than the built-in default."""
         parts = (self.dialect_by_domain, self.dialect_by_namespace, self.dialect_by_project)
         kinds = {self.dialect, *(kind for part in parts for kind in part.values())}
         return kinds != {DEFAULT.name.lower()}

@@ -51,7 +51,7 @@ def build_parser(kind: Any, remedy: str) -> Parser:
 
 
 def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> InvalidSettingValue:
-    """Return the error; for an unknown field the remedy is the most similar field name."""
+    """Convert the error `refusal` of msgspec; for an unknown field, suggest the most similar field name."""
     unknown = _UNKNOWN.search(str(refusal))
     struct = (*get_args(kind), kind)[0]
     if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):

@@ -38,7 +38,7 @@ def text(value: Any) -> str:
 
 
 def boolean(value: Any) -> bool:
-    """Return true or false, also from its text."""
+    """Return the value as a boolean; it may also be a text such as ``true``."""
     name = text(value).lower()
     if name not in _TRUTH:
         raise InvalidSettingValue("is neither true nor false", "write true or false")

@@ -67,7 +67,10 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if a pod has one of the `roles` or has not failed; False if it is a placeholder or has no role."""
+    """True if a pod does not count: it has one of the `roles`, or it has not failed.
+
+    Placeholders of a scheduler and pods without a role always count.
+    """
     if not pod.role or pod.place:
         return False
     return pod.role in roles or pod.phase != "Failed"
@@ -92,7 +95,7 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return an empty spec change if the job ends when its pods end; None if the nodes may be restarted."""
+    """Return {} if the job ends with its pods without a spec change; None if it may restart its nodes."""
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 
@@ -143,7 +146,10 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    """Yield the condition Running if a present node has started, or Restarting if only earlier nodes have."""
+    """Yield the condition Running if one of `nodes` has started, or Restarting if only replaced nodes had.
+
+    Yield nothing if no node has started yet.
+    """
     if any(pod.phase in _STARTED for pod in nodes):
         yield Condition(
             type=job_conditions.RUNNING, true=True, since=min(_iter_times(_find_start, nodes), default=None)
@@ -153,7 +159,7 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
-    """True if a pod's restart count shows a restart, or an event about anything but an initializer does."""
+    """True if the restart count of a node, or an event not about an initializer, shows a restart."""
     loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
     return any(pod.attempt for pod in nodes) or any(
         each.reason in _RESTARTS and not each.name.startswith(loading) for each in events
@@ -192,7 +198,10 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
 
 
 def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    """True if all nodes were restarted more often than the limits for failures and disruptions together."""
+    """True if `attempt`, the number of restarts of all nodes, exceeds the sum of both restart limits.
+
+    One limit is for failures, the other for disruptions. False if a limit is unknown or does not exist.
+    """
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions

@@ -56,10 +56,16 @@ LABELS: Final = ReplicaLabels(
     aliases={LAUNCHER: ROLE},
 )
 LONGEST_NAME: Final = 44
-"""``<job>-node-0-<index>-<5 characters>``, with an index up to 99999, has at most 63 characters."""
+"""The maximum length of a job's name.
+
+The pod name ``<job>-node-0-<index>-<5 characters>``, up to index 99999, then has at most 63 characters.
+"""
 
 LONGEST_NAME_WITH_INITIALIZERS: Final = 33
-"""``<job>-dataset-initializer-0-0-<5 characters>`` has at most 63 characters."""
+"""The maximum length of the name of a job with initializers.
+
+The pod name ``<job>-dataset-initializer-0-0-<5 characters>`` then has at most 63 characters.
+"""
 
 
 def build_runtime_reference(kind: str, name: str) -> Manifest:
@@ -101,7 +107,10 @@ def find_trainer(spec: Manifest) -> Manifest:
 def iter_volume_conflicts(
     spec: Manifest, names: Collection[str], directories: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of each volume name in `names` and each mount path in `directories`."""
+    """Yield (path, value) for each volume with a name in `names`, and each mount at one of `directories`.
+
+    Only the mounts of the training container are checked.
+    """
     for index, volume in enumerate(get_mappings(spec, "volumes")):
         if (name := get_text(volume, "name")) in names:
             yield f"pod.spec.volumes[{index}].name", name

@@ -110,7 +110,10 @@ _OTHERS: Final = (
         SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
-"""The patterns of further messages, of which the first that matches decides, with their meanings."""
+"""The patterns of further messages, each with its meaning; None for a message without one.
+
+The first pattern that matches applies.
+"""
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
@@ -140,7 +143,7 @@ _PHASES: Final = {
     "PreScheduling": "the group waits for its members",
     "Scheduling": "the group waits for its members to be placed",
 }
-"""The messages by phase; messages of the members take precedence."""
+"""The text of the pending reason, by the phase of the PodGroup; messages about its pods take precedence."""
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:

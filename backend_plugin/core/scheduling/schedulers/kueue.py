@@ -145,7 +145,10 @@ def _format_exceeded_quota(match: re.Match[str]) -> str:
 
 
 def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
-    """Return the smallest shortage of each resource: any flavor that is not `unusable` is sufficient."""
+    """Return the smallest shortage of each resource over all flavors except the `unusable` ones, by resource.
+
+    One flavor is sufficient for the job. `text` is the part of a message about the pod set.
+    """
     shortages: dict[str, ResourceShortage] = {}
     for resource, flavor, more in _UNUSED.findall(text):
         if flavor in unusable:

@@ -136,7 +136,10 @@ def _parse_message(message: str) -> pending.SchedulerMessage | None:
 def _build_queue_message(
     text: str, requested: str = "", available: str = "", queue: str = ""
 ) -> pending.SchedulerMessage:
-    """Return the message for a full queue; YuniKorn searches for a node only if the queue has room."""
+    """Return the parsed message of a pod whose queue is full, with its resource shortages.
+
+    The message contains nothing about nodes: YuniKorn searches for one only if the queue has room.
+    """
     return pending.SchedulerMessage(
         text=text, shortages=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
     )
