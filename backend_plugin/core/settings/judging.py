@@ -33,6 +33,6 @@ class JudgingSettings:
     unscheduled_pod_grace_period: timedelta = timedelta(minutes=1)
     """The time without a scheduler status after which a pod is reported to have no scheduler."""
     success_settling_period: timedelta = timedelta(minutes=1)
-    """The time after a job's success for restarted replicas to end; after it, their earlier errors count."""
+    """The time after a success for a restarted replica to end too; then its earlier error counts."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)
     """The causes of exit codes on this platform, which override the default table."""
