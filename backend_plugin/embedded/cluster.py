@@ -90,7 +90,7 @@ class EmbeddedCluster:
         return cluster
 
     async def _start(self) -> None:
-        # Adopt the pods first: their stored status is out of date, and the other parts must not act on it.
+        # Adopt the pods first, because the other parts must not act on their stored, outdated status.
         await self._pods.adopt()
         self._recorder.expire()
         self._store.watch(self._on_change)

@@ -24,7 +24,7 @@ class EventRecorder:
         self._limits = limits
         self._clock = clock
         self._jobs: dict[Key, dict[tuple[str, ...], Key]] = {}
-        """The keys of each job's events by `_get_event_key`, ordered by last timestamp, oldest first."""
+        """By job: the store keys of its events by `_get_event_key`. The oldest last timestamp is first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 

@@ -64,7 +64,7 @@ class JobReconciler:
         self._clock = clock
         self._work = WorkQueue(self._process_key, backoff, clock)
         self._rests: dict[str, tuple[JobSnapshot, ReconcileResult]] = {}
-        """The input and the remaining actions of each pass with more than `AT_ONCE` actions, by job uid."""
+        """The unfinished passes by job uid: the snapshot, and the result with the remaining actions."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
@@ -111,7 +111,7 @@ class JobReconciler:
             self._ports.release_port(owner)
 
     def _collect_garbage(self) -> bool:
-        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if none is left."""
+        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if no such object is left."""
         left = AT_ONCE
         while self._gone and left > 0:
             owner = next(iter(self._gone))
@@ -144,11 +144,11 @@ class JobReconciler:
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
         """Start or continue a reconcile pass of a job, and apply up to `AT_ONCE` of its actions.
 
-        Return the time of the next call; None if only a change of an object requires a call. If an action
-        fails, omit the later ones and return `FAILED`.
+        If an action fails, do not apply the later ones, and return `FAILED`. Else return the time of the next
+        call: now if actions remain, None if no call is needed until an object changes.
         """
         uid, operator = get_uid(job), _get_operator(job)
-        # Continue an interrupted pass: a new pass could take the pods that it deleted for failed pods.
+        # Continue an interrupted pass: a new pass could regard the pods that the old pass deleted as failed.
         snapshot, step = self._rests.pop(uid, (None, None))
         if snapshot is None or step is None or snapshot.job is not job:
             snapshot = self._build_snapshot(job)

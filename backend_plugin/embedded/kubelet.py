@@ -178,7 +178,7 @@ class Kubelet:
                 self._release_pod(pod)
 
     def _start_or_attach(self, pod: PodRecord) -> None:
-        """Start a pod, attach to its running shim, or determine how it ended."""
+        """Start a pod that has never run, attach to its running shim, or find out how it ended."""
         if not pod.directory.path.is_dir() and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._conclude_lost_pod(pod, None)
@@ -243,7 +243,7 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Handle the end of a pod's shim. If the pod's state cannot be read, only raise OSError."""
+        """Handle the end of a pod's shim. Raise OSError and change nothing if its state is unreadable."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"

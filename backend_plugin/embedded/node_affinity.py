@@ -38,7 +38,7 @@ class Requirement:
 
 
 def _compare(test: Callable[[int, int], bool], label: str | None, values: Sequence[str]) -> bool:
-    """Compare a label and a value as integers; False if one is no integer."""
+    """Return the result of `test` for a label and a value as integers; False if one of them is no integer."""
     if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
         return False
     return test(int(label), int(values[0]))

@@ -41,7 +41,7 @@ def build_node(
 
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
-    """Return the node `new` with the uid, the versions, the conditions and the spec of the node `old`."""
+    """Return the node `new`, but with the uid, the versions, the conditions and the spec of `old`."""
     keys = ("uid", "resourceVersion", "creationTimestamp", "generation")
     metadata = get_mapping(old, "metadata")
     conditions = get_mapping(old, "status").get("conditions", [])
@@ -130,7 +130,7 @@ def _count_gpus_per_node(options: EmbeddedOptions) -> Sequence[int]:
 
 
 def _read_capacity(directory: Path) -> Mapping[str, str]:
-    """Return the CPUs that this process may use, the memory, and the size of the disk with `directory`."""
+    """Return the capacity by resource: CPUs for this process, memory, disk with `directory`, pods."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

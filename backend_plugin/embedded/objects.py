@@ -22,7 +22,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "Node": "nodes",
     "PodGroup": "podgroups.scheduling.x-k8s.io",
 }
-"""All stored kinds, with the resource name that the API server uses in messages."""
+"""The resource name that the API server uses in messages, by kind. The keys are all stored kinds."""
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 """The finalizer that keeps a pod object until its operator has counted the end of the pod."""
@@ -131,7 +131,7 @@ def build_owner_reference(dialect: Dialect, name: str, uid: str) -> Manifest:
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
-    """Return a copy with these fields set in section `key`."""
+    """Return a copy of an object with these fields set in its top-level field `key`, such as `spec`."""
     return {**manifest, key: {**get_mapping(manifest, key), **fields}}
 
 
@@ -163,7 +163,7 @@ def build_condition(kind: str, value: str, *, reason: str = "", message: str = "
 
 
 def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
-    """Return the condition of a type, or an empty mapping."""
+    """Return the condition of type `kind`, or an empty mapping if there is none."""
     return next((each for each in conditions if each.get("type") == kind), {})
 
 
@@ -174,7 +174,10 @@ def with_condition(manifest: Manifest, condition: Manifest) -> Manifest:
 
 
 def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
-    """Merge `new` into `existing` by type. A condition with an unchanged status keeps its transition time."""
+    """Return the existing conditions; those in `new` are added, or replace the ones of the same type.
+
+    A condition with an unchanged status keeps its transition time.
+    """
     by_type = {get_text(each, "type"): each for each in existing}
     for each in new:
         old = by_type.get(get_text(each, "type"), {})

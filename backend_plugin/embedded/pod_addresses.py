@@ -36,7 +36,7 @@ class PodAddresses:
     pattern: re.Pattern[str] | None
     port: str
     ports: frozenset[str]
-    """The ports at which replicas find each other, from the manifest. Other ports are not rewritten."""
+    """The ports in the manifest at which replicas connect to each other. Only these are rewritten."""
     own: str
     """The host name of this pod."""
 
@@ -96,7 +96,7 @@ class PodAddresses:
 
 
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
-    """Return the ports of a replica, of its master and of its rendezvous."""
+    """Return the ports in a pod manifest at which the replica, its master or its rendezvous listens."""
     ports = {str(of_replicas.number)}
     for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):
@@ -123,7 +123,7 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Return an identifier of a pod, changed so that `rewrite` does not replace it; see `unshield`."""
+    """Return an identifier, such as a pod name, in a form that `rewrite` leaves unchanged; see `unshield`."""
     return value.replace("-", _SHIELD)
 
 

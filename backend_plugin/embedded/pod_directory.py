@@ -58,7 +58,7 @@ class PodDirectory:
 
     @property
     def is_ours(self) -> bool:
-        """True if a server has created the directory for a pod, and it is not a link."""
+        """True if the directory contains the marker file of a pod and is not a link."""
         # A pod may have made its directory inaccessible, for which the methods of `Path` raise an error.
         return not os.path.islink(self.path) and os.path.isfile(self.path / layout.MARKER)  # noqa: PTH113, PTH114
 

@@ -173,7 +173,7 @@ def _find_run(state: PodState | None, request: LogRequest) -> int | None:
 
 
 def _is_complete(state: PodState | None, request: LogRequest) -> bool:
-    """True if the request needs no lines beyond those that exist now."""
+    """True if all requested lines exist already, so that the reader need not wait for more."""
     if state is None:  # The pod has not started. `wait_for_change` returns if it is removed.
         return not request.follow
     container = state.containers.get(request.container)

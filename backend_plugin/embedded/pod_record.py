@@ -61,7 +61,7 @@ class PodRecord:
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Send "1" to the shim if `leader` lets this pod start its containers, else "0"."""
+        """Make the shim open its gate (see `layout.GATE`) if that of `leader` is open, else close it."""
         self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
     def _kill_shim(self) -> None:

@@ -32,7 +32,7 @@ from backend_plugin.embedded.shim.lifecycle import format_node_lost
 _GRACE: Final = 30
 """The default grace period of Kubernetes in seconds."""
 _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
-"""The conditions that other components write."""
+"""The types of pod conditions that other components than the kubelet write."""
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:

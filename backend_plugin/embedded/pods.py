@@ -97,7 +97,10 @@ class PodController:
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
-        """Remove the finalizer `objects.TRACKING` of a pod, and the pod if it has ended and was deleted."""
+        """Remove the finalizer `objects.TRACKING` of a pod, and return the changed pod.
+
+        If the pod has ended and has a deletion timestamp, remove the pod, too.
+        """
         released = self._store.update(pod_transitions.without_tracking(pod))
         if is_terminating(released) and is_ended(released):
             self.remove(released)

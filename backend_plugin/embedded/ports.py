@@ -1,4 +1,4 @@
-"""The limits of this machine: reserves a port for each job, and file descriptors for the server."""
+"""Reserves a port of this machine for each job, and file descriptors for the server."""
 
 import errno
 import os

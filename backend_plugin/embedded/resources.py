@@ -18,12 +18,12 @@ ONE: Final = 10**9
 
 
 def parse_amounts(quantities: Manifest) -> Amounts:
-    """Parse the quantities of a mapping as integers. Invalid quantities are skipped."""
+    """Parse quantities, such as ``500m``, by resource, as integers (see `Amounts`). Omit invalid ones."""
     return _get_numbers(parse_quantities(quantities))
 
 
 def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
-    """Parse the quantities of a mapping. Invalid quantities are skipped."""
+    """Parse quantities, such as ``500m``, by resource, as objects of `core.quantity`. Omit invalid ones."""
     found = {}
     for resource, quantity in quantities.items():
         with suppress(InvalidQuantity):  # The doctor also reads other clusters.
@@ -32,7 +32,7 @@ def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
 
 
 def add_amounts(one: Amounts, other: Amounts) -> Amounts:
-    """Return the sum of two amounts."""
+    """Return the sum of `one` and `other` for each resource. A missing amount counts as 0."""
     return {each: one.get(each, 0) + other.get(each, 0) for each in (*one, *other)}
 
 

@@ -179,9 +179,9 @@ class _NodeState:
         return tuple(each for each in self.node.gpus if each not in self.taken)
 
     def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
-        """Return why the first failing filter rejects the pod, and a text about preemption on this node.
+        """Return the reasons why the pod does not fit on this node, and a text about preemption on it.
 
-        There are no reasons if the pod fits.
+        Only the first filter that rejects the pod gives reasons. There are none if the pod fits.
         """
         if not self.node.schedulable and claim.wishes.find_untolerated_taint([CORDON]):
             return ["node(s) were unschedulable"], _NO_USE
@@ -205,7 +205,7 @@ class _NodeState:
         return reasons, _NO_USE if is_too_small else _NO_VICTIM
 
     def compute_score(self, claim: PodInfo) -> tuple[float, float]:
-        """Return the score of this node for a pod: more free resources, then fewer pods, score higher."""
+        """Return this node's score for a pod: the mean free share of resources, then minus its pod count."""
         after, has = add_amounts(self.used, claim.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)

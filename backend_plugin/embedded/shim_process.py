@@ -30,7 +30,7 @@ class ShimHandle:
     """A shim and the read end of its wake pipe."""
 
     process: "subprocess.Popen[bytes] | None"
-    """None if another server has started the shim."""
+    """The process of the shim; None if an earlier server has started it."""
     wake: int
 
     def kill(self, path: Path) -> None:
@@ -64,7 +64,7 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
 
 
 def attach_shim(directory: PodDirectory) -> ShimHandle | None:
-    """Return the running shim of a pod, or None."""
+    """Return a handle of the pod's shim, or None if no shim runs."""
     wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
     # Check after opening: if the shim ends later, the pipe reports it.
     if directory.is_alive:

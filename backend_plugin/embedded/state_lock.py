@@ -76,7 +76,7 @@ def find_holder(directory: Path) -> str:
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return why a directory is not a state directory and what the user can do; empty if it may be used."""
+    """Return a message why a directory is no state directory, with a remedy; empty if it may be used."""
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:

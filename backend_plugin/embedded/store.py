@@ -56,7 +56,7 @@ _DAMAGED: Final = (
     TypeError,
     ValueError,
 )
-"""Errors that damaged pages or objects in the file raise."""
+"""The errors that reading a damaged SQLite file raises."""
 
 
 class Conflict(BackendError):
@@ -151,7 +151,7 @@ class Store:
         return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def list_owners(self) -> Iterable[str]:
-        """Return the uids of the controlling owners of all stored objects, including deleted owners."""
+        """Return the uids of the owners that control a stored object. An owner may have been deleted."""
         return tuple(self._owned)
 
     def create(self, manifest: Manifest) -> Manifest:

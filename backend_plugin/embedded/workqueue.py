@@ -19,7 +19,8 @@ class Retry:
 
 FAILED: Final = Retry()
 Look: TypeAlias = Callable[[Key], "datetime | Retry | None"]
-"""A function that processes a key and returns the time of its next call, `FAILED` to be retried, or None."""
+"""A function that processes a key. It returns the time of its next call,
+`FAILED` for a retry after a delay, or None if no call is needed."""
 
 
 class WorkQueue:
@@ -101,7 +102,7 @@ class KeyedTasks:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine after the previous one of `key` has ended, even if that one failed."""
+        """Run the coroutine of `what` after the earlier ones of `key` have ended, even if one failed."""
         task = asyncio.get_running_loop().create_task(_run_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._on_task_done(key, ended))

@@ -26,8 +26,8 @@ class _Owner(TypedDict, total=False):
 class _ClientFields(TypedDict, total=False):
     """The metadata fields that a client may set.
 
-    A null field counts as absent. A null label, annotation or finalizer counts as an empty string, and a null
-    owner reference as one without fields.
+    A field that is null counts as absent. A label value, annotation value or finalizer that is null counts
+    as an empty string, and a null owner reference as one without fields.
     """
 
     name: str | None
@@ -77,7 +77,7 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata fields that a client may set, and those that only the API server sets."""
+    """Return the metadata fields that a client may set and those that only the API server sets."""
     metadata = get_mapping(manifest, "metadata")
     return {
         **read_client_fields(manifest),
@@ -86,7 +86,7 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield the errors in the metadata of an object. `rule` checks its name and returns the errors in it."""
+    """Yield the errors in the metadata of an object. `rule` returns the errors in the name of the object."""
     name = metadata.get("name", "")
     if name:
         yield from check_text("metadata.name", name, rule)

@@ -139,7 +139,7 @@ class ResourceSchema:
 
 
 def _get_json_type(value: Any) -> str:
-    """Return the JSON type of a value as the API server names it: an integer over 64 bits is a number."""
+    """Return the API server's name for the JSON type of a value; an integer of over 64 bits is a `number`."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
@@ -158,7 +158,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error at the second entry with the same `keys` values, and at an entry that is no object."""
+    """Yield an error for each list entry that is no object or repeats the `keys` values of an earlier one."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

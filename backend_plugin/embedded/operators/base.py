@@ -71,7 +71,7 @@ class Recreation:
 
     role: str
     restarts: int
-    """The number to add to the restarts that count towards `backoffLimit`."""
+    """The number of restarts towards `backoffLimit` that this recreation adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class OperatorEmulation:
     The third parameter is the message of the rejection; None if the action was executed.
     """
     with_recreations: Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest] = keep_job
-    """Return the job after an interrupted pass. Its status counts the failed pods that the pass deleted.
+    """Return the job to store after an interrupted pass, with the deleted failed pods counted in its status.
 
     The third parameter contains the executed actions.
     """

@@ -64,7 +64,7 @@ class ContainerRun:
     def read_output(self, fd: int) -> int:
         """Write available output to the log.
 
-        Return the number of bytes, 0 at the end of the stream, -1 for no data.
+        Return the number of bytes; 0 at the end of the stream, -1 if no output is available now.
         """
         try:
             data = os.read(fd, _CHUNK)

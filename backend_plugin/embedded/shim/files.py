@@ -94,7 +94,7 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_file(name: str, at: int) -> bool:
-    """Remove `name` if possible, and return True. If it is a directory, only return False."""
+    """Remove the file `name` in the directory `at`, if possible. Return False if it is a directory."""
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             return False

@@ -37,7 +37,7 @@ class RestartTimer:
         return ended if ended - self.since > self.forget else ended + self.delay
 
     def record_restart(self, ended: float, now: float) -> None:
-        """Record a restart at `now`."""
+        """Set the next delay, because a container that terminated at `ended` restarts at `now`."""
         fresh = self.delay == 0 or ended - self.since > self.forget
         self.delay = self.first if fresh else min(2 * self.delay, self.most)
         self.since = now

@@ -72,7 +72,7 @@ class Supervisor:
         return min((each for each in wakes if each is not None), default=None)
 
     def advance(self) -> None:
-        """Execute all actions that are due."""
+        """Start, stop and record containers as their states and the current time require."""
         now = time.time()
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]

@@ -101,7 +101,7 @@ def _read_role(name: str, spec: Manifest) -> OperatorReplicaSpec:
 
 
 def _with_port(template: Manifest) -> Manifest:
-    """Return the template with the rendezvous port, which is added to the training container if missing."""
+    """Return the template, with the default rendezvous port if its training container has none."""
     spec = get_mapping(template, "spec")
     containers = get_mappings(spec, "containers")
     index = next((at for at, each in enumerate(containers) if each.get("name") == CONTAINER), 0)

@@ -83,7 +83,7 @@ def select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec
 
 
 def list_exit_codes(pod: Manifest) -> list[int]:
-    """Return a list with the exit code of the training container; empty if it has not terminated."""
+    """Return the exit code of the training container as the only entry; empty if it has not terminated."""
     ended = [
         get_mapping(each, "state", "terminated")
         for each in get_mappings(pod, "status", "containerStatuses")

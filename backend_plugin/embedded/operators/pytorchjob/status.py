@@ -69,7 +69,9 @@ class StatusBuilder:
         return self.has_condition(SUCCEEDED) or self.has_condition(FAILED)
 
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
-        """Set a condition, unless the job has failed or the condition has this status and reason already.
+        """Set the condition of type `kind`.
+
+        Do nothing if the job has failed, or if the condition already has this status and reason.
 
         The reason is ``PyTorchJob`` with `word`, or with `kind` if `word` is empty. `holds` is the status.
         """
@@ -102,7 +104,7 @@ class StatusBuilder:
         return None if time is None else time + timedelta(seconds=after)
 
     def add_counts(self, role: str, **more: int) -> None:
-        """Add to the counts of one role."""
+        """Add `more` to the counts of one role, such as `active` or `failed`."""
         old = self.replicas.setdefault(role, {})
         old |= {name: old.get(name, 0) + by for name, by in more.items()}
 

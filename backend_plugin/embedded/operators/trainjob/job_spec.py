@@ -67,7 +67,7 @@ class TrainJobSpec:
         return RESTART, ""
 
     def find_pod_action(self, pod: Manifest) -> tuple[str, str]:
-        """Return the action of the pod failure policy for a failed pod, and a message about the match.
+        """Return the action of the first pod failure rule that matches a pod, and a message about the match.
 
         Both are empty if no rule matches.
         """

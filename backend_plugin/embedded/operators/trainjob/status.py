@@ -74,7 +74,7 @@ def find_end(job: Manifest) -> Manifest | None:
 def build_conditions(
     snapshot: JobSnapshot, end: Manifest | None, *, is_suspended: bool
 ) -> Sequence[Manifest]:
-    """Return the conditions of the job; if it is or was suspended, with a current condition Suspended.
+    """Return the conditions of the job. If it is or was suspended, one of them is Suspended.
 
     `end` is the condition Complete or Failed to include; None if the job has not ended.
     """
