@@ -144,7 +144,7 @@ def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
 
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
-    """True if the job failed before all pods were created, and Flyte has had time to receive the verdict."""
+    """True if the job failed without a start time, and Flyte has had time to receive the recorded verdict."""
     # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
