@@ -150,13 +150,13 @@ def logs(**options: Any) -> None:
     )
     with asking.exit_on_error():
         read = client.read_log_parts(options["job"], log_options, **job_commands.get_request_options(options))
-        said_nothing = True
+        is_empty = True
         with closing(read) as parts:
             for part in parts:
-                said_nothing = False
+                is_empty = False
                 sys.stdout.buffer.write(b"".join(_format_lines(part.lines, options)))
                 sys.stdout.buffer.flush()
-        if said_nothing:
+        if is_empty:
             click.echo("there is no output, or it was deleted with the pods", err=True)
 
 

@@ -88,11 +88,11 @@ def _select_without_detection(request: SchedulerRequest) -> Selection:
     if request.scheduler is not None:
         unusable = unusable or (_build_unusable_scheduler_problem(request.scheduler, why, request.cluster),)
         return Selection(problems=unusable)
-    nobody = (
+    no_scheduler = (
         "No gang, and jobs of several replicas may block each other: no scheduler "
         f"found{_format_unknown_facts(request.cluster)}."
     )
-    return Selection(reasons=(nobody, *([f"{why}."] if why else ())), problems=unusable)
+    return Selection(reasons=(no_scheduler, *([f"{why}."] if why else ())), problems=unusable)
 
 
 def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabilities) -> Problem:

@@ -215,6 +215,23 @@ def queue_stopped(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
+def queue_timeout(scene: Scene) -> None:
+    """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
+    running(scene)
+    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
+    scene.hears(attempt, "given-up")
+
+
+def places_timeout(scene: Scene) -> None:
+    """A gang with some placeholders times out if it does not get the others: it fails and releases them."""
+    with scene.saying(**{"schedule-timeout": f"{_PATIENCE}s"}) as hasty:
+        first = running(hasty)
+        attempt = hasty.create(GANG)
+        hasty.hears(attempt, "timed-out")
+        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
+        assert hasty.placed(first) == MEMBERS
+
+
 _AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
 PERSISTENT: Final = Shape(
     gpus=2,
@@ -308,6 +325,19 @@ def abort(scene: Scene) -> None:
     assert scene.placed(first) == MEMBERS
 
 
+def second_attempt(scene: Scene) -> None:
+    """The attempt after a failed one is a separate gang, and gets its room immediately."""
+    attempt = running(scene)
+    for pod in scene.pods(attempt):
+        scene.fail(pod)
+    scene.until_told(attempt, "FAILED", "exit code 1")
+    again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
+    scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
+    assert again.job != attempt.job
+    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the first attempt is left")
+    wait_until(lambda: scene.companions() <= {again.job}, 60, lambda: f"left: {scene.companions()}")
+
+
 _BOTH: Final = "coscheduling-backend-kueue"
 _GANGS: Final = ("coscheduling-backend", "yunikorn", "kueue")
 _QUEUES: Final = ("yunikorn", "kueue")
@@ -325,11 +355,14 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     priority: ("coscheduling-backend", "yunikorn"),
     preemption: ("kueue",),
     queue_stopped: ("kueue",),
+    queue_timeout: _GANGS,
+    places_timeout: ("yunikorn",),
     restart: ("coscheduling-backend",),
     lost_place: ("yunikorn",),
     lost_member: ("coscheduling-backend", "kueue"),
     admitted: ("kueue",),
     selected: tuple(name for name, platform in PLATFORMS.items() if platform.like),
     abort: (*_GANGS, _BOTH),
+    second_attempt: _GANGS,
 }
 """The scenarios, each with the platforms on which it is possible and differs."""
