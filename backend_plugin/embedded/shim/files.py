@@ -17,6 +17,7 @@ REPLACED = frozenset(
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
+_MOVED = ".kfpytorch-removed-"
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -87,41 +88,78 @@ def remove_tree(path: str) -> None:
     except OSError:
         return
     try:
-        if not _remove_file(name, at):
+        if not _remove_entry(name, at):
             _remove_directory(name, at)
     finally:
         os.close(at)
 
 
-def _remove_file(name: str, at: int) -> bool:
-    """Remove the file `name` in the directory `at`, if possible. Return False if it is a directory."""
+def _remove_entry(name: str, at: int) -> bool:
+    """Remove the file or empty directory `name` in the directory `at`, if possible.
+
+    Return False if it is a directory that could not be removed.
+    """
+    is_directory = False
     try:
-        if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            return False
-        os.unlink(name, dir_fd=at)
+        is_directory = stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+        remove = os.rmdir if is_directory else os.unlink
+        remove(name, dir_fd=at)
     except OSError:
-        pass
+        return not is_directory
     return True
 
 
 def _remove_directory(name: str, at: int) -> None:
+    """Remove a directory tree. Its inner directories are first moved to its top, so it may have any depth."""
     try:
-        _unprotect(name, at)
-        fd = os.open(name, _DIRECTORY, dir_fd=at)
+        top = _open_directory(name, at)
     except OSError:
         return
     try:
-        for each in os.listdir(fd):  # noqa: PTH208 - a shim loads no pathlib.
-            if not _remove_file(each, fd):
-                _remove_directory(each, fd)
-    except (OSError, RecursionError):  # Too deep for the limit of open files or of Python.
+        remaining = os.listdir(top)  # noqa: PTH208 - a shim loads no pathlib.
+        while remaining:
+            each = remaining.pop()
+            if not _remove_entry(each, top):
+                remaining += _empty_directory(each, top)
+                _remove_entry(each, top)
+    except OSError:  # Too many open files.
         return
     finally:
-        os.close(fd)
+        os.close(top)
+    _remove_entry(name, at)
+
+
+def _empty_directory(name: str, top: int) -> list[str]:
+    """Remove the files in a directory, and move its subdirectories to `top`. Return their new names."""
+    moved: list[str] = []
     try:
-        os.rmdir(name, dir_fd=at)
-    except OSError:  # The directory contains a file that could not be removed.
-        return
+        fd = _open_directory(name, top)
+    except OSError:
+        return moved
+    try:
+        for each in os.listdir(fd):  # noqa: PTH208
+            if not _remove_entry(each, fd):
+                moved += _move_directory(each, fd, top)
+    except OSError:  # Too many open files.
+        return moved
+    finally:
+        os.close(fd)
+    return moved
+
+
+def _move_directory(name: str, at: int, top: int) -> list[str]:
+    new = f"{_MOVED}{os.urandom(8).hex()}"
+    try:
+        _unprotect(name, at)
+        os.rename(name, new, src_dir_fd=at, dst_dir_fd=top)
+    except OSError:  # The directory belongs to another user, or it is a mount.
+        return []
+    return [new]
+
+
+def _open_directory(name: str, at: int) -> int:
+    _unprotect(name, at)
+    return os.open(name, _DIRECTORY, dir_fd=at)
 
 
 def _unprotect(name: str, at: int) -> None:
