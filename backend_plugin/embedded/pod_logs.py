@@ -59,7 +59,7 @@ class ContainerLog:
             later = () if data else self._list_later_segments(last or 0)
             # Read again: lines may have been written before the next segment began.
             if later and not (data := self._read_chunk()):
-                self._seek_to(0, later[0])
+                yield from self._end_segment(later[0])
             elif data:
                 yield self._parse_lines(data)
             else:
@@ -109,6 +109,17 @@ class ContainerLog:
                 parsed.append(LogLine(time=self._time, text=text))
                 self._parts = []
         return parsed
+
+    def _end_segment(self, following: _Segment) -> Iterator[Sequence[LogLine]]:
+        """Yield the incomplete last line of a segment (the disk was full), and open the next segment.
+
+        A line in parts continues in the next segment of the run, but not in the next run.
+        """
+        if self._rest:
+            yield self._parse_lines(b"\n")
+        if self._parts and self._at is not None and following[0] != self._at[0]:
+            yield self._parse_lines(b"\n")
+        self._seek_to(0, following)
 
     def _seek_to(self, offset: int, segment: _Segment) -> None:
         self.close()

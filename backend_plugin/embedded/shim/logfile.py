@@ -46,6 +46,8 @@ class LogFile:
         self._kept = kept
         self._segment = 0
         self._size = 0
+        self._is_torn = False
+        """True if the last line of the file is incomplete, because the disk was full."""
         self._second = -1
         self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
@@ -109,11 +111,13 @@ class LogFile:
     def _append(self, lines: bytes) -> None:
         if self._size and self._size + len(lines) > self._limit:
             self._rotate()
+        data = b"\n" + lines if self._is_torn else lines
         try:
-            os.write(self._fd, lines)
+            written = os.write(self._fd, data)
         except OSError:  # The disk is full. The container continues without its log.
             return
-        self._size += len(lines)
+        self._size += written
+        self._is_torn = written < len(data)
 
     def _rotate(self) -> None:
         try:
@@ -124,6 +128,7 @@ class LogFile:
         self._fd = following
         self._segment += 1
         self._size = 0
+        self._is_torn = False
         if self._segment >= self._kept:
             _remove_file(self._get_path(self._segment - self._kept))
 

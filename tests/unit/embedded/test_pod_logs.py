@@ -1,6 +1,7 @@
 """Container output, from the pipe of a container to the client that reads the log."""
 
 import asyncio
+import os
 import re
 
 import pytest
@@ -104,6 +105,32 @@ async def test_lines_are_written_in_cri_format(written):
 def test_whole_lines_of_each_stream_are_read(written, outputs, lines):
     written.run(0, *outputs)
     assert written.read() == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "cut", "read"),
+    [(b"torn", 1, "torn"), (b"x" * 20_000, 0, "x" * 16_384), (b"x" * 20_000, 1, "x" * 16_384)],
+    ids=["no line end", "no last part", "no end of a part"],
+)
+def test_torn_last_line_does_not_join_the_next_run(written, line, cut, read):
+    written.run(0, (b"stdout", b"one\n" + line + b"\n"))
+    log = written.path / "0.0.log"
+    data = b"".join(log.read_bytes().splitlines(keepends=True)[:2])
+    log.write_bytes(data[: len(data) - cut])
+    written.later = [lambda: written.run(1, (b"stdout", b"two\n"))]
+    assert written.read(follow=True) == ["one", read, "two"]
+
+
+def test_line_after_a_full_disk_starts_on_a_new_line(written, monkeypatch):
+    log = LogFile(str(written.path), 0, 1 << 20, 5)
+    with monkeypatch.context() as full:
+        write = os.write
+        full.setattr(os, "write", lambda fd, data: write(fd, data[:-3]))
+        log.write(b"stdout", b"torn\n")
+    log.write(b"stdout", b"two\n")
+    log.close()
+    written.container = ContainerState(kind="app", running_since=1)
+    assert written.read() == ["to", "two"]
 
 
 def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
