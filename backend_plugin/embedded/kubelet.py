@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,8 @@ class Kubelet:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._pods: dict[str, PodRecord] = {}
+        self._without_leftovers: frozenset[str] = frozenset()
+        """The uids of the lost pods whose remaining processes `adopt_pods` has killed."""
         # Each shim waits for the end of this pipe, which closes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
@@ -96,7 +98,9 @@ class Kubelet:
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         known, failed = set(map(get_uid, pods)), []
-        for directory in PodDirectory.list_all(self._root):
+        directories = PodDirectory.list_all(self._root)
+        self._kill_all_leftovers(pods, directories)
+        for directory in directories:
             if directory.path.name not in known:
                 await self.remove_pod(directory.path.name)
         for pod in pods:
@@ -108,7 +112,20 @@ class Kubelet:
                 elif directory.path.is_dir():  # The earlier server may have ended before it killed the pod.
                     self._kill_silently(pod, directory)
                 failed.pop()
+        self._without_leftovers = frozenset()
         return failed
+
+    def _kill_all_leftovers(self, pods: Sequence[Manifest], directories: Sequence[PodDirectory]) -> None:
+        """Kill the remaining processes of all pods without a running shim. One scan finds all of them."""
+        running = [get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)]
+        lost = {uid for uid in running if not PodDirectory.from_uid(self._root, uid).path.is_dir()}
+        for directory in directories:
+            with _log_os_errors(directory):
+                if directory.is_lost:
+                    lost.add(directory.path.name)
+        if lost:
+            _kill_leftovers(lost)
+        self._without_leftovers = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
         """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
@@ -193,6 +210,7 @@ class Kubelet:
                 ports.require_descriptors()
                 place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
                 pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
+                self._without_leftovers -= {pod.uid}
                 lifeline = self._lifeline[0] if self._lifeline else -1
                 pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)
         if pod.shim is None:
@@ -255,7 +273,8 @@ class Kubelet:
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod whose shim has died, and write the final state of the pod."""
-        _kill_leftovers(pod.uid)
+        if pod.uid not in self._without_leftovers:
+            _kill_leftovers([pod.uid])
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.
@@ -300,8 +319,8 @@ class Kubelet:
         if pod.shim is None:
             state = pod.directory.read_state()
             # A pod with a final state has no processes.
-            if state is None or not state.final:
-                _kill_leftovers(pod.uid)
+            if pod.uid not in self._without_leftovers and (state is None or not state.final):
+                _kill_leftovers([pod.uid])
             pod.orders.close()
             pod.is_ended.set()
             return
@@ -327,7 +346,7 @@ class Kubelet:
         pod.shim = None
 
 
-def _kill_leftovers(uid: str) -> None:
+def _kill_leftovers(uids: Collection[str]) -> None:
     from backend_plugin.embedded.shim import portable_tree  # It loads psutil, which is slow to import.
 
-    portable_tree.kill_leftovers(uid)
+    portable_tree.kill_leftovers(uids)

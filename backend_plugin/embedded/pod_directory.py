@@ -107,6 +107,14 @@ class PodDirectory:
         with self.acquire_lock() as lock:
             return lock is None
 
+    @property
+    def is_lost(self) -> bool:
+        """True if no shim is running and the pod has no final state, so that processes may remain."""
+        if self.is_alive:
+            return False
+        state = self.read_state()
+        return state is None or not state.final
+
     def read_state(self) -> PodState | None:
         """Return the last state that the shim wrote, or None if there is none.
 

@@ -15,6 +15,10 @@ import psutil
 from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.embedded.shim.process_tree import ProcessTree, send_signal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 # Limit the scans: a process might fork faster than it is found.
 _TRIES = 50
 _PAUSE_SECONDS = 0.002
@@ -36,7 +40,7 @@ class PortableTree(ProcessTree):
         # A container without its first process is ending: its remaining processes must be found now.
         if len(mains) < len(names) or not names:
             owners |= {
-                each: owner for each, owner in _find_pod_processes(self._uid).items() if each not in owners
+                each: owner for each, owner in _find_pod_processes([self._uid]).items() if each not in owners
             }
         for parent, owner in list(owners.items()):
             owners |= dict.fromkeys(_list_descendants(parent), owner)
@@ -49,14 +53,14 @@ class PortableTree(ProcessTree):
         return sum(map(_measure_process, pids))
 
 
-def kill_leftovers(uid: str) -> None:
-    """Kill the remaining processes of a pod whose shim has ended.
+def kill_leftovers(uids: Collection[str]) -> None:
+    """Kill the remaining processes of pods whose shims have ended.
 
     Their descendants are killed with them, also descendants that were started with an empty environment. The
     scan is repeated until it finds no process, at most `_TRIES` times, because a process may fork.
     """
     for _ in range(_TRIES):
-        found = set(_find_pod_processes(uid))
+        found = set(_find_pod_processes(uids))
         for each in tuple(found):
             found.update(_list_descendants(each))
         if not send_signal([each.pid for each in found], signal.SIGKILL):
@@ -64,14 +68,14 @@ def kill_leftovers(uid: str) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _find_pod_processes(uid: str) -> dict[psutil.Process, str]:
+def _find_pod_processes(uids: Collection[str]) -> dict[psutil.Process, str]:
     found = {}
     for each in psutil.process_iter():
         try:
             pod, _, container = each.environ().get(MARK, "").partition("/")
         except (psutil.Error, OSError):  # The process belongs to another user or has ended.
             continue
-        if pod == uid and container and each.pid != os.getpid():
+        if pod in uids and container and each.pid != os.getpid():
             found[each] = container
     return found
 

@@ -18,9 +18,9 @@ def test_descendants_with_an_empty_environment_are_killed_with_their_parents() -
         sleeping = psutil.Process(int(process.stdout.readline()))
         try:
             assert "KFPYTORCH_POD" not in sleeping.environ()
-            kill_leftovers("another-pod")
+            kill_leftovers(["another-pod"])
             assert sleeping.is_running()
-            kill_leftovers("the-pod")
+            kill_leftovers(["another-pod", "the-pod"])
             psutil.wait_procs([sleeping], timeout=30)
             assert not sleeping.is_running() or sleeping.status() == psutil.STATUS_ZOMBIE
         finally:

@@ -39,7 +39,7 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
         near, far = map(int, parent.stdout.readline().split())
         yield parent, near, far
         parent.kill()
-    portable_tree.kill_leftovers(UID)
+    portable_tree.kill_leftovers([UID])
 
 
 def test_orphaned_processes_are_found_after_their_container_ends(family):
@@ -59,7 +59,7 @@ def test_orphaned_processes_are_found_after_their_container_ends(family):
 
 def test_processes_of_a_pod_are_found_by_their_environment(family):
     parent, near, far = family
-    portable_tree.kill_leftovers(UID)
+    portable_tree.kill_leftovers([UID])
     parent.wait()
     assert until_dead(near, far)
 
