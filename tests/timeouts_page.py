@@ -42,7 +42,7 @@ FIXED = [
     (list_watch._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
     (connection._RELOAD, "interval between reads of the credentials", ""),
     (
-        reconciler.ROUND,
+        reconciler.RESYNC_SECONDS,
         "interval between checks of a job that Flyte does not poll",
         "a time limit can end it",
     ),

@@ -129,12 +129,12 @@ async def _is_allowed(api: ApiClient, subject: Manifest, rule: PolicyRule, verb:
         "spec": {**subject, "resourceAttributes": attributes},
     }
     reviews = ApiResource(group="authorization.k8s.io", version="v1", plural=f"{kind.lower()}s")
-    question = ApiRequest(
+    request = ApiRequest(
         method="POST", path=reviews.build_path(""), body=msgspec.json.encode(review), doubts=False
     )
     try:
         with convert_unavailability():
-            return get_mapping(await api.fetch_object(question), "status").get("allowed") is True
+            return get_mapping(await api.fetch_object(request), "status").get("allowed") is True
     except ApiError as answer:
         needed = Permission(group=reviews.group, resource=reviews.plural, verbs=("create",))
         raise build_forbidden(answer.message, [needed]) from answer

@@ -120,7 +120,7 @@ class ClusterReader:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
         namespace = get_text(manifest, "metadata", "namespace")
-        question = ApiRequest(
+        request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
             query={"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Strict"},
@@ -128,7 +128,7 @@ class ClusterReader:
         )
         try:
             with convert_unavailability():
-                stored = json_decoder.decode_object(await self._api.send_once(question, _TRIAL_SECONDS))
+                stored = json_decoder.decode_object(await self._api.send_once(request, _TRIAL_SECONDS))
         except ApiError as answer:
             if answer.is_not_authorized:
                 raise _build_error(answer, resource, "create", namespace) from answer

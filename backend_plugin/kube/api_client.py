@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _AT_A_TIME: Final = 64
 """The maximum number of concurrent requests. The API server limits all its clients to some hundreds."""
-_BEHIND_AT_A_TIME: Final = 16
+_BACKGROUND_AT_A_TIME: Final = 16
 """The maximum number of concurrent background requests. On a busy API server, more of them would not
 finish sooner, and would delay a CreateTask."""
 _ATTEMPT: Final = 4.0
@@ -92,38 +92,38 @@ class ApiClient:
         # Separate limits: cleanup must not delay other requests, and deletions must not delay creations.
         self._calls = ConcurrencyLimit(_AT_A_TIME)
         self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
-        self._behind = ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
+        self._background = ConcurrencyLimit(_BACKGROUND_AT_A_TIME, is_long=True)
 
-    async def send(self, question: ApiRequest) -> None:
+    async def send(self, request: ApiRequest) -> None:
         """Send a request and ignore the body of the response.
 
         Raises:
             ApiError: If the API server returned an error that a retry does not resolve.
             ClusterUnavailable: If there was no response in time.
         """
-        await self.fetch_decoded(question, lambda _: None)
+        await self.fetch_decoded(request, lambda _: None)
 
-    async def fetch_object(self, question: ApiRequest) -> Manifest:
+    async def fetch_object(self, request: ApiRequest) -> Manifest:
         """Return the object in the response; retry after a truncated body. Raises as `send` does."""
-        return await self.fetch_decoded(question, json_decoder.decode_object)
+        return await self.fetch_decoded(request, json_decoder.decode_object)
 
-    async def fetch_decoded(self, question: ApiRequest, read: Callable[[bytes], T]) -> T:
+    async def fetch_decoded(self, request: ApiRequest, read: Callable[[bytes], T]) -> T:
         """Return the result of `read` for the body; retry if it raises `MalformedResponse`."""
-        state = _RetryState(self._select_limit(question), asyncio.get_running_loop().time() + self._patience)
+        state = _RetryState(self._select_limit(request), asyncio.get_running_loop().time() + self._patience)
         try:
             async with timeout(None if state.lane.is_long else self._patience):
-                return await self._send_with_retries(question, read, state)
+                return await self._send_with_retries(request, read, state)
         except asyncio.TimeoutError:
             late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
             raise (state.errors[-1] if state.errors else late) from None
 
-    def _select_limit(self, question: ApiRequest) -> ConcurrencyLimit:
-        if question.behind:
-            return self._behind
-        return self._deletions if question.method == "DELETE" else self._calls
+    def _select_limit(self, request: ApiRequest) -> ConcurrencyLimit:
+        if request.is_background:
+            return self._background
+        return self._deletions if request.method == "DELETE" else self._calls
 
     async def _send_with_retries(
-        self, question: ApiRequest, read: Callable[[bytes], T], state: _RetryState
+        self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState
     ) -> T:
         """Retry until there is a final response. Record the transient errors in `state`."""
         loop = asyncio.get_running_loop()
@@ -132,9 +132,9 @@ class ApiClient:
         while True:
             wait = 0.0
             try:
-                return await self._send_in_turn(question, read, state)
+                return await self._send_in_turn(request, read, state)
             except ApiError as answer:
-                if _is_final(question, answer):
+                if _is_final(request, answer):
                     raise
                 # A 403 that persists is reported with the missing rule.
                 is_denied = answer.is_not_authorized
@@ -149,16 +149,16 @@ class ApiClient:
                 raise trouble
             await asyncio.sleep(wait)
 
-    async def _send_in_turn(self, question: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
+    async def _send_in_turn(self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
         """Send the request once, as soon as the concurrency limit permits it."""
         loop, lane = asyncio.get_running_loop(), state.lane
         requested_at = loop.time()
-        async with lane.get_namespace_slots(question), lane.slots:
+        async with lane.get_namespace_slots(request), lane.slots:
             # The time for which requests wait in the queue does not count.
             state.deadline += loop.time() - requested_at if lane.is_long else 0.0
             # If the limit is not long, `fetch_decoded` applies the timeout.
             async with timeout(state.deadline - loop.time() if lane.is_long else None):
-                body = await self.send_once(question, min(_ATTEMPT, self._patience))
+                body = await self.send_once(request, min(_ATTEMPT, self._patience))
             try:
                 return read(body)
             except MalformedResponse as malformed:
@@ -166,7 +166,7 @@ class ApiClient:
                 state.errors.append(error)
                 raise error from malformed
 
-    async def send_once(self, question: ApiRequest, seconds: float = _PAGE) -> bytes:
+    async def send_once(self, request: ApiRequest, seconds: float = _PAGE) -> bytes:
         """Return the response body. Retry only once, after 401, with reloaded credentials.
 
         Raises:
@@ -174,16 +174,16 @@ class ApiClient:
             ClusterUnavailable: If there was no response.
         """
         try:
-            return await self._send_request(question, seconds)
+            return await self._send_request(request, seconds)
         except ApiError as answer:
             if answer.code != HTTPStatus.UNAUTHORIZED:
                 raise
         await self._connection.renew_credentials()
-        return await self._send_request(question, seconds)
+        return await self._send_request(request, seconds)
 
-    async def _send_request(self, question: ApiRequest, seconds: float) -> bytes:
+    async def _send_request(self, request: ApiRequest, seconds: float) -> bytes:
         try:
-            reply = await self._connection.send(question, seconds)
+            reply = await self._connection.send(request, seconds)
         except _LOST as error:
             raise _build_connection_error(error) from error
         if reply.status not in _SUCCESS:
@@ -191,7 +191,7 @@ class ApiClient:
         return reply.body
 
     @asynccontextmanager
-    async def open_stream(self, question: ApiRequest, silence: float) -> AsyncIterator[ResponseStream]:
+    async def open_stream(self, request: ApiRequest, silence: float) -> AsyncIterator[ResponseStream]:
         """Send a request and yield the response while its body arrives.
 
         Raises:
@@ -200,7 +200,7 @@ class ApiClient:
             ClusterUnavailable: If the connection fails.
         """
         try:
-            async with self._connection.open_response(question, silence) as response:
+            async with self._connection.open_response(request, silence) as response:
                 # The log of a container that has not started is empty, with code 204.
                 if response.status not in _SUCCESS:
                     raise api_errors.parse_error_response(
@@ -217,12 +217,12 @@ class ApiClient:
         await self._connection.renew_credentials()
 
 
-def _is_final(question: ApiRequest, answer: ApiError) -> bool:
+def _is_final(request: ApiRequest, answer: ApiError) -> bool:
     """True if a repetition of the request within seconds would return the same error."""
-    if question.conflicts and answer.code == HTTPStatus.CONFLICT:
+    if request.conflicts and answer.code == HTTPStatus.CONFLICT:
         return True
     # In its first second an API server has no rules and rejects permitted requests.
-    return not (answer.is_transient or (answer.is_not_authorized and question.doubts))
+    return not (answer.is_transient or (answer.is_not_authorized and request.doubts))
 
 
 def _build_connection_error(error: BaseException) -> ClusterUnavailable:

@@ -208,7 +208,7 @@ class CapabilityDiscovery:
 
     async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
         scope = "" if self._everywhere else namespace
-        question = ApiRequest(
+        request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
             query=_DRY_RUN,
@@ -216,18 +216,18 @@ class CapabilityDiscovery:
             doubts=False,
         )
         return await self._fetch_fact(
-            question, PolicyRule(resource=resource, verbs=("create",), namespace=scope)
+            request, PolicyRule(resource=resource, verbs=("create",), namespace=scope)
         )
 
     async def _fetch_list(self, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> Manifest:
         scope = "" if self._everywhere else namespace
         rule = PolicyRule(resource=resource, verbs=("list",), namespace=scope)
-        question = ApiRequest(path=resource.build_path(namespace), query=query, doubts=False)
-        return await self._fetch_fact(question, rule)
+        request = ApiRequest(path=resource.build_path(namespace), query=query, doubts=False)
+        return await self._fetch_fact(request, rule)
 
-    async def _fetch_fact(self, question: ApiRequest, rule: PolicyRule | None) -> Manifest:
+    async def _fetch_fact(self, request: ApiRequest, rule: PolicyRule | None) -> Manifest:
         try:
-            return await self._api.fetch_object(question)
+            return await self._api.fetch_object(request)
         except ApiError as answer:
             if answer.is_not_authorized and rule is not None:
                 raise UnknownFact(self._permissions.record_missing(rule, answer.message)) from answer

@@ -98,7 +98,7 @@ class KubernetesCluster:
         if not is_path_safe(namespace):
             invalid = f'metadata.namespace: Invalid value: "{namespace}": not a name of a namespace'
             raise RequestRejected(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", invalid)
-        question = ApiRequest(
+        request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
             query=WRITTEN,
@@ -107,7 +107,7 @@ class KubernetesCluster:
         try:
             dialect = table.find_dialect(manifest)
             decode = partial(json_decoder.decode_job, dialect.name) if dialect else json_decoder.decode_object
-            made = await self._api.fetch_decoded(question, decode)
+            made = await self._api.fetch_decoded(request, decode)
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
@@ -120,7 +120,7 @@ class KubernetesCluster:
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         """Return a job; see `Cluster.get`."""
         manifest = await self._fetch_object(
-            _get_job_resource(name), name.namespace, name.name, behind=not awaited
+            _get_job_resource(name), name.namespace, name.name, is_background=not awaited
         )
         found = None if manifest is None else get_text(json_decoder.get_metadata(manifest), "uid")
         return manifest if name.uid in (None, found) else None
@@ -131,12 +131,12 @@ class KubernetesCluster:
         if not is_path_safe(namespace, job.name):
             return ()
         query = {"labelSelector": f"{LABELLED['labelSelector']},{label}={job.name}"}
-        question = ApiRequest(
-            path=PODS.build_path(namespace), query=query, accept=protobuf_envelope.ACCEPT, behind=True
+        request = ApiRequest(
+            path=PODS.build_path(namespace), query=query, accept=protobuf_envelope.ACCEPT, is_background=True
         )
         rule = self._build_rule(PODS, namespace, "list", "watch")
         try:
-            return await self._api.fetch_decoded(question, _decode_pods)
+            return await self._api.fetch_decoded(request, _decode_pods)
         except ApiError as answer:
             if not answer.is_not_authorized:
                 raise self._build_unavailable(answer, rule) from answer
@@ -153,11 +153,11 @@ class KubernetesCluster:
     ) -> None:
         if not is_path_safe(name.namespace, name.name):
             return
-        question = build_patch(resource, name, patch, awaited=awaited)
+        request = build_patch(resource, name, patch, awaited=awaited)
         try:
-            await self._api.send(question)
+            await self._api.send(request)
         except ApiError as answer:
-            if question.conflicts and answer.is_outdated:
+            if request.conflicts and answer.is_outdated:
                 raise VersionConflict(str(answer)) from answer
             # A uid is immutable, so this is a different job.
             if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
@@ -204,17 +204,17 @@ class KubernetesCluster:
         namespace = get_text(event, "metadata", "namespace")
         if not is_path_safe(namespace):
             return
-        question = ApiRequest(
+        request = ApiRequest(
             method="POST",
             path=EVENTS.build_path(namespace),
             query=WRITTEN,
             body=encode_manifest(event),
             doubts=False,
-            behind=True,
+            is_background=True,
         )
         rule = self._build_rule(EVENTS, namespace, "create")
         try:
-            await self._api.send(question)
+            await self._api.send(request)
         except ApiError as answer:
             if answer.is_not_authorized:
                 self._permissions.record_missing(rule, answer.message)
@@ -247,13 +247,13 @@ class KubernetesCluster:
                 yield line
 
     async def _fetch_object(
-        self, resource: ApiResource, namespace: str, name: str, *, behind: bool = False
+        self, resource: ApiResource, namespace: str, name: str, *, is_background: bool = False
     ) -> Manifest | None:
         if not is_path_safe(namespace, name):
             return None
         try:
             return await self._api.fetch_object(
-                ApiRequest(path=resource.build_path(namespace, name), behind=behind)
+                ApiRequest(path=resource.build_path(namespace, name), is_background=is_background)
             )
         except ApiError as answer:
             if answer.error_class.get is RequestOutcome.ABSENT:
@@ -274,15 +274,15 @@ class KubernetesCluster:
         how: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if name.uid is not None:
             how = {**how, "preconditions": {"uid": name.uid}}
-        question = ApiRequest(
+        request = ApiRequest(
             method="DELETE",
             path=resource.build_path(name.namespace, name.name),
             body=encode_manifest(how),
             doubts=False,
-            behind=not awaited,
+            is_background=not awaited,
         )
         try:
-            await self._api.send(question)
+            await self._api.send(request)
         except ApiError as answer:
             if answer.error_class.delete is RequestOutcome.ABSENT:
                 return

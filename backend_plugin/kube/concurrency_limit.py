@@ -22,9 +22,9 @@ class ConcurrencyLimit:
         self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def get_namespace_slots(self, question: ApiRequest) -> asyncio.Semaphore:
+    def get_namespace_slots(self, request: ApiRequest) -> asyncio.Semaphore:
         """Return the semaphore of the request's namespace. Acquire it before `slots`."""
-        _, _, rest = question.path.partition("/namespaces/")
+        _, _, rest = request.path.partition("/namespaces/")
         namespace = rest.partition("/")[0]
         share = self._shares.get(namespace)
         if share is None:

@@ -44,7 +44,7 @@ class ApiRequest:
     """True if a 403 is retried; False if the request is optional or the caller retries."""
     conflicts: bool = False
     """True if a 409 is not retried, because the request is for one version of the object."""
-    behind: bool = False
+    is_background: bool = False
     """True for low priority: the request may wait, and uses the concurrency limit for background requests."""
 
 
@@ -95,7 +95,7 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, question: ApiRequest, seconds: float) -> HttpResponse:
+    async def send(self, request: ApiRequest, seconds: float) -> HttpResponse:
         """Return the complete response.
 
         Raises:
@@ -103,12 +103,12 @@ class Connection:
             asyncio.TimeoutError: If the response takes over `seconds`, without a reload of credentials.
         """
         await self._refresh_credentials()
-        async with timeout(seconds), self.open_response(question) as response:
+        async with timeout(seconds), self.open_response(request) as response:
             return HttpResponse(response.status, response.headers, await response.read())
 
     @asynccontextmanager
     async def open_response(
-        self, question: ApiRequest, silence: float | None = None
+        self, request: ApiRequest, silence: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response; `silence` limits the seconds between two pieces of its body.
 
@@ -118,10 +118,10 @@ class Connection:
         await self._refresh_credentials()
         session, access = self._require_session(), self._access
         async with session.request(
-            question.method,
-            _build_url(question, access),
-            data=question.body,
-            headers=_build_headers(question, access),
+            request.method,
+            _build_url(request, access),
+            data=request.body,
+            headers=_build_headers(request, access),
             ssl=self._tls or True,
             server_hostname=access.server_name,
             proxy=self._proxy,
@@ -196,9 +196,9 @@ def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
-def _build_url(question: ApiRequest, access: ClusterAccess) -> URL:
+def _build_url(request: ApiRequest, access: ClusterAccess) -> URL:
     # `server` may contain a path.
-    return URL(access.server + question.path, encoded=True).with_query(question.query)
+    return URL(access.server + request.path, encoded=True).with_query(request.query)
 
 
 def _require_server_url(server: str) -> None:
@@ -207,17 +207,17 @@ def _require_server_url(server: str) -> None:
         raise CredentialsUnusable(f"{server!r} is not the URL of an API server; write https://HOST:PORT")
 
 
-def _build_headers(question: ApiRequest, access: ClusterAccess) -> Mapping[str, str]:
+def _build_headers(request: ApiRequest, access: ClusterAccess) -> Mapping[str, str]:
     headers = {
-        "Accept": question.accept,
+        "Accept": request.accept,
         # Within a cluster, decompression costs more than it saves.
         "Accept-Encoding": "identity",
         "User-Agent": "kfpytorch",
     }
     if access.authorization:
         headers["Authorization"] = access.authorization
-    if question.body is not None:
-        headers["Content-Type"] = question.content_type
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
     return headers
 
 

@@ -60,9 +60,9 @@ class ContainerLog:
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         self._since = self._last
         try:
-            question = self._build_request(follow=follow)
+            api_request = self._build_request(follow=follow)
             async with (
-                self._api.open_stream(question, _SILENCE) as response,
+                self._api.open_stream(api_request, _SILENCE) as response,
                 aclosing(_split_lines(response.pieces)) as split,
             ):
                 async for line, cut in split:

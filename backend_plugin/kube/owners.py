@@ -69,9 +69,9 @@ class OwnerFinder:
         if why := self._get_pause_reason(namespace):
             raise ClusterUnavailable(why)
         rule = PolicyRule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
-        question = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
+        request = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
         try:
-            found = json_decoder.get_metadata(await self._api.fetch_object(question))
+            found = json_decoder.get_metadata(await self._api.fetch_object(request))
         except ApiError as answer:
             # A 404 for the kind gives no evidence about this execution: the workflows are in another cluster.
             if answer.is_missing_object(WORKFLOWS.plural, execution):

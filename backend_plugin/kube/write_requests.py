@@ -36,5 +36,5 @@ def build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, awa
         content_type="application/merge-patch+json",
         doubts=False,
         conflicts="resourceVersion" in metadata,
-        behind=not awaited,
+        is_background=not awaited,
     )

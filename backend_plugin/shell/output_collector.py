@@ -26,7 +26,7 @@ from backend_plugin.shell.output_stores import StoreUnavailable, StoreUnusable
 
 log = logging.getLogger(__name__)
 
-LOOKS: Final = (0.0, 0.5, 1.5)
+READ_PAUSES: Final = (0.0, 0.5, 1.5)
 """Pauses in seconds before each read, until a file is found: some stores list a new file late."""
 PATIENCE: Final = 60.0
 """Seconds to retry a store that does not respond; then the phase depends on the cluster's objects alone."""
@@ -140,7 +140,7 @@ class OutputCollector:
 
     async def _poll_outputs(self, prefix: str) -> TaskOutputs | None:
         task_outputs: TaskOutputs | None = None
-        for pause in LOOKS:
+        for pause in READ_PAUSES:
             await asyncio.sleep(pause)
             task_outputs = await self._read_with_retries(prefix)
             if task_outputs is None or task_outputs.error_files or task_outputs.outputs:

@@ -47,14 +47,14 @@ log = logging.getLogger(__name__)
 
 ACCOMPANY_CALL: Final = 2.0
 """Seconds that a CreateTask waits for the companion objects of its job."""
-ROUND: Final = 30
+RESYNC_SECONDS: Final = 30
 """Seconds for one resync, which reconciles every job, because time alone can change a phase."""
 _AT_START: Final = 2_000
 """Jobs per second in the first resync, which handles jobs that existed before this server."""
 REMEMBERED: Final = timedelta(hours=1)
 """Time for which a gone job stays in the cache; later requests query the cluster again."""
 _PAUSE: Final = 1.0
-_SOON: Final = 0.05
+_DELAY_SECONDS: Final = 0.05
 """Seconds between a change and the reconciliation. Changes in this time are handled together."""
 
 
@@ -67,7 +67,7 @@ class Reconciler:
         cache: Cache,
         answers: TaskResponses,
         endings: OutputCollector,
-        seconds: int = ROUND,
+        seconds: int = RESYNC_SECONDS,
     ) -> None:
         """Create a reconciler with a resync period of `seconds`."""
         self._cluster = cluster
@@ -250,7 +250,7 @@ class Reconciler:
     def enqueue(self, entry: CachedJob) -> None:
         """Queue a job to be reconciled soon."""
         if not self._due:
-            asyncio.get_running_loop().call_later(_SOON, self._reconcile_due)
+            asyncio.get_running_loop().call_later(_DELAY_SECONDS, self._reconcile_due)
         self._due.add(entry)
 
     def _reconcile_due(self) -> None:

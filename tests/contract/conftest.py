@@ -16,7 +16,7 @@ from backend_plugin.shell import output_collector
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses before a list is repeated, and before late files are searched again."""
     monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(output_collector, "LOOKS", (0.0, 0.05, 0.1))
+    monkeypatch.setattr(output_collector, "READ_PAUSES", (0.0, 0.05, 0.1))
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ async def serving(
     now: Callable[[], datetime] = get_now,
     *,
     source: CapabilitySource | None = None,
-    seconds: int = keepers.ROUND,
+    seconds: int = keepers.RESYNC_SECONDS,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()

@@ -27,7 +27,7 @@ _LOOKING_SHARE = 50
 _SWEEP_SECONDS = 0.005
 
 # The kernel's list of children may omit a process while another one ends, so read the list twice.
-_LOOKS = 2
+_LIST_TRIES = 2
 
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
@@ -227,7 +227,7 @@ class Supervisor:
     def _list_processes(self, names: list[str]) -> list[int]:
         """Return the live processes of these containers. The name "" stands for an unknown container."""
         found: list[int] = []
-        for _ in range(_LOOKS):
+        for _ in range(_LIST_TRIES):
             found = found or [pid for pid, owner in self._map_processes().items() if owner in names]
         return found
 

@@ -42,14 +42,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Write no log."""
 
 
-def send(question, url):
-    """Send `question` to a server whose URL is `url` with its port; return the port and the request."""
+def send(request, url):
+    """Send `request` to a server with the URL `url`; return its port and the received request."""
 
     async def send(port):
         connection = Connection(Account(url.format(port=port)))
         await connection.open()
         try:
-            return await connection.send(question, 5)
+            return await connection.send(request, 5)
         finally:
             await connection.close()
 
