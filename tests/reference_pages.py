@@ -25,7 +25,7 @@ def build_error_table() -> str:
         [row.answer, "yes" if row.repeated else "", row.create.value, row.get.value, row.delete.value]
         for row in TABLE
     )
-    return table(["answer", "sent again", "create", "get", "delete"], rows)
+    return table(["response", "sent again", "create", "get", "delete"], rows)
 
 
 def build_class_table(name: str) -> str:

@@ -136,7 +136,7 @@ def test_each_kfpytorch_setting_is_listed(path: str) -> None:
 
 
 def test_each_ignored_setting_is_listed() -> None:
-    text = PAGE.partition("\n## What means nothing here\n")[2].partition("\n## ")[0]
+    text = PAGE.partition("\n## Keys without effect\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"`([a-z-]+)`", text)) == loader._OF_OTHERS
 
 

@@ -29,11 +29,11 @@ _NO_SUCH_PATH: Final = "404 page not found"
 class RequestOutcome(Enum):
     """The consequence of an API error for a create, get or delete request, as the documentation words it."""
 
-    ADOPTED = "adopted if it is the job of this attempt, else refused"
-    REFUSED = "refused for good: `FAILED`"
+    ADOPTED = "adopted if it is the job of this attempt; otherwise the task ends with `FAILED`"
+    REFUSED = "the task ends with `FAILED`"
     NO_ROOM = "`RESOURCE_EXHAUSTED`"
     TEMPORARY = "`UNAVAILABLE`"
-    ABSENT = "there is none"
+    ABSENT = "the object counts as absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ TABLE: Final = (
         repeated=True,
     ),
     ErrorClass(
-        answer="409 otherwise, as for the uid of another object",
+        answer="any other 409, for example because the object has another uid",
         matches=lambda answer: answer.code == HTTPStatus.CONFLICT,
         delete=RequestOutcome.ABSENT,
     ),
@@ -147,12 +147,12 @@ TABLE: Final = (
         repeated=True,
     ),
     ErrorClass(
-        answer="404 `404 page not found`: the cluster does not serve this kind",
+        answer="404 with the text `404 page not found`: the cluster does not serve this kind",
         matches=lambda answer: answer.is_not_served and not answer.genuine,
         misconfigured=True,
     ),
     ErrorClass(
-        answer="any other answer without a Kubernetes `Status`: a proxy, a login page",
+        answer="any other response without a Kubernetes `Status`, for example from a proxy",
         matches=lambda answer: not answer.genuine,
     ),
     ErrorClass(
@@ -171,12 +171,12 @@ TABLE: Final = (
         misconfigured=True,
     ),
     ErrorClass(
-        answer="403 otherwise, as in a namespace that is being deleted",
+        answer="any other 403, for example because the namespace is being deleted",
         matches=lambda answer: answer.code == HTTPStatus.FORBIDDEN,
         misconfigured=True,
     ),
     ErrorClass(
-        answer="404 `NotFound`: the object, or its namespace, is not there",
+        answer="404 `NotFound`: the object or its namespace does not exist",
         matches=lambda answer: answer.is_not_found,
         get=RequestOutcome.ABSENT,
         delete=RequestOutcome.ABSENT,
@@ -187,7 +187,7 @@ TABLE: Final = (
         matches=lambda answer: answer.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY),
         create=RequestOutcome.REFUSED,
     ),
-    ErrorClass(answer="any other", matches=lambda _: True),
+    ErrorClass(answer="any other error", matches=lambda _: True),
 )
 """The classes of API errors; the first one that matches an error applies to it."""
 
