@@ -7,9 +7,11 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job import Attempt
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
@@ -24,19 +26,12 @@ class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hide_once_finished: bool = False
 
 
-class LinkContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Values for template variables that do not come from objects of the cluster."""
-
-    now: datetime
-    run: Attempt | None = None
-    task_config: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-
 class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The target of a log link: one replica, or the job as a whole."""
 
     job: Job
-    about: LinkContext
+    rules: JudgingContext
+    now: datetime
     name: str
     """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
@@ -46,7 +41,7 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def run(self) -> Attempt | None:
         """The attempt of the job, if known."""
-        return self.about.run
+        return self.rules.run
 
 
 def _format_rfc3339(moment: datetime | None) -> str:
@@ -63,7 +58,7 @@ def _get_container_id(place: LogLinkTarget) -> str:
 
 
 def _get_finish_time(place: LogLinkTarget) -> datetime:
-    return place.job.completed or place.about.now
+    return place.job.completed or place.now
 
 
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
@@ -134,7 +129,7 @@ def _get_variable(name: str) -> Piece:
         return known
     prefix, _, key = name.partition(".")
     if prefix.lower() == "taskconfig" and key:
-        return lambda place: place.about.task_config.get(key, "")
+        return lambda place: place.rules.task_config.get(key, "")
     return lambda _: "{{ ." + name + " }}"
 
 
@@ -145,20 +140,7 @@ def _fill_template(pieces: Iterable[tuple[str, Piece]], after: str, target: LogL
     return text + after
 
 
-@lru_cache(maxsize=16)
-def _build_builtin_templates(
-    enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]
-) -> tuple[LogTemplate, ...]:
-    names = ("Kubernetes Logs", "Cloudwatch Logs", "Stackdriver Logs")
-    formats = ("UNKNOWN", "UNKNOWN", "JSON")
-    return tuple(
-        LogTemplate(name=name, template_uris=(uri,), message_format=form)
-        for name, uri, form, on in zip(names, uris, formats, enabled, strict=True)
-        if on
-    )
-
-
-def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
+def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
     """Return the templates of log links for a task.
 
     These are the enabled built-in templates, the configured ones, and those that the ``link_type`` in
@@ -168,38 +150,40 @@ def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> t
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
         return logs.templates
-    own = _build_builtin_templates(
-        (logs.kubernetes_enabled, logs.cloudwatch_enabled, logs.stackdriver_enabled),
-        (
-            logs.kubernetes_template_uri or logs.kubernetes_url + _KUBERNETES,
-            logs.cloudwatch_template_uri or _CLOUDWATCH % (logs.cloudwatch_region, logs.cloudwatch_log_group),
-            logs.stackdriver_template_uri
-            or _STACKDRIVER % (logs.gcp_project, logs.gcp_project, logs.stackdriver_logresourcename),
-        ),
+    kubernetes = logs.kubernetes_url + _KUBERNETES
+    cloudwatch = _CLOUDWATCH % (logs.cloudwatch_region, logs.cloudwatch_log_group)
+    stackdriver = _STACKDRIVER % (logs.gcp_project, logs.gcp_project, logs.stackdriver_logresourcename)
+    builtin = (
+        (logs.kubernetes_enabled, "Kubernetes Logs", "UNKNOWN", logs.kubernetes_template_uri or kubernetes),
+        (logs.cloudwatch_enabled, "Cloudwatch Logs", "UNKNOWN", logs.cloudwatch_template_uri or cloudwatch),
+        (logs.stackdriver_enabled, "Stackdriver Logs", "JSON", logs.stackdriver_template_uri or stackdriver),
     )
+    own = [
+        LogTemplate(name=name, template_uris=(uri,), message_format=form)
+        for is_enabled, name, form, uri in builtin
+        if is_enabled
+    ]
     requested = {kind.strip() for kind in task_config.get("link_type", "").split(",")}
-    dynamic = tuple(
-        logs.dynamic_log_links[kind] for kind in sorted(requested & logs.dynamic_log_links.keys())
-    )
+    dynamic = [logs.dynamic_log_links[kind] for kind in sorted(requested & logs.dynamic_log_links.keys())]
     return (*own, *logs.templates, *dynamic)
 
 
 def build_links(
-    job: Job | None, pods: Iterable[Pod], logs: LogLinkSettings, context: LinkContext
+    job: Job | None, pods: Iterable[Pod], rules: JudgingContext, now: datetime
 ) -> tuple[LogLink, ...]:
     """Return the log links of a job: first those of the whole job, then by template and replica."""
-    known = select_templates(logs, context.task_config)
+    known = _select_templates(rules.logs, rules.task_config)
     if not known or job is None:
         return ()
     of_job: list[LogLink] = []
     of_replicas: list[LogLink] = []
-    replicas = _list_replicas(job, pods, context)
-    whole_job = [LogLinkTarget(job=job, about=context, name="(all replicas)")]
+    whole_job = LogLinkTarget(job=job, rules=rules, now=now, name="(all replicas)")
+    replicas = _list_replicas(whole_job, pods)
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
             pieces, after, is_of_pod = _parse_template(uri)
-            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, whole_job)
+            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, [whole_job])
             links += [
                 LogLink(
                     name=f"{label} {target.name}",
@@ -217,7 +201,9 @@ def build_links(
 _MOST_PLACES: Final = 512
 
 
-def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[LogLinkTarget]:
+def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLinkTarget]:
+    """Return a target for each replica of the job."""
+    job = whole_job.job
     by_replica = {(pod.role, pod.index): pod for pod in pods}
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
     # A rendezvous assigns the ranks of an elastic job, so the labels cannot contain them.
@@ -227,7 +213,7 @@ def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[
         pod = by_replica.get((role, index))
         # Until the pod of a TrainJob exists, the last five characters of its name are unknown.
         pod_name = build_pod_name(job, role, index) if pod is None else pod.name
-        listed.append(LogLinkTarget(job=job, about=context, name=name, pod_name=pod_name, pod=pod))
+        listed.append(structs.replace(whole_job, name=name, pod_name=pod_name, pod=pod))
     return listed
 
 

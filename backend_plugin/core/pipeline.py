@@ -24,7 +24,6 @@ from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.job_status import JobStatus
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
 from backend_plugin.core.manifest.pod_context import PodRequest
@@ -127,8 +126,7 @@ def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
 
 def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
     verdict = verdict_rules.judge_status(observed_status, rules, now)
-    context = LinkContext(now=now, run=rules.run, task_config=rules.task_config)
-    links = log_links.build_links(observed_status.job, observed_status.pods, rules.logs, context)
+    links = log_links.build_links(observed_status.job, observed_status.pods, rules, now)
     warnings = verdict_rules.list_reportable_warnings(observed_status, rules.judging, now)
     return structs.replace(
         verdict, logs=links, info=messages.build_custom_info(observed_status, verdict.cause, warnings)

@@ -6,7 +6,8 @@ from cluster import BEGAN, job, pod
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.log_links import LinkContext, LogLink, build_links
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.log_links import LogLink, build_links
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
@@ -16,7 +17,7 @@ POD = pod("worker-0", container={"containerID": "containerd://abc"}, metadata={"
 
 def filled(template: str, **about) -> list[str]:
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=(template,)),))
-    known = build_links(read_job(job()), [read_pod(POD)], logs, LinkContext(now=BEGAN, run=RUN, **about))
+    known = build_links(read_job(job()), [read_pod(POD)], JudgingContext(logs=logs, run=RUN, **about), BEGAN)
     return [link.uri for link in known]
 
 
@@ -61,7 +62,7 @@ def test_job_links_precede_replica_links_with_unique_names():
         ),
     )
     eight = {**job(), "spec": {**job()["spec"], "nprocPerNode": "8"}}
-    assert build_links(read_job(eight), [], logs, LinkContext(now=BEGAN)) == (
+    assert build_links(read_job(eight), [], JudgingContext(logs=logs), BEGAN) == (
         LogLink(
             name="All (all replicas)",
             uri="https://all/j",
@@ -90,7 +91,7 @@ def test_cloudwatch_and_stackdriver_links_are_built():
     )
     names = [
         (link.name, link.message_format)
-        for link in build_links(read_job(job()), [read_pod(POD)], logs, LinkContext(now=BEGAN))
+        for link in build_links(read_job(job()), [read_pod(POD)], JudgingContext(logs=logs), BEGAN)
     ]
     assert names == [
         ("Cloudwatch Logs master-0", "UNKNOWN"),
@@ -106,10 +107,10 @@ def test_task_selects_dynamic_links():
             "vscode": LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
         }
     )
-    chosen = LinkContext(now=BEGAN, task_config={"link_type": "vscode, other", "port": "80"})
-    assert [link.uri for link in build_links(read_job(job()), [], logs, chosen)] == ["https://80"]
-    assert build_links(read_job(job()), [], logs, LinkContext(now=BEGAN)) == ()
-    assert build_links(None, [], logs, chosen) == ()
+    chosen = JudgingContext(logs=logs, task_config={"link_type": "vscode, other", "port": "80"})
+    assert [link.uri for link in build_links(read_job(job()), [], chosen, BEGAN)] == ["https://80"]
+    assert build_links(read_job(job()), [], JudgingContext(logs=logs), BEGAN) == ()
+    assert build_links(None, [], chosen, BEGAN) == ()
 
 
 @pytest.mark.parametrize(
@@ -124,4 +125,4 @@ def test_task_selects_dynamic_links():
 def test_ranks_are_in_link_names_if_they_are_known(spec, name):
     manifest = {**job(), "spec": {**job()["spec"], **spec}}
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
-    assert build_links(read_job(manifest), [], logs, LinkContext(now=BEGAN))[1].name == f"L {name}"
+    assert build_links(read_job(manifest), [], JudgingContext(logs=logs), BEGAN)[1].name == f"L {name}"

@@ -17,7 +17,8 @@ from train_job_objects import (
 
 from backend_plugin.core import event_terminations, file_terminations, job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.log_links import LinkContext, build_links
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.log_links import build_links
 from backend_plugin.core.observed import Event, Observed
 from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
@@ -236,7 +237,7 @@ def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(
 ) -> None:
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
     observed = observe(build_job(nodes=3, **options), *pods)
-    links = build_links(observed.job, observed.pods, logs, LinkContext(now=BEGAN))
+    links = build_links(observed.job, observed.pods, JudgingContext(logs=logs), BEGAN)
     assert [each.uri for each in links] == expected
 
 
