@@ -68,26 +68,27 @@ class _ParsedMessage(NamedTuple):
     """One frame: the line of user code that raised the error; empty if the traceback contains it."""
     chain: tuple[RaisedException, ...] = ()
     """The exceptions that led to the last one."""
+    cause: Cause | None = None
 
 
 def summarize_file(file: ErrorFile) -> ErrorFile:
     """Return a smaller record of the file: with failure and cause, and a truncated message."""
-    return structs.replace(
-        file, message=file.message[:_SHOWN], failure=parse_failure(file), cause=parse_reported_cause(file)
-    )
+    failure, cause = parse_error_file(file)
+    return structs.replace(file, message=file.message[:_SHOWN], failure=failure, cause=cause)
 
 
-def parse_failure(file: ErrorFile) -> Failure:
-    """Return the failure that an error file reports."""
-    return _build_failure(file) if file.failure is None else file.failure
+def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
+    """Return the failure that an error file reports, and its cause; None if no report names the cause.
 
-
-def _build_failure(file: ErrorFile) -> Failure:
+    The process that wrote a report had more information than the error file contains.
+    """
+    if file.failure is not None:
+        return file.failure, file.cause
     parsed = _parse_message(file.message)
     name, message = _split_exception(parsed)
     files = _LAST_FILE.findall(parsed.trace)
     is_of_torch = bool(files) and "/torch/" in files[-1]
-    return Failure(
+    failure = Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
         exit_code=1 if parsed.exit_code is None else parsed.exit_code,
@@ -100,6 +101,7 @@ def _build_failure(file: ErrorFile) -> Failure:
         from_torch=is_of_torch or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
+    return failure, parsed.cause
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
@@ -142,6 +144,7 @@ def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMess
         where=source["where"] if source else "",
         exit_code=_parse_exit_code(_KILLED.search(text)),
         frames=() if several else _parse_location(headline),
+        cause=_CAUSES.get(report["cause"]),
     )
 
 
@@ -191,17 +194,6 @@ def _extract_report_body(below: str, headline: str) -> str:
     body = below[: end.start() if end else None].strip()
     first, *rest = [line.strip() for line in body.splitlines()] or [""]
     return "\n".join([first, *([headline] if headline else []), *rest])
-
-
-def parse_reported_cause(file: ErrorFile) -> Cause | None:
-    """Return the cause that a report of this project names, or None.
-
-    The process that wrote the report had more information than the error file contains.
-    """
-    if file.failure is not None:
-        return file.cause
-    report = _REPORT.search(_split_traceback(file.message)[1])
-    return _CAUSES.get(report["cause"]) if report else None
 
 
 def format_headline(file: ErrorFile, failure: Failure) -> str:

@@ -80,7 +80,7 @@ def _select_hint(death: ReplicaTermination) -> str:
 
 
 def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
-    if death.recoverable:
+    if death.failure.recoverable:
         # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
         return "" if death.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
     if retry:

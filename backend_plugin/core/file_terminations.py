@@ -38,15 +38,14 @@ def list_file_terminations(
 def _build_file_termination(
     file: ErrorFile, replica: str, deleted: datetime | None, exit_codes: Mapping[int, Cause]
 ) -> ReplicaTermination:
-    failure = error_parser.parse_failure(file)
+    failure, reported = error_parser.parse_error_file(file)
     failure = replace(failure, replica=replica or failure.replica)
-    cause = _classify_error_file(file, failure, exit_codes)
+    cause = _classify_reported_exit(file, failure, exit_codes) or reported or _classify_message(failure)
     return ReplicaTermination(
         failure=failure,
         cause=cause,
         summary=error_parser.format_headline(file, failure),
         detail=failure.traceback,
-        recoverable=file.recoverable,
         pod=file.worker,
         at=file.at,
         ordered=deleted is not None and (file.at is None or file.at >= deleted),
@@ -54,21 +53,20 @@ def _build_file_termination(
     )
 
 
-def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]) -> Cause:
+def _classify_reported_exit(
+    file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]
+) -> Cause | None:
+    """Return the cause of an error of Flyte's code, or of an exit code in the settings; otherwise None."""
     if file.system:
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG
     # Without an exception, the elastic agent has reported a process that ended without an error message. A
     # shell reports 128 + n for a process that signal n has ended.
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
-    if not failure.exception and code in exit_codes:
-        return exit_codes[code]
-    return _classify_message(file, failure)
+    return None if failure.exception else exit_codes.get(code)
 
 
-def _classify_message(file: ErrorFile, failure: Failure) -> Cause:
-    if (reported := error_parser.parse_reported_cause(file)) is not None:
-        return reported
+def _classify_message(failure: Failure) -> Cause:
     cause = classify(failure)
     if cause is Cause.USER_ERROR and is_consequence(failure):
         return Cause.SYSTEM_ERROR  # The worker only lost a peer, and the end of the peer is unknown.

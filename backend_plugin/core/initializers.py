@@ -9,16 +9,6 @@ from backend_plugin.core.pending import PendingReason, PendingStage
 from kfpytorch_common.causes import Cause
 
 
-def have_node(pods: Iterable[Pod]) -> bool:
-    """True if an initializer is or was bound to a Kubernetes node."""
-    return any(pod.is_bound for pod in pods)
-
-
-def are_complete(pods: Iterable[Pod]) -> bool:
-    """True if each existing initializer has succeeded."""
-    return all(pod.phase == "Succeeded" for pod in pods)
-
-
 def find_end(pods: Iterable[Pod]) -> datetime | None:
     """Return the latest end time of the initializers; None if none has ended."""
     ends = filter(None, [pod.termination for pod in pods])

@@ -144,7 +144,7 @@ def _list_pending_reasons(
     if not of_pods and state in (JobState.RUNNING, JobState.RESTARTING):
         # The status of a pod group may be outdated while the job runs. A failed pod creation still applies.
         return tuple(pending_reasons.list_creation_failures(observed, pods))
-    if not initializers.are_complete(observed.initializers):
+    if any(pod.phase != "Succeeded" for pod in observed.initializers):
         # No replica exists yet, so ignore the pod group.
         of_data = initializers.list_reasons(observed.initializers, exit_codes)
         failures = pending_reasons.list_creation_failures(observed, pods)

@@ -24,8 +24,6 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A summary in one line."""
     detail: str = ""
     """The message of the container or the traceback; may have several lines."""
-    recoverable: bool = False
-    """True if the error file marks the error as recoverable."""
     pod: str = ""
     at: datetime | None = None
     ordered: bool = False
@@ -80,6 +78,8 @@ EXIT_CODES: Final[Mapping[int, Cause]] = {
 }
 """Causes by exit codes that do not come from the user's code; `decode_signal` decodes all other signals."""
 
+_UNKNOWN_END: Final = ContainerTermination(exit_code=None)
+"""The termination of a pod that failed without a failed container."""
 _LATEST: Final = 2**62
 """A time in nanoseconds since the epoch, later than any real time."""
 
@@ -106,28 +106,41 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
 def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
     """Return the failed termination of a pod; None if the pod still runs undisturbed or succeeded."""
     container, ended = _find_failed_container(pod)
-    if ended is None and pod.phase != "Failed":
+    if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
-    if ended is not None and _is_disrupted_after_exit(pod, ended):
-        return find_pod_termination(structs.replace(pod, disrupted=None), exit_codes)
-    finished = ended.finished if ended else None
-    disrupted = pod.disrupted.since if pod.disrupted else None
-    # Peers may notice a disruption before the container has ended.
-    first = min(filter(None, (disrupted, finished)), default=None)
-    at = first or find_unready_time(pod) or pod.deleted
+    if _is_disrupted_after_exit(pod, ended):
+        pod = structs.replace(pod, disrupted=None)
+    return _build_pod_termination(pod, container, ended, exit_codes)
+
+
+def _build_pod_termination(
+    pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: Mapping[int, Cause]
+) -> ReplicaTermination:
+    """Return the termination of a pod whose `container` failed; None for a failure of the pod as a whole."""
+    at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
-    has_reason = bool(pod.reason or pod.disrupted) or ended is None or ended.reason in CONTAINER_REASONS
-    code = (ended.exit_code if ended else None) or 0
+    is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
     return ReplicaTermination(
-        failure=build_exit_code_failure(pod.replica, code, at, stopped=_is_stopped(pod, ended)),
+        failure=build_exit_code_failure(
+            pod.replica, ended.exit_code or 0, at, stopped=_is_stopped(pod, ended)
+        ),
         cause=cause,
         summary=_format_summary(pod, container, ended),
-        detail=ended.message if ended else "",
+        detail=ended.message,
         pod=pod.name,
         at=at,
-        ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
-        explained=has_reason and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
+        ordered=pod.deleted is not None and (ended.finished is None or ended.finished >= pod.deleted),
+        explained=bool(is_reported) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
+
+
+def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
+    """Return the time at which peers may have noticed the end of a pod whose container ended at `finished`.
+
+    They may notice a disruption before the container has ended.
+    """
+    disrupted = None if pod.disrupted is None else pod.disrupted.since
+    return min(filter(None, (disrupted, finished)), default=None) or find_unready_time(pod) or pod.deleted
 
 
 def is_pod_alive(pod: Pod) -> bool:
@@ -160,9 +173,9 @@ def find_unready_time(pod: Pod) -> datetime | None:
     return pod.ready.since if pod.ready is not None and not pod.ready.true else None
 
 
-def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
+def _is_stopped(pod: Pod, ended: ContainerTermination) -> bool:
     """True if the replica was stopped without a reported reason, so another failure may be the cause."""
-    if pod.disrupted is not None or pod.reason or ended is None or ended.reason == "OOMKilled":
+    if pod.disrupted is not None or pod.reason or ended.reason == "OOMKilled":
         return False
     number = decode_signal(ended.exit_code or 0)
     if pod.deleted is None or ended.finished is None:
@@ -173,8 +186,8 @@ def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
     )
 
 
-def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination | None]:
-    """Return the container that failed and its termination; a pair of None if no container failed.
+def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination]:
+    """Return the container that failed and its termination; None and `_UNKNOWN_END` if none failed.
 
     The trainer container takes precedence; the other containers count only if the pod has failed.
     """
@@ -182,19 +195,18 @@ def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermina
     for container in (pod.primary, *others):
         if container is not None and container.ended is not None and container.ended.exit_code != 0:
             return container, container.ended
-    return None, None
+    return None, _UNKNOWN_END
 
 
 def _classify_pod_failure(
-    pod: Pod, container: Container | None, ended: ContainerTermination | None, exit_codes: Mapping[int, Cause]
+    pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: Mapping[int, Cause]
 ) -> Cause:
     known = _classify_reason(pod)
     if known is not None:
         return known
     # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
-    if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
-        return Cause.SYSTEM_ERROR
-    if is_operator_container(container):
+    is_unknown = pod.reason.startswith("OutOf") or ended.exit_code is None
+    if is_unknown or container is None or is_operator_container(container):
         return Cause.SYSTEM_ERROR
     cause = classify_container_termination(ended, exit_codes)
     if cause is Cause.USER_ERROR and pod.role in INITIALIZERS:  # It runs no code of the author.
@@ -254,14 +266,14 @@ def is_permanent_start_error(message: str) -> bool:
     return any(words in lowered for words in _HOPELESS)
 
 
-def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination | None) -> str:
+def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination) -> str:
     """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
     why, more = pod.reason, pod.message.strip()
     if pod.disrupted is not None:
         why, more = why or pod.disrupted.reason, more or pod.disrupted.message
     if why:
         return f"{why}: {more}" if more else why
-    if ended is None or container is None:
+    if container is None:
         return pod.message or "it failed, and the cluster reports no reason"
     if failure := find_failure(ended.exit_code or 0, ended.message):
         return failure
@@ -284,15 +296,12 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = _classify_reason(pod)
-    at = pod.deleted
-    if known is not None:
-        disrupted = None if pod.disrupted is None else pod.disrupted.since
-        at = disrupted or find_unready_time(pod) or pod.deleted
+    at = pod.deleted if known is None else _find_end_time(pod, None)
     return ReplicaTermination(
         # A deletion without a reported reason may be the cleanup after the failure of another replica.
         failure=build_exit_code_failure(pod.replica, 0, at, stopped=known is None),
         cause=known or Cause.PREEMPTED,
-        summary="its pod is being deleted" if known is None else _format_summary(pod, None, None),
+        summary="its pod is being deleted" if known is None else _format_summary(pod, None, _UNKNOWN_END),
         pod=pod.name,
         at=at,
         ordered=True,

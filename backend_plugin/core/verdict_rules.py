@@ -10,8 +10,8 @@ from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core import initializers, messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core import job_status as statuses
+from backend_plugin.core import messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.failure_message import format_failure, get_termination_reason
 from backend_plugin.core.job_conditions import FAILED
@@ -159,9 +159,9 @@ def _has_completed_work(status: JobStatus) -> bool:
 
 
 def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:
-    retry = death.recoverable or is_retryable(death.cause)
-    message = format_failure(status, death, note, retry=retry)
-    return build_failure(death.cause, get_termination_reason(death), message, recoverable=death.recoverable)
+    recoverable = death.failure.recoverable
+    message = format_failure(status, death, note, retry=recoverable or is_retryable(death.cause))
+    return build_failure(death.cause, get_termination_reason(death), message, recoverable=recoverable)
 
 
 # ---- before the end
@@ -200,7 +200,7 @@ def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
     """Return the phase of a job until all replicas have run once; it never goes back to an earlier phase."""
-    if initializers.have_node(status.initializers):
+    if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
     unbound = statuses.list_unbound_reasons(status)
     unplaced = [wait for wait in unbound if wait.replicas]

@@ -37,13 +37,13 @@ def refused(text: str) -> None:
 
 
 HARD: dict[str, Callable[[], object]] = {
-    "torchrun's summary, in many lines": lambda: error_parser.parse_failure(
+    "torchrun's summary, in many lines": lambda: error_parser.parse_error_file(
         ErrorFile(path="", message=CHILD)
     ),
-    "torchrun's summary, in one line": lambda: error_parser.parse_failure(
+    "torchrun's summary, in one line": lambda: error_parser.parse_error_file(
         ErrorFile(path="", message=CHILD.replace("\n", " "))
     ),
-    "a report of ours": lambda: error_parser.parse_failure(ErrorFile(path="", message=REPORT)),
+    "a report of ours": lambda: error_parser.parse_error_file(ErrorFile(path="", message=REPORT)),
     "a scheduler's message": lambda: pending_reasons.format_unschedulable(NODES),
     "a duration without a unit": lambda: refused("1" * 20_000),
 }
@@ -73,7 +73,5 @@ def test_error_file_summary_keeps_its_failure_and_its_cause() -> None:
     file = ErrorFile(path="error.pb", message=message, worker="j-worker-2")
     summary = error_parser.summarize_file(file)
     assert len(summary.message) == 1_000
-    assert error_parser.parse_failure(summary) == error_parser.parse_failure(file)
-    assert (
-        error_parser.parse_reported_cause(summary) is error_parser.parse_reported_cause(file) is Cause.OOM_GPU
-    )
+    assert error_parser.parse_error_file(summary) == error_parser.parse_error_file(file)
+    assert summary.cause is Cause.OOM_GPU
