@@ -165,7 +165,7 @@ def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
 def _select_leftover_pods(
     job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
 ) -> tuple[Pod, ...]:
-    """Return the pods to delete after the end of a job, because the operator does not delete them.
+    """Return the replicas and placeholder pods to delete after the end of a job, which the operator leaves.
 
     Running pods hold GPUs, and pending pods may get some. So both are deleted for every clean pod policy, but
     running pods of a successful job only after `LINGER`. The policy decides only about finished pods, whose
@@ -178,7 +178,9 @@ def _select_leftover_pods(
     return tuple(
         pod
         for pod in pods
-        if pod.deleted is None and _is_own_pod(pod, job) and removes.get(pod.phase, removes_finished)
+        if pod.deleted is None
+        and (pod.place or is_replica(pod, job))
+        and removes.get(pod.phase, removes_finished)
     )
 
 
@@ -192,25 +194,15 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if the server cancelled the job less than `STOP_PATIENCE` ago and lets its stopped pods end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
-    if not _is_recorded_recently(job, now):
-        return False
-    return get_dialect(job.dialect).build_stop_spec(job) is not None
-
-
-def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = find_recorded_verdict(job)
-    return recorded is not None and now - recorded.at <= STOP_PATIENCE
+    is_recent = recorded is not None and now - recorded.at <= STOP_PATIENCE
+    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     return tuple(
         pod for pod in pods if pod.phase == "Running" and pod.deleted is None and is_replica(pod, job)
     )
-
-
-def _is_own_pod(pod: Pod, job: Job) -> bool:
-    """True if the pod is a replica of the job, or a placeholder pod, which another pod owns."""
-    return bool(pod.place) or is_replica(pod, job)
 
 
 def is_finished(observed: Observed) -> bool:

@@ -1,6 +1,6 @@
 """Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +13,8 @@ from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.protojson import (
     build_problem,
+    check_choice,
     decode_struct,
-    describe_choice,
     parse_message,
     select_problems,
 )
@@ -152,13 +152,13 @@ def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
         remedy = f"write {labels.KEY}"
         yield build_problem(f"{path}.topology.level", topology.level, "is not a label name", remedy)
     if topology.HasField("mode"):
-        yield from _check_choice(topology.mode, _TOPOLOGY_MODES, f"{path}.topology.mode")
+        yield from check_choice(topology.mode, _TOPOLOGY_MODES, f"{path}.topology.mode")
     yield from check_packages(options.packages, f"{path}.packages")
     if options.max_restarts < 0:
         yield build_problem(f"{path}.maxRestarts", options.max_restarts, "is negative", "write 0 or more")
     yield from _check_runtime(options, path)
     if options.HasField("framework"):
-        yield from _check_choice(options.framework, FRAMEWORKS, f"{path}.framework")
+        yield from check_choice(options.framework, FRAMEWORKS, f"{path}.framework")
 
 
 def _check_runtime(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
@@ -166,7 +166,7 @@ def _check_runtime(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
     if options.HasField("runtime"):
         yield from check_name(options.runtime, f"{path}.runtime", "a runtime")
     if kind:
-        yield from _check_choice(kind, _RUNTIME_KINDS, f"{path}.runtimeKind")
+        yield from check_choice(kind, _RUNTIME_KINDS, f"{path}.runtimeKind")
     if kind in _RUNTIME_KINDS and not options.runtime:
         message = "has no runtime of this kind"
         yield build_problem(f"{path}.runtimeKind", kind, message, "name the runtime, too")
@@ -174,9 +174,9 @@ def _check_runtime(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
 
 def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
     if toleration.operator:
-        yield from _check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
+        yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
     if toleration.effect:
-        yield from _check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
+        yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
     value, matches_all = toleration.value, toleration.operator == "Exists"
     other, any_taint = (
         "leave value out, or write operator Equal",
@@ -186,8 +186,3 @@ def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Pr
         (matches_all and bool(value), f"{path}.value", value, "is not used with operator Exists", other),
         (not (toleration.key or matches_all), f"{path}.key", toleration.key, "names no taint", any_taint),
     )
-
-
-def _check_choice(value: str, allowed: Collection[str], path: str) -> Iterator[Problem]:
-    if value not in allowed:
-        yield build_problem(path, value, *describe_choice(allowed))

@@ -9,7 +9,6 @@ from msgspec import structs
 from backend_plugin.core import (
     event_terminations,
     file_terminations,
-    job_conditions,
     replica_pods,
     root_cause,
     terminations,
@@ -122,7 +121,7 @@ def _list_known_terminations(
     ends += event_terminations.list_event_terminations(
         observed.events, pods, ended, exit_codes, launcher=launcher
     )
-    return _list_failure_terminations(observed, pods, ends, exit_codes)
+    return _list_failure_terminations(observed, pods, ends, condition, exit_codes)
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
@@ -139,6 +138,7 @@ def _list_failure_terminations(
     observed: Observed,
     pods: tuple[Pod, ...],
     ends: Sequence[ReplicaTermination],
+    condition: Condition | None,
     exit_codes: Mapping[int, Cause],
 ) -> list[ReplicaTermination]:
     """Return the terminations in `ends` and in error files that may have ended the job.
@@ -157,8 +157,7 @@ def _list_failure_terminations(
     over = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
     merged = root_cause.merge_terminations(ends, list_files(since))
-    failed = None if job is None else index_conditions(job).get(job_conditions.FAILED)
-    limit = None if job is None or failed is None else _find_limit(job, failed)
+    limit = None if job is None or condition is None else _find_limit(job, condition)
     are_stopped = all(death.failure.stopped and death.ordered for death in merged)
     if not are_stopped or limit is JobLimit.DEADLINE:
         return merged

@@ -93,14 +93,12 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
     total = job.replicas * (job.nproc_per_node or 1)
     if not 0 <= rank < total:
         raise RankNotFound(f"job {job.name} has no rank {rank}; it has {_format_range('rank', total)}")
-    known = _map_replica_ranks(job).items()
-    return frozenset([name for name, ranks in known if ranks is None or rank in ranks])
-
-
-def _map_replica_ranks(job: Job) -> dict[str, range | None]:
-    """Map the name of each replica to its ranks; to None if a rendezvous assigns the ranks."""
-    replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
-    return {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
+    return frozenset(
+        f"{group.role}-{index}"
+        for group in job.groups
+        for index in range(group.replicas)
+        if (ranks := find_replica_ranks(job, group.role, index)) is None or rank in ranks
+    )
 
 
 def _format_range(what: str, count: int) -> str:

@@ -113,28 +113,16 @@ def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
-    return _has_pod_event(observed, names)
-
-
-def _has_pod_event(observed: Observed, names: set[str]) -> bool:
     return any(event.kind == "Pod" and event.name in names for event in observed.events)
 
 
 def _has_scheduler_status(observed: Observed) -> bool:
     """True if a scheduler has written a status or an event of the pod group."""
-    groups = list(filter(_is_own_pod_group, observed.pod_groups))
+    groups = [group for group in observed.pod_groups if group.kind == "PodGroup" and not group.foreign]
     written = [group for group in groups if not is_controller_managed(group)]
     # An event does not contain the API group of its PodGroup.
     has_event = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
-    return has_event or any(map(_has_status, written))
-
-
-def _is_own_pod_group(group: PodGroup) -> bool:
-    return group.kind == "PodGroup" and not group.foreign
-
-
-def _has_status(group: PodGroup) -> bool:
-    return bool(group.phase or group.conditions or group.limits)
+    return has_event or any(group.phase or group.conditions or group.limits for group in written)
 
 
 def _check_group_creation(observed: Observed, job: Job, gang: GangSummary) -> JobWarning | None:

@@ -153,30 +153,20 @@ def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
     """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
-    info = _build_state_info(status)
-    if cause is not None:
-        info["cause"] = cause.value
-    if status.waits:
-        info.update(_build_pending_info(status.waits[:6]))
-    if notes:
-        info["notes"] = [shorten_message(note.text) for note in notes]
-    if status.death is not None:
-        info["failed"] = status.death.failure.replica
-    return info
-
-
-def _build_state_info(status: JobStatus) -> dict[str, JsonValue]:
-    return {
+    info: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",
         "namespace": status.job.namespace if status.job else "",
         "replicas": status.total,
         "ready": status.ready,
     }
-
-
-def _build_pending_info(waits: Sequence[PendingReason]) -> dict[str, JsonValue]:
-    return {
-        "waits": [shorten_message(format_pending(each)) for each in waits],
-        "details": [shorten_message(each.raw or each.text) for each in waits],
-    }
+    if cause is not None:
+        info["cause"] = cause.value
+    if waits := status.waits[:6]:
+        info["waits"] = [shorten_message(format_pending(each)) for each in waits]
+        info["details"] = [shorten_message(each.raw or each.text) for each in waits]
+    if notes:
+        info["notes"] = [shorten_message(note.text) for note in notes]
+    if status.death is not None:
+        info["failed"] = status.death.failure.replica
+    return info

@@ -55,9 +55,9 @@ def job_name(run: Attempt, longest: int = LONGEST_NAME) -> str:
     return head[: longest - len(tail)].rstrip("-") + tail
 
 
-def compute_identity(run: Attempt) -> str:
+def compute_identity(output_prefix: str) -> str:
     """Return the value of the identity label, which is unique for an attempt."""
-    return _compute_identity(run.output_prefix)
+    return _hash_output_prefix(output_prefix)[:40]
 
 
 def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
@@ -65,15 +65,13 @@ def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
     annotation = get_text(job, "metadata", "annotations", OUTPUT_PREFIX)
     label = get_text(job, "metadata", "labels", IDENTITY)
     return (
-        bool(output_prefix)
-        and label == _compute_identity(output_prefix)
-        and annotation in ("", output_prefix)
+        bool(output_prefix) and label == compute_identity(output_prefix) and annotation in ("", output_prefix)
     )
 
 
 def build_identity_labels(output_prefix: str) -> dict[str, str]:
     """Return the labels of a job and of the objects that this project creates for it."""
-    return {**_MANAGED_BY, IDENTITY: _compute_identity(output_prefix)}
+    return {**_MANAGED_BY, IDENTITY: compute_identity(output_prefix)}
 
 
 def build_owner_references(owner: OwnerReference | None) -> list[Manifest]:
@@ -90,10 +88,6 @@ def build_owner_references(owner: OwnerReference | None) -> list[Manifest]:
             "blockOwnerDeletion": True,
         }
     ]
-
-
-def _compute_identity(output_prefix: str) -> str:
-    return _hash_output_prefix(output_prefix)[:40]
 
 
 # The objects of a job contain the same hash.

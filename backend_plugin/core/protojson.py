@@ -6,7 +6,7 @@ ignore unknown enum names.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias, TypeGuard
@@ -95,9 +95,10 @@ def select_problems(*checks: tuple[bool, str, object, str, str]) -> Iterator[Pro
             yield build_problem(path, value, message, remedy)
 
 
-def describe_choice(allowed: Iterable[str]) -> tuple[str, str]:
-    """Return the message and the remedy for a value that is not one of `allowed`."""
-    return "is not one of its values", f"write one of {', '.join(allowed)}"
+def check_choice(value: str, allowed: Collection[str], path: str) -> Iterator[Problem]:
+    """Yield a problem if the value at `path` is not one of `allowed`."""
+    if value not in allowed:
+        yield build_problem(path, value, "is not one of its values", f"write one of {', '.join(allowed)}")
 
 
 def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:

@@ -1,7 +1,7 @@
 """Messages for the rejection of a task, by this server or by the cluster."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names, verdict
@@ -81,27 +81,23 @@ _DENIALS: Final = ("admission webhook", "ValidatingAdmissionPolicy")
 _FORBIDDEN: Final = 403
 
 
-def check_attempt_fields(run: Attempt) -> Sequence[Problem]:
-    """Return a problem for each missing field that a job needs, and for a namespace that is too long."""
+def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
+    """Yield a problem for each missing field that a job needs, and for a namespace that is too long."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),
         ("task_execution_metadata.task_execution_id.node_execution_id.execution_id.name", run.execution),
     )
-    missing = [
-        Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
-        for field, field_value in needed
-        if not field_value
-    ]
+    for field, value in needed:
+        if not value:
+            yield Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
     if len(run.namespace) > LONGEST_NAMESPACE:
-        too_long = Problem(
+        yield Problem(
             field="task_execution_metadata.namespace",
             value=f"{len(run.namespace):,} characters",
             message=f"is longer than {LONGEST_NAMESPACE} characters",
             remedy="FlytePropeller sends a shorter one",
         )
-        return [*missing, too_long]
-    return missing
 
 
 def require_own_job(run: Attempt, existing: Manifest) -> None:

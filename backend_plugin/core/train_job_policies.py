@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import build_problem, describe_choice, select_problems
+from backend_plugin.core.protojson import build_problem, check_choice, select_problems
 from backend_plugin.core.train_job_options import PodFailureRule, TrainJobOptions
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
@@ -52,9 +52,9 @@ def _check_rule(rule: PodFailureRule, path: str) -> Iterator[Problem]:
     is_unclear = bool(codes) is bool(rule.pod_conditions)
     are_wrong = not all(0 < code < 256 for code in codes)
     either = "must be set if podConditions are not, and only then"
+    yield from check_choice(rule.action, _ACTIONS, f"{path}.action")
+    yield from check_choice(rule.operator, _OPERATORS, f"{path}.operator")
     yield from select_problems(
-        (rule.action not in _ACTIONS, f"{path}.action", rule.action, *describe_choice(_ACTIONS)),
-        (rule.operator not in _OPERATORS, f"{path}.operator", rule.operator, *describe_choice(_OPERATORS)),
         (is_unclear, at, codes, either, "write either exitCodes or podConditions"),
         (are_wrong, at, codes, "are not all exit codes of a failure", "write 1 to 255"),
     )

@@ -1,15 +1,13 @@
 """The annotation that stores the failure of a job, so that every server returns the same phase."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from backend_plugin.core.observed import Job
+from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
-
-if TYPE_CHECKING:
-    from backend_plugin.core.verdict import Verdict
 
 ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
 
@@ -24,13 +22,13 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-def encode(phase: "Verdict", at: datetime) -> str:
+def encode(verdict: Verdict, at: datetime) -> str:
     """Return the annotation value that stores a failed verdict, and `at` as the time of its storage."""
     record = RecordedVerdict(
-        reason=phase.reason,
-        message=phase.message,
-        cause=phase.cause or Cause.SYSTEM_ERROR,
-        retry=phase.retry,
+        reason=verdict.reason,
+        message=verdict.message,
+        cause=verdict.cause or Cause.SYSTEM_ERROR,
+        retry=verdict.retry,
         at=at,
     )
     return msgspec.json.encode(record).decode()

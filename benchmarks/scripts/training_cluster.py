@@ -291,7 +291,7 @@ class Copies:
         name = self.build_name(number)
         before, run = self._work.run(self._pattern), self._work.run(name)
         return {
-            names.compute_identity(before): names.compute_identity(run),
+            names.compute_identity(before.output_prefix): names.compute_identity(run.output_prefix),
             self._work.build_job_name(self._pattern): self._work.build_job_name(name),
             self._pattern: name,
             **{uid: f"{number:08x}{uid[8:]}" for uid in list_uids(self._made.values())},

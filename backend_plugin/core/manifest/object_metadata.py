@@ -50,5 +50,5 @@ def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, Json
 def with_identity(pod: Manifest, run: Attempt) -> Manifest:
     """Return the pod template with the identity label of the job (`names.IDENTITY`)."""
     metadata = get_mapping(pod, "metadata")
-    labels = {**get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run)}
+    labels = {**get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run.output_prefix)}
     return {**pod, "metadata": {**metadata, "labels": labels}}

@@ -51,7 +51,8 @@ def test_job_name_is_valid_in_kubernetes(run: Any) -> None:
 def test_two_attempts_have_different_names(one: Any, other: Any) -> None:
     is_same = one.output_prefix.rstrip("/") == other.output_prefix.rstrip("/")
     assert is_same or names.job_name(one) != names.job_name(other)
-    assert (names.compute_identity(one) == names.compute_identity(other)) == is_same
+    identities = [names.compute_identity(each.output_prefix) for each in (one, other)]
+    assert (identities[0] == identities[1]) == is_same
 
 
 def test_job_has_the_owner_reference_of_its_workflow() -> None:

@@ -58,10 +58,10 @@ def test_quota_rejection_is_transient(code: int, message: str, *, passes: bool) 
 
 
 def test_attempt_fields_of_a_request_are_checked() -> None:
-    assert not rejection.check_attempt_fields(a_run())
+    assert not [*rejection.check_attempt_fields(a_run())]
     (long,) = rejection.check_attempt_fields(a_run(namespace="n" * 64))
     assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 characters")
-    missing = rejection.check_attempt_fields(a_run(output_prefix="", namespace="", execution=""))
+    missing = [*rejection.check_attempt_fields(a_run(output_prefix="", namespace="", execution=""))]
     assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
 
 
@@ -76,7 +76,7 @@ def marked(label: str, prefix: str) -> Manifest:
 
 def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
     run = a_run(output_prefix="s3://b/0")
-    mine, others = names.compute_identity(run), names.compute_identity(a_run(output_prefix="s3://b/1"))
+    mine, others = names.compute_identity("s3://b/0"), names.compute_identity("s3://b/1")
     rejection.require_own_job(run, marked(mine, "s3://b/0"))
     rejection.require_own_job(run, {"metadata": {"labels": {names.IDENTITY: mine}}})
     for other in (marked(others, "s3://b/0"), marked(mine, "s3://b/1"), {"metadata": {"name": "j"}}):
@@ -85,7 +85,7 @@ def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
 
 
 def test_reference_without_an_output_prefix_matches_no_job() -> None:
-    assert not names.has_output_prefix(marked(names.compute_identity(a_run(output_prefix="")), ""), "")
+    assert not names.has_output_prefix(marked(names.compute_identity(""), ""), "")
 
 
 def test_a_field_that_a_definition_lacks_may_need_a_newer_operator() -> None:
