@@ -7,7 +7,7 @@ waiting forever. In a callback of the interpreter, the exception would be ignore
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -45,15 +45,19 @@ class DeferredSignals:
 
 
 @contextlib.contextmanager
-def defer_signals(*signums: signal.Signals) -> Iterator[DeferredSignals]:
+def defer_signals(
+    *signums: signal.Signals, handlers: Mapping[int, Handler] | None = None
+) -> Iterator[DeferredSignals]:
     """Defer `signums` while the context is active; signals that are not delivered are dropped at its end.
 
-    In a thread other than the main thread, which alone handles signals, no signal is deferred.
+    A signal in `handlers` is delivered to that handler instead of the handler of the process. In a thread
+    other than the main thread, which alone handles signals, no signal is deferred.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)
     waiting = DeferredSignals(reader, {})
+    before: dict[int, Handler] = {}
 
     def on_signal(signum: int, _: object) -> None:
         waiting.arrived.append(signum)
@@ -65,11 +69,12 @@ def defer_signals(*signums: signal.Signals) -> Iterator[DeferredSignals]:
             handler = signal.getsignal(signum)
             if handler is not None:  # A handler that C code installed could not be restored.
                 with contextlib.suppress(ValueError):
-                    waiting.handlers[signum] = handler
+                    before[signum] = handler
+                    waiting.handlers[signum] = (handlers or {}).get(signum, handler)
                     signal.signal(signum, on_signal)
         yield waiting
     finally:
-        for number, handler in waiting.handlers.items():
+        for number, handler in before.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
         os.close(reader)

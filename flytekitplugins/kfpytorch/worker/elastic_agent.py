@@ -6,7 +6,6 @@ torch handles the rendezvous, the ranks and the restarts. This module starts, wa
 through the extension point that `SimpleElasticAgent` documents.
 """
 
-import json
 import os
 import pickle
 import signal
@@ -33,13 +32,15 @@ from flytekitplugins.kfpytorch.worker import (
     failure_file,
     launch_settings,
     loopback,
+    replica,
     report,
     torch_rendezvous,
     verdict,
 )
+from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec, SupervisedProcess
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
-from kfpytorch_common.forkserver.client import ChildSpec, Client
+from kfpytorch_common.forkserver.client import Client
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -75,15 +76,13 @@ class AgentSpec:
 def main(start: "ChildStart") -> int:
     """Run the agent of one node, in a child of the fork server, and return its exit code."""
     node = AgentSpec(**start.args)
-    assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
     directory = Path(node.directory)
     settings = (directory / launch_settings.FILE_NAME).read_bytes()
     launch: launch_settings.ElasticLaunchConfig = pickle.loads(settings)  # noqa: S301 - from our caller.
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         signal.signal(getattr(signal, name), _raise_signal)
-    client = Client(start.server)
     with loopback.keep_stores_on_loopback():
-        outcome = catch(lambda: _run_agent(launch, node, client, start.fds))
+        outcome = catch(lambda: _run_agent(launch, node, start))
     if not isinstance(outcome, Caught):
         return EXIT_FAILED if outcome else 0
     if isinstance(outcome.error, SignalException):
@@ -109,7 +108,7 @@ def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> "LaunchC
 
 
 def _run_agent(
-    launch: launch_settings.ElasticLaunchConfig, node: AgentSpec, client: Client, fds: Any
+    launch: launch_settings.ElasticLaunchConfig, node: AgentSpec, start: "ChildStart"
 ) -> list[Failure]:
     if launch.on_one_machine:
         torch_rendezvous.remove_delays()
@@ -124,8 +123,7 @@ def _run_agent(
         monitor_interval=_NO_SLEEP,
         local_addr=config.local_addr,
     )
-    workers = _Workers(client, node, fds)
-    agent = _Agent(spec, launch, workers)
+    agent = _Agent(spec, launch, node, start)
     is_left_open = False
     try:
         agent.run()
@@ -140,124 +138,25 @@ def _run_agent(
     finally:
         if not is_left_open:
             rendezvous.shutdown()
-        failure_file.write_terminations(Path(node.directory), agent.failures, workers.list_successes())
+        failure_file.write_terminations(Path(node.directory), agent.failures, agent.list_ended(failed=False))
     return agent.failures
-
-
-@dataclass
-class _RunningWorker:
-    worker: Worker
-    child: int
-    pid: int
-    directory: Path
-    code: int | None = None
-    ended_ns: int = 0
-    stopped: bool = False
-
-    def build_failure(self) -> ProcessFailure:
-        file = str(self.directory / failure_file.TORCH_FILE_NAME)
-        return ProcessFailure(self.worker.local_rank, self.pid, self.code or 0, file)
-
-
-class _Workers:
-    """The workers of the current generation on one node. Each restart of all workers begins a generation."""
-
-    def __init__(self, client: Client, node: AgentSpec, fds: Any) -> None:
-        self._client = client
-        self._node = node
-        self._events, self._streams = fds[0], fds[1:]
-        self.running: dict[int, _RunningWorker] = {}
-        self._generation = 0
-
-    def reset(self, generation: int) -> None:
-        """Remove the previous generation of workers, and set `generation` as the number of the next one."""
-        self.running.clear()
-        self._generation = generation
-
-    def start_worker(self, worker: Worker, env: Mapping[str, str]) -> _RunningWorker:
-        place = self._node.places[worker.local_rank]
-        directory = Path(self._node.directory) / f"{worker.local_rank}.{self._generation}"
-        first = 3 * worker.local_rank
-        fds = [*self._streams[first : first + 3], self._events]
-        job = ChildSpec(
-            target="flytekitplugins.kfpytorch.worker.replica:main",
-            args={**place, "directory": str(directory)},
-            env={**os.environ, **env},
-        )
-        child, pid = self._client.start(job, fds)
-        self.running[child] = _RunningWorker(worker, child, pid, directory)
-        return self.running[child]
-
-    def wait_for_exit(self, timeout: float) -> None:
-        """Wait until a worker has ended, at most `timeout` seconds."""
-        has_exit = any(each.code is not None for each in self.running.values())
-        self._record_exits(0 if has_exit else timeout)
-
-    def _record_exits(self, timeout: float) -> None:
-        for child, code in self._client.wait_for_exits(timeout):
-            if child in self.running:
-                self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
-
-    def list_failures(self) -> list[Failure]:
-        """Return the terminations of workers that ended with an exit code other than 0."""
-        return [self._read_termination(each) for each in self.running.values() if each.code]
-
-    def list_successes(self) -> list[Failure]:
-        """Return the terminations of workers that ended with exit code 0."""
-        return [self._read_termination(each) for each in self.running.values() if each.code == 0]
-
-    def _read_termination(self, ended: _RunningWorker) -> Failure:
-        known = Failure(
-            rank=ended.worker.global_rank,
-            local_rank=ended.worker.local_rank,
-            replica=self._node.places[ended.worker.local_rank]["replica"],
-            exit_code=ended.code or 0,
-            time_ns=ended.ended_ns,
-            pid=ended.pid,
-            stopped=ended.stopped,
-        )
-        return failure_file.get_process_failure(ended.directory, known)
-
-    def send_event(self, event: Mapping[str, Any]) -> None:
-        """Send an event to the caller; events are shorter than PIPE_BUF, so that each write is atomic."""
-        slot = self._node.places[0]["slot"]
-        os.write(self._events, json.dumps({"slot": slot, **event}).encode() + b"\n")
-
-    def list_running(self) -> list[_RunningWorker]:
-        return [each for each in self.running.values() if each.code is None]
-
-    def wait_for_all(self, patience: float) -> None:
-        """Wait until all workers have ended, at most `patience` seconds."""
-        deadline = time.monotonic() + patience
-        while self.list_running() and (left := deadline - time.monotonic()) > 0:
-            self._record_exits(left)
-
-    def stop_all(self, signum: int, launch: launch_settings.ElasticLaunchConfig) -> None:
-        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL, and release them."""
-        self._request_stacks()
-        for number in (signum, signal.SIGKILL):
-            for each in self.list_running():
-                each.stopped = True
-                self._client.signal_group(each.child, number)
-            self.wait_for_all(launch.shutdown_timeout)
-        for each in self.running.values():
-            self._client.release(each.child)
-
-    def _request_stacks(self) -> None:
-        running = self.list_running()
-        if running and failure_file.ASK_WHERE is not None:
-            for each in running:
-                self._client.signal_child(each.child, failure_file.ASK_WHERE)
-            self.wait_for_all(_WRITE_WHERE)
 
 
 class _Agent(SimpleElasticAgent):
     def __init__(
-        self, spec: WorkerSpec, launch: launch_settings.ElasticLaunchConfig, workers: _Workers
+        self,
+        spec: WorkerSpec,
+        launch: launch_settings.ElasticLaunchConfig,
+        node: AgentSpec,
+        start: "ChildStart",
     ) -> None:
         super().__init__(spec, exit_barrier_timeout=300)
+        assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
         self._launch = launch
-        self._workers = workers
+        self._node = node
+        self._group = ProcessGroup(Client(start.server))
+        self._events, *self._streams = start.fds
+        self._send_event = replica.build_event_sender(self._events, node.places[0]["slot"])
         self._rounds = 0
         self._generation = 0
         self.failures: list[Failure] = []
@@ -278,11 +177,23 @@ class _Agent(SimpleElasticAgent):
         self._rounds += 1
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self._workers.reset(self._rounds)
+        self._group.members.clear()
         return {
-            worker.local_rank: self._workers.start_worker(worker, self._build_env(worker, worker_group)).pid
+            worker.local_rank: self._start_worker(worker, self._build_env(worker, worker_group)).pid
             for worker in worker_group.workers
         }
+
+    def _start_worker(self, worker: Worker, env: Mapping[str, str]) -> SupervisedProcess:
+        place = self._node.places[worker.local_rank]
+        process = ProcessSpec(
+            name=place["replica"],
+            target="flytekitplugins.kfpytorch.worker.replica:main",
+            args={**place, "directory": f"{self._node.directory}/{worker.local_rank}.{self._rounds}"},
+            env={**os.environ, **env},
+            patience=self._launch.shutdown_timeout,
+        )
+        first = 3 * worker.local_rank
+        return self._group.start(process, [*self._streams[first : first + 3], self._events])
 
     def _build_env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
         spec = group.spec
@@ -307,39 +218,67 @@ class _Agent(SimpleElasticAgent):
         }
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:  # noqa: ARG002 - there is one group.
-        self._workers.wait_for_exit(self._launch.monitor_interval)
-        running = self._workers.running.values()
-        if any(each.code for each in running):
-            self._workers.wait_for_all(_SETTLE)
-            self._workers.stop_all(signal.SIGTERM, self._launch)
-            self.failures = self._workers.list_failures()
+        members = self._group.members
+        has_exit = any(each.code is not None for each in members)
+        self._group.collect_exits(0 if has_exit else self._launch.monitor_interval)
+        if self._group.has_failure():
+            self._wait_for_all(_SETTLE)
+            self._stop_all(signal.SIGTERM)
+            self.failures = self.list_ended(failed=True)
             self._report_restart()
-            failures = {each.worker.global_rank: each.build_failure() for each in running if each.code}
+            failures = {
+                int(each.process.env["RANK"]): _build_process_failure(each) for each in members if each.code
+            }
             return RunResult(state=WorkerState.FAILED, failures=failures)
-        if self._workers.list_running():
+        if self._group.list_running():
             return RunResult(state=WorkerState.HEALTHY)
         self.failures = []
-        values = {each.worker.global_rank: None for each in running}
+        values = {int(each.process.env["RANK"]): None for each in members}
         return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
+
+    def list_ended(self, *, failed: bool) -> list[Failure]:
+        """Return the terminations of the workers that failed, or of those that ended with exit code 0."""
+        ended = [each for each in self._group.members if each.code is not None]
+        return [each.read_termination() for each in ended if bool(each.code) is failed]
+
+    def _wait_for_all(self, seconds: float) -> None:
+        """Wait until all workers have ended, at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self._group.list_running() and (left := deadline - time.monotonic()) > 0:
+            self._group.collect_exits(left)
+
+    def _stop_all(self, signum: int) -> None:
+        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL, and release them."""
+        if self._group.request_stacks():
+            self._wait_for_all(_WRITE_WHERE)
+        for number in (signum, signal.SIGKILL):
+            self._group.stop(number)
+            self._wait_for_all(self._group.patience)
+        self._group.release()
 
     def _report_restart(self) -> None:
         if self._remaining_restarts > 0:
-            for each in self._workers.running.values():
+            for each in self._group.members:
                 if each.code:
-                    self._workers.send_event({"event": "failed", "directory": str(each.directory)})
+                    self._send_event({"event": "failed", "directory": str(each.directory)})
             # The outcome of the ranks of other nodes is not known here.
-            well = self._workers.list_successes() if self._launch.max_nodes == 1 else []
+            well = self.list_ended(failed=False) if self._launch.max_nodes == 1 else []
             first = verdict.analyze_failures(self.failures, well).cause
             why = report.format_failure(first)[:_LONGEST_REASON]
-            self._workers.send_event({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
+            self._send_event({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
 
     # torch 2.4 passes a further argument, True if the workers restart afterwards.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
-        self._workers.stop_all(signal.SIGTERM, self._launch)
+        self._stop_all(signal.SIGTERM)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
         del timeout  # torch's default suits pods; the settings contain the timeout for this run.
-        self._workers.stop_all(death_sig, self._launch)
-        self.failures = self._workers.list_failures()
+        self._stop_all(death_sig)
+        self.failures = self.list_ended(failed=True)
+
+
+def _build_process_failure(worker: SupervisedProcess) -> ProcessFailure:
+    file = str(worker.directory / failure_file.TORCH_FILE_NAME)
+    return ProcessFailure(int(worker.process.env["LOCAL_RANK"]), worker.pid, worker.code or 0, file)

@@ -46,9 +46,10 @@ class WorkerIdentity:
     local_rank: int | None
 
 
-def read_identity(replica: str) -> WorkerIdentity:
-    """Return the identity of this process from its environment."""
-    return WorkerIdentity(replica, _read_number("RANK"), _read_number("LOCAL_RANK"))
+def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerIdentity:
+    """Return the identity of the process with the environment `env`, by default that of this process."""
+    numbers = [env.get(name, "") for name in ("RANK", "LOCAL_RANK")]
+    return WorkerIdentity(replica, *(int(number) if number.isdigit() else None for number in numbers))
 
 
 def write_failure(
@@ -198,11 +199,6 @@ def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
     is_command = bool(stack) and stack[0].filename == "<string>"  # The command of `python -c`.
     return stack[1:] if is_command else stack
-
-
-def _read_number(name: str) -> int | None:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else None
 
 
 def _write_json(path: Path, content: object) -> None:

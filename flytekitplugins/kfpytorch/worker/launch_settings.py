@@ -1,4 +1,4 @@
-"""Settings of a run, which `local_run` builds and `process_supervisor` and `elastic_agent` apply."""
+"""Settings of an elastic job, which `local_run` builds and `elastic_agent` applies."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,17 +26,3 @@ class ElasticLaunchConfig:
     local_addr: str | None = None
     on_one_machine: bool = False
     """True if all nodes run on this machine, so that no other machine shares the store."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessSpec:
-    """A process that the caller starts: a replica, or the agent of a node."""
-
-    name: str
-    target: str
-    args: dict[str, Any]
-    env: dict[str, str]
-    slots: tuple[int, ...]
-    """The numbers of the console's slots for the output of the process and of the workers that it starts."""
-    patience: float
-    is_agent: bool = False

@@ -25,17 +25,17 @@ from flytekitplugins.kfpytorch.worker import (
     topology,
 )
 from flytekitplugins.kfpytorch.worker.console import Console
-from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig, ProcessSpec
-from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor
+from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig
+from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec
+from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
-from flytekitplugins.kfpytorch.worker.signal_handlers import SigtermReceived
 from kfpytorch_common import operator_env
 from kfpytorch_common.forkserver.child import can_fork
 from kfpytorch_common.frameworks import JAX, TORCH
 from kfpytorch_common.loaded_modules import find_loaded
 
 if TYPE_CHECKING:
-    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
+    from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
     from flytekitplugins.kfpytorch.worker.topology import Topology
     from kfpytorch_common.forkserver.client import Client
 
@@ -57,6 +57,7 @@ class LocalRun:
     """A run of a task on this machine or in this pod, with its directories and its console."""
 
     task: Any
+    client: "Client"
     console: Console
     scratch: Path
     workspace: str
@@ -78,16 +79,21 @@ class LocalRun:
         self.ends[slot.number] = ends
         return slot.number
 
-    def build_context(self, slot: int, replica: str) -> dict[str, Any]:
-        """Return the settings of the worker in `slot`."""
+    @property
+    def framework(self) -> str:
+        """The framework of the processes."""
+        return get_framework(self.task.task_config)
+
+    def build_context(self, slot: int, replica: str, directory: Path) -> dict[str, Any]:
+        """Return the settings of the worker in `slot`, with the display name `replica`."""
         place = WorkerContext(
             slot=slot,
             replica=replica,
-            directory=str(self.scratch / f"slot{slot}"),
+            directory=str(directory),
             workspace=self.workspace,
             payload=self.payload,
             on_this_machine=self.on_this_machine,
-            uses_torch=get_framework(self.task.task_config) == TORCH,
+            uses_torch=self.framework == TORCH,
             asks_for_input=self.console.slots[slot].terminal,
         )
         return asdict(place)
@@ -97,41 +103,91 @@ class LocalRun:
     ) -> ProcessSpec:
         """Return the settings of a process that runs the function, with the display name `replica`."""
         slot = self.open_slot(name, interactive=interactive)
-        args = self.build_context(slot, replica)
+        args = self.build_context(slot, replica, self.scratch / f"slot{slot}")
         return ProcessSpec(
             name=name, target=_REPLICA, args=args, env=env, slots=(slot,), patience=self.patience
         )
 
+    def build_node(self, slots: Sequence[int], name: str) -> dict[str, Any]:
+        """Create the directory of a node, and return the arguments that the agents of all frameworks have.
+
+        The first of `slots` is that of the agent, and the others are those of its workers. `name` is the
+        display name of the node in a local run.
+        """
+        directory = self.scratch / f"slot{slots[0]}"
+        directory.mkdir(mode=0o700)
+        replica = name if self.on_this_machine else runtime_info.format_pod_name()
+        places = [
+            self.build_context(slot, replica, directory / str(rank)) for rank, slot in enumerate(slots[1:])
+        ]
+        return {"directory": str(directory), "places": places}
+
+    def print_layout(self, layout: str, fitted: "Topology") -> None:
+        """Print the layout and the devices of a local run, and how it differs from the request."""
+        on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
+        devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
+        self.console.print_line(f"{self.task.name}: {layout} on this machine ({devices})")
+        if fitted.note:
+            self.console.print_line(fitted.note)
+
+    def finish(
+        self,
+        processes: Sequence[ProcessSpec],
+        collect: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
+        ranks: int,
+        *,
+        complete: bool = True,
+    ) -> Any:
+        """Run `processes` until they end or a local run times out, and return the value of rank 0.
+
+        Args:
+            processes: The processes to start.
+            collect: Derives the outcome from the processes that have ended.
+            ranks: The number of ranks of `processes`.
+            complete: False if the job has ranks in other pods.
+
+        Raises:
+            FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
+            IgnoreOutputs: Rank 0 runs in another pod.
+        """
+        limit: Any = self.task.metadata.timeout if self.on_this_machine else None
+        deadline = self.began + limit.total_seconds() if limit else math.inf
+        group = ProcessSupervisor(self.client, self.console, deadline=deadline, directory=self.scratch)
+        ended = collect(group.run(processes, self.ends))
+        ended.at_terminal, ended.complete = self.on_this_machine, complete
+        if group.timed_out:
+            ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
+        elif self.on_this_machine and ended.rank_zero is None and not ended.failures:
+            ended.failures = [outcome.build_missing_result_failure(time.time_ns())]
+        seconds = time.monotonic() - self.began
+        if ended.failures:
+            raise outcome.build_exception(self.task, self.console, ended, ranks, seconds)
+        if self.console.directory is not None:
+            logs = f"logs of all ranks in {self.console.directory}"
+            self.console.print_line(f"done in {seconds:.1f} s, {logs}")
+        return outcome.return_result(ended.rank_zero)
+
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run a task locally with one process per node. All processes get the rendezvous address as variables."""
-    with open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
-        run.console.print_line(
-            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{format_devices(task, fitted)}"
-        )
-        print_note(run, fitted)
+    with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
+        run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
         master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         processes = []
         for index in range(fitted.nodes):
-            is_torch = get_framework(task.task_config) == TORCH
-            name = operator_env.format_replica_name(index) if is_torch else f"process {index}"
+            name = operator_env.format_replica_name(index) if run.framework == TORCH else f"process {index}"
             env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
-            if get_framework(task.task_config) == JAX:
+            if run.framework == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
             processes.append(run.build_replica(name, name, env, interactive=index == 0))
-        ended = supervise(run, client, processes, outcome.collect_replicas)
-        return return_or_raise(run, ended, fitted.ranks)
+        return run.finish(processes, outcome.collect_replicas, fitted.ranks)
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run an `Elastic` task locally, with an agent for each node and a rendezvous between them."""
     config = task.task_config
-    with open_run(task, inputs, config.start_method) as (run, client), runtime_info.reserve_port() as port:
-        run.console.print_line(
-            f"{task.name}: {_format_count(fitted.nodes, 'node')} x "
-            f"{fitted.nproc_per_node}{format_devices(task, fitted)}"
-        )
-        print_note(run, fitted)
+    with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:
+        run.print_layout(f"{_format_count(fitted.nodes, 'node')} x {fitted.nproc_per_node}", fitted)
         endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         settings = _build_launch_config(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
         private = _without_network(settings, run.scratch)
@@ -141,8 +197,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
             _build_agent(run, index, private, {**build_env(fitted, index), **elastic})
             for index in range(fitted.nodes)
         ]
-        ended = supervise(run, client, processes, outcome.collect_nodes)
-        return return_or_raise(run, ended, fitted.ranks)
+        return run.finish(processes, outcome.collect_nodes, fitted.ranks)
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
@@ -158,7 +213,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
             f"framework={get_framework(task.task_config)!r} needs the kfpytorch backend"
         )
     first, total = int(node) * count, int(os.environ["WORLD_SIZE"])
-    with open_run(task, inputs, "spawn", in_pod=True) as (run, client):
+    with open_run(task, inputs, "spawn", in_pod=True) as run:
         fitted = topology.fit(count, 1, machine.detect_machine(os.environ), count)
         processes = []
         for index in range(count):
@@ -166,42 +221,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
             env |= {"CUDA_VISIBLE_DEVICES": fitted.devices[index]} if fitted.devices else {}
             env |= jax_processes.build_env(first + index, total, os.environ)
             processes.append(run.build_replica(f"local {index}", runtime_info.format_pod_name(), env))
-        members = run_until_stopped(run, client, processes)
-        ended = outcome.collect_replicas(members, first)
-        ended.at_terminal, ended.complete = False, total == count
-        return return_or_raise(run, ended, count)
-
-
-def run_until_stopped(
-    run: LocalRun, client: "Client", processes: Sequence[ProcessSpec]
-) -> "Sequence[SupervisedProcess]":
-    """Run the processes of this pod; print a message if SIGTERM stops them."""
-    try:
-        return ProcessSupervisor(client, run.console, directory=run.scratch).run(processes, run.ends)
-    except SigtermReceived:
-        run.console.print_line(
-            "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
-        )
-        raise
-
-
-def supervise(
-    run: LocalRun,
-    client: "Client",
-    processes: Sequence[ProcessSpec],
-    read: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
-) -> outcome.RunOutcome:
-    """Run the processes of a local run until they end or the task times out, and return their outcome.
-
-    `read` derives the outcome from the processes that have ended.
-    """
-    limit = run.task.metadata.timeout
-    deadline = run.began + limit.total_seconds() if limit else math.inf
-    group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)
-    ended = read(group.run(processes, run.ends))
-    if group.timed_out:
-        ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
-    return ended
+        return run.finish(processes, outcome.collect_replicas, count, complete=total == count)
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
@@ -218,7 +238,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
     processes = machine.count_pod_processes(config.nproc_per_node, os.environ)
-    with open_run(task, inputs, config.start_method, in_pod=True) as (run, client):
+    with open_run(task, inputs, config.start_method, in_pod=True) as run:
         settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
         env = dict(os.environ)
         if processes > 1:
@@ -227,9 +247,8 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             settings = _without_network(settings, run.scratch)
             env[operator_env.LOOPBACK_ONLY] = "1"
         agent = _build_agent(run, 0, settings, env)
-        ended = outcome.collect_nodes(run_until_stopped(run, client, [agent]))
-        ended.at_terminal, ended.complete = False, task.max_nodes == 1
-        return return_or_raise(run, ended, settings.nproc_per_node)
+        complete = task.max_nodes == 1
+        return run.finish([agent], outcome.collect_nodes, settings.nproc_per_node, complete=complete)
 
 
 def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> ElasticLaunchConfig:
@@ -288,18 +307,16 @@ def _build_agent(
         run.open_slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
         for rank in range(settings.nproc_per_node)
     ]
-    directory = run.scratch / f"node{index}"
-    directory.mkdir()
-    (directory / launch_settings.FILE_NAME).write_bytes(pickle.dumps(settings))
-    replica = name if run.on_this_machine else runtime_info.format_pod_name()
-    args = {
-        "index": index,
-        "directory": str(directory),
-        "places": [run.build_context(slot, replica) for slot in slots[1:]],
-    }
-    patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within shutdown_timeout.
+    node = run.build_node(slots, name)
+    Path(node["directory"], launch_settings.FILE_NAME).write_bytes(pickle.dumps(settings))
     return ProcessSpec(
-        name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience
+        name=name,
+        target=_AGENT,
+        args={"index": index, **node},
+        env=env,
+        slots=tuple(slots),
+        patience=settings.shutdown_timeout + 2.0,  # The agent stops its workers within shutdown_timeout.
+        is_agent=True,
     )
 
 
@@ -317,7 +334,7 @@ def build_env(fitted: "Topology", index: int) -> dict[str, str]:
 @contextlib.contextmanager
 def open_run(
     task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
-) -> Iterator[tuple[LocalRun, "Client"]]:
+) -> Iterator[LocalRun]:
     """Create the directories and logs of a run, and connect to a fork server.
 
     The logs stay after the run. After a success, the workspace stays, too, if it contains files.
@@ -336,7 +353,7 @@ def open_run(
         console = ending.enter_context(_open_console(task, in_pod=in_pod))
         for warning in [] if inherits else payloads.list_warnings(task):
             console.print_line(warning)
-        yield LocalRun(task, console, scratch, workspace, str(file), not in_pod), client
+        yield LocalRun(task, client, console, scratch, workspace, str(file), not in_pod)
 
 
 @contextlib.contextmanager
@@ -346,36 +363,15 @@ def _open_console(task: Any, *, in_pod: bool) -> Iterator[Console]:
     try:
         yield console
     except SigtermReceived:
-        if directory is not None:
+        if in_pod:
+            why = "stopped by SIGTERM (scale-in, preemption or deletion)"
+            console.print_line(f"{why}: no result and no error is written")
+        elif directory is not None:
             console.print_line(f"stopped, logs of all ranks in {directory}")
         raise
     finally:
         console.close()
 
 
-def return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any:
-    """Return the value of rank 0, or raise the failure of the run."""
-    seconds = time.monotonic() - run.began
-    if run.on_this_machine and ended.rank_zero is None and not ended.failures:
-        ended.failures.append(outcome.build_missing_result_failure(time.time_ns()))
-    if ended.failures:
-        raise outcome.build_exception(run.task, run.console, ended, ranks, seconds)
-    if run.console.directory is not None:
-        run.console.print_line(f"done in {seconds:.1f} s, logs of all ranks in {run.console.directory}")
-    return outcome.return_result(ended.rank_zero)
-
-
 def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
-
-
-def format_devices(task: Any, fitted: "Topology") -> str:
-    """Return a text such as `` on this machine (CPU, gloo)`` for the first line of a local run's output."""
-    on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
-    return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
-
-
-def print_note(run: LocalRun, fitted: "Topology") -> None:
-    """Print the message of `fitted` about how the layout of the run differs from the request, if any."""
-    if fitted.note:
-        run.console.print_line(fitted.note)

@@ -6,8 +6,8 @@ import subprocess
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.frameworks import FrameworkNotInstalled
-from flytekitplugins.kfpytorch.worker import local_run, outcome, runtime_info
-from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
+from flytekitplugins.kfpytorch.worker import local_run, outcome
+from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec
 from flytekitplugins.kfpytorch.worker.topology import Topology
 from kfpytorch_common.frameworks import MPI_HOSTFILE_VARIABLE
 
@@ -37,17 +37,13 @@ def require_open_mpi() -> None:
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
     """Run all ranks of a task on this machine."""
-    with local_run.open_run(task, inputs, "spawn") as (run, client):
-        run.console.print_line(
-            f"{task.name}: {fitted.ranks} ranks under mpirun{local_run.format_devices(task, fitted)}"
-        )
-        local_run.print_note(run, fitted)
+    with local_run.open_run(task, inputs, "spawn") as run:
+        run.print_layout(f"{fitted.ranks} ranks under mpirun", fitted)
         env = local_run.build_env(fitted, 0)
         # With a file of nodes from the environment, mpirun would start ranks on other machines.
         env.pop(MPI_HOSTFILE_VARIABLE, None)
         agent = _build_agent(run, fitted.ranks, fitted.ranks, env)
-        ended = local_run.supervise(run, client, [agent], outcome.collect_nodes)
-        return local_run.return_or_raise(run, ended, fitted.ranks)
+        return run.finish([agent], outcome.collect_nodes, fitted.ranks)
 
 
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
@@ -58,27 +54,17 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
         os.environ[_WORKER] = "node-0"
     else:
         os.environ[_WORKER] = f"node-{int(os.environ['JOB_COMPLETION_INDEX']) + 1}"
-    with local_run.open_run(task, inputs, "spawn", in_pod=True) as (run, client):
+    with local_run.open_run(task, inputs, "spawn", in_pod=True) as run:
         env = {"OMP_NUM_THREADS": "1", **os.environ}
         agent = _build_agent(run, count, total, env)
-        ended = outcome.collect_nodes(local_run.run_until_stopped(run, client, [agent]))
-        ended.at_terminal, ended.complete = False, False
-        return local_run.return_or_raise(run, ended, count)
+        return run.finish([agent], outcome.collect_nodes, count, complete=False)
 
 
 def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str, str]) -> ProcessSpec:
     slots = [run.open_slot("mpirun"), *(run.open_slot(f"local {rank}") for rank in range(count))]
-    directory = run.scratch / "node"
-    directory.mkdir(mode=0o700)
-    replica = "this machine" if run.on_this_machine else runtime_info.format_pod_name()
-    places = [
-        {**run.build_context(slot, replica), "directory": str(directory / str(rank))}
-        for rank, slot in enumerate(slots[1:])
-    ]
     hostfile = env.get(MPI_HOSTFILE_VARIABLE, "")
     args = {
-        "directory": str(directory),
-        "places": places,
+        **run.build_node(slots, "this machine"),
         "total": total,
         "hostfile": hostfile,
         "is_launcher": run.on_this_machine or bool(hostfile),

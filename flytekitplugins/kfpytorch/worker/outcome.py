@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flytekitplugins.kfpytorch.worker.console import Console
-    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
+    from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
 
 
 class _FailureText:
@@ -70,15 +70,12 @@ class RunOutcome:
     """False if the job has ranks in other pods, because their outcome is unknown in this pod."""
 
 
-def collect_replicas(members: "Sequence[SupervisedProcess]", first_rank: int = 0) -> RunOutcome:
-    """Read the outcome of replicas that the caller started.
-
-    The first of `members` has the rank `first_rank`, and each following one the next rank.
-    """
-    first = Path(members[0].process.args["directory"])
+def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
+    """Read the outcome of replicas that the caller started, in the order of their ranks."""
+    first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
-    for rank, member in enumerate(members, first_rank):
-        termination = _read_termination(member, rank)
+    for member in members:
+        termination = member.read_termination()
         # SIGTERM ends a process of jax with exit code 0.
         (ended.failures if member.code or termination.stopped else ended.well).append(termination)
     return ended
@@ -89,12 +86,11 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
     ended = RunOutcome()
     results: list[Path] = []
     for member in members:
-        directory = Path(member.process.args["directory"])
-        results += directory.glob(f"*/{result.FILE_NAME}")
-        failures, well = failure_file.read_terminations(directory)
+        results += member.directory.glob(f"*/{result.FILE_NAME}")
+        failures, well = failure_file.read_terminations(member.directory)
         ended.well += well
         if member.code != 0:
-            ended.failures += failures or [_read_termination(member, None)]
+            ended.failures += failures or [member.read_termination()]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
     ended.rank_zero = newest.parent if newest else None
     ended.failures = _without_stopped_agents(ended.failures)
@@ -104,18 +100,6 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
     # Agents that ended only because they were stopped are left out, if other failures remain.
     return [each for each in failures if not (each.stopped and each.rank is None)] or failures
-
-
-def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
-    known = Failure(
-        rank=rank,
-        replica=member.process.name,
-        exit_code=member.code if member.code is not None else -9,
-        time_ns=member.ended_ns,
-        pid=member.pid,
-        stopped=member.stopped,
-    )
-    return failure_file.get_process_failure(Path(member.process.args["directory"]), known)
 
 
 def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:

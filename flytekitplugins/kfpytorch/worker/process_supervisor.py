@@ -11,63 +11,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from flytekitplugins.kfpytorch.worker import failure_file, signal_handlers
+from flytekitplugins.kfpytorch.worker import failure_file
 from flytekitplugins.kfpytorch.worker.console import Console
-from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
-from kfpytorch_common.deferred_signals import DeferredSignals, defer_signals
-from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServerGone
+from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec, SupervisedProcess
+from kfpytorch_common.deferred_signals import DeferredSignals, Handler, defer_signals
+from kfpytorch_common.forkserver.client import Client, ForkServerGone
 
 
-@dataclass
-class SupervisedProcess:
-    """A process that a `ProcessGroup` has started, with its exit."""
+class SigtermReceived(SystemExit):
+    """This process received SIGTERM, for a preemption or a scale-in; this is not a failure."""
 
-    process: ProcessSpec
-    child: int
-    pid: int
-    code: int | None = None
-    ended_ns: int = 0
-    stopped: bool = False
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
 
 
-@dataclass
-class ProcessGroup:
-    """The processes of a run."""
-
-    client: Client
-    members: list[SupervisedProcess] = field(default_factory=list)
-
-    def start(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
-        """Start a process, which writes its events to the descriptor `events`.
-
-        `ends` has the descriptors for standard input, output and error of each slot, by its number.
-        """
-        streams = [fd for slot in process.slots for fd in ends[slot]]
-        # The streams of the process, the events, then for an agent three streams for each of its workers.
-        fds = [*streams[:3], events, *streams[3:]]
-        job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
-        child, pid = self.client.start(job, fds)
-        self.members.append(SupervisedProcess(process, child, pid))
-
-    def collect_exits(self) -> None:
-        """Record the exits that the fork server has reported."""
-        by_child = {member.child: member for member in self.members}
-        for child, code in self.client.wait_for_exits():
-            if child in by_child:
-                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
-
-    def list_running(self) -> list[SupervisedProcess]:
-        """Return the processes that have not ended."""
-        return [member for member in self.members if member.code is None]
-
-    def has_failure(self) -> bool:
-        """True if a process has ended with an error."""
-        return any(member.code for member in self.members)
+def _raise_sigterm(*_: object) -> NoReturn:
+    raise SigtermReceived
 
 
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # Time for other processes to fail after the first failure, to find its consequences (seconds).
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
@@ -109,10 +74,7 @@ class ProcessSupervisor:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         with (
-            signal_handlers.handle_signal(signal.SIGTERM, signal_handlers.raise_sigterm),
-            signal_handlers.report_before_interrupt(self._print_interrupted),
-            signal_handlers.handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(), replaces=False),
-            defer_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
+            defer_signals(*_SIGNALS, handlers=self._build_signal_handlers()) as signals,
             contextlib.closing(RankPositions(self.directory)) as self._positions,
         ):
             self._handlers = {
@@ -125,7 +87,9 @@ class ProcessSupervisor:
             try:
                 try:
                     for process in processes:
-                        self._group.start(process, ends, writer)
+                        streams = [fd for slot in process.slots for fd in ends[slot]]
+                        # An agent also receives three streams for each of its workers.
+                        self._group.start(process, [*streams[:3], writer, *streams[3:]])
                         signals.deliver()
                 finally:
                     for fd in {fd for each in ends.values() for fd in each}:
@@ -136,6 +100,18 @@ class ProcessSupervisor:
                 self._stop_and_drain(reader)
             signals.deliver()
         return self._group.members
+
+    def _build_signal_handlers(self) -> dict[int, Handler]:
+        """Return the handlers of the signals during a run.
+
+        SIGINT also calls the handler of the user's program. A handler of the program for SIGUSR1 stays.
+        """
+        handlers: dict[int, Handler] = {signal.SIGTERM: _raise_sigterm}
+        if callable(interrupt := signal.getsignal(signal.SIGINT)):
+            handlers[signal.SIGINT] = partial(self._interrupt, interrupt)
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            handlers[signal.SIGUSR1] = lambda *_: self._print_positions()
+        return handlers
 
     def _watch_processes(self, signals: DeferredSignals) -> None:
         deadline, has_failed = self.deadline, False
@@ -182,11 +158,13 @@ class ProcessSupervisor:
         else:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
-    def _print_interrupted(self) -> None:
+    def _interrupt(self, proceed: Callable[[int, Any], Any], *signal_and_frame: Any) -> None:
+        """Print the positions of the ranks, then call `proceed`, the handler of SIGINT before the run."""
         if self.console.directory is not None:
             self.console.print_line(f"interrupted, logs of all ranks in {self.console.directory}")
         with contextlib.suppress(ForkServerGone):
             self._print_positions()
+        proceed(*signal_and_frame)
 
     def _print_positions(self) -> None:
         for line in self._request_positions():
@@ -221,26 +199,15 @@ class ProcessSupervisor:
                 self.console.read_available(fd)
 
     def _stop_processes(self) -> None:
-        self._request_stacks()
-        for member in self._group.list_running():
-            member.stopped = True
-            self.client.signal_group(member.child, signal.SIGTERM)
-        patience = [each.process.patience for each in self._group.members]
-        deadline = time.monotonic() + max([0.0, *patience])
+        if self._group.request_stacks():
+            self._poll_events(_WRITE_WHERE)
+        self._group.stop(signal.SIGTERM)
+        deadline = time.monotonic() + self._group.patience
         while self._group.list_running() and time.monotonic() < deadline:
             self._poll_events(0.1)
-        for member in self._group.members:
-            self.client.release(member.child)
+        self._group.release()
         # The server handles releases in order. When it replies to this, all processes are gone.
         self.client.wait_until_handled()
-
-    def _request_stacks(self) -> None:
-        """Make replicas write their stacks before they are stopped; agents do this for their workers."""
-        replicas = [member for member in self._group.list_running() if not member.process.is_agent]
-        if replicas and failure_file.ASK_WHERE is not None:
-            for member in replicas:
-                self.client.signal_child(member.child, failure_file.ASK_WHERE)
-            self._poll_events(_WRITE_WHERE)
 
 
 def _poll_readable(fds: Sequence[int], timeout: float) -> list[int]:

@@ -60,7 +60,7 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-    send_event = _build_event_sender(events, place.slot)
+    send_event = build_event_sender(events, place.slot)
     send_event({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
         sys.stdin = _TerminalInput(send_event)
@@ -156,8 +156,8 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
         yield
 
 
-def _build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that sends an event about the worker in a slot to the caller."""
+def build_event_sender(fd: int, slot: int) -> EventSender:
+    """Return a function that sends an event about the process in a slot to the caller."""
 
     def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.

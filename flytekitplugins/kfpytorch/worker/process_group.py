@@ -1,0 +1,122 @@
+"""The processes that a run or an agent has started through the fork server, and their exits."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekitplugins.kfpytorch.worker import failure_file
+from kfpytorch_common.causes import Failure
+from kfpytorch_common.forkserver.client import ChildSpec, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """A process to start: a replica, the agent of a node, or a worker of an agent."""
+
+    name: str
+    target: str
+    args: dict[str, Any]
+    """The arguments of the target; ``directory`` is the directory for the files of the process."""
+    env: dict[str, str]
+    slots: tuple[int, ...] = ()
+    """The numbers of the console's slots for the output of the process and of the workers that it starts."""
+    patience: float
+    """Seconds between SIGTERM and SIGKILL."""
+    is_agent: bool = False
+
+
+@dataclass
+class SupervisedProcess:
+    """A process that a `ProcessGroup` has started, with its exit."""
+
+    process: ProcessSpec
+    child: int
+    pid: int
+    code: int | None = None
+    ended_ns: int = 0
+    stopped: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """The directory with the files of the process, such as its failure."""
+        return Path(self.process.args["directory"])
+
+    @property
+    def identity(self) -> failure_file.WorkerIdentity:
+        """The name of the process and its ranks; an agent has no rank."""
+        return failure_file.read_identity(
+            self.process.name, {} if self.process.is_agent else self.process.env
+        )
+
+    def read_termination(self) -> Failure:
+        """Return how the process ended: what it has recorded itself, or else its exit code."""
+        known = Failure(
+            **vars(self.identity),
+            exit_code=self.code if self.code is not None else -9,
+            time_ns=self.ended_ns,
+            pid=self.pid,
+            stopped=self.stopped,
+        )
+        return failure_file.get_process_failure(self.directory, known)
+
+
+@dataclass
+class ProcessGroup:
+    """The processes of a run, or the workers of an agent."""
+
+    client: Client
+    members: list[SupervisedProcess] = field(default_factory=list)
+
+    def start(self, process: ProcessSpec, fds: "Sequence[int]") -> SupervisedProcess:
+        """Start a process with `fds` as its standard streams (the first three) and extras."""
+        job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
+        child, pid = self.client.start(job, fds)
+        self.members.append(SupervisedProcess(process, child, pid))
+        return self.members[-1]
+
+    def collect_exits(self, timeout: float = 0.0) -> None:
+        """Record the exits that the fork server has reported; wait at most `timeout` seconds for one."""
+        by_child = {member.child: member for member in self.members}
+        for child, code in self.client.wait_for_exits(timeout):
+            if child in by_child:
+                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
+
+    def list_running(self) -> list[SupervisedProcess]:
+        """Return the processes that have not ended."""
+        return [member for member in self.members if member.code is None]
+
+    @property
+    def patience(self) -> float:
+        """Seconds between SIGTERM and SIGKILL for the whole group."""
+        return max((member.process.patience for member in self.members), default=0.0)
+
+    def has_failure(self) -> bool:
+        """True if a process has ended with an error."""
+        return any(member.code for member in self.members)
+
+    def request_stacks(self) -> bool:
+        """Make replicas and workers write their stacks before they are stopped.
+
+        Return True if such a process runs. Agents make their workers write their stacks.
+        """
+        running = [member for member in self.list_running() if not member.process.is_agent]
+        if failure_file.ASK_WHERE is None:
+            return False
+        for member in running:
+            self.client.signal_child(member.child, failure_file.ASK_WHERE)
+        return bool(running)
+
+    def stop(self, signum: int) -> None:
+        """Send a signal to the process groups of all running processes."""
+        for member in self.list_running():
+            member.stopped = True
+            self.client.signal_group(member.child, signum)
+
+    def release(self) -> None:
+        """Kill all processes that are left in the process groups, and remove them from the fork server."""
+        for member in self.members:
+            self.client.release(member.child)
