@@ -8,9 +8,8 @@ from google.protobuf.message import Message
 
 from backend_plugin.client_calls import UNARY_SECONDS, Answer, build_method
 from backend_plugin.request_errors import explain
-from backend_plugin.server_address import Address, Server
+from backend_plugin.server_address import TLS, Address, Server
 from backend_plugin.server_selection import find_server, read_file
-from backend_plugin.shell import tls_diagnosis
 
 if TYPE_CHECKING:
     import grpc
@@ -98,8 +97,8 @@ def _create_channel(server: Server, library: Any) -> Any:
     if server.tls_server_name:
         options.append(("grpc.ssl_target_name_override", server.tls_server_name))
     endpoint = str(server.address)
-    if endpoint.startswith(tls_diagnosis.TLS):
-        target = endpoint.removeprefix(tls_diagnosis.TLS)
+    if endpoint.startswith(TLS):
+        target = endpoint.removeprefix(TLS)
         return library.secure_channel(target, _build_credentials(server), options=options)
     return library.insecure_channel(endpoint, options=options)
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
+TLS: Final = "grpcs://"
+"""The scheme of an address with TLS."""
 SERVER: Final = "KFPYTORCH_SERVER"
 """The environment variable with the address, ``HOST:PORT``, or ``grpcs://HOST:PORT`` with TLS."""
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
@@ -39,3 +42,16 @@ class Server:
 
 Address: TypeAlias = Server | str | None
 """A server, its address, or None for the default server."""
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """Return the host and port of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if one of them is invalid."""
+    host, _, port = address.removeprefix(TLS).rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65_536):
+        return None
+    return host.strip("[]"), int(port)
+
+
+def is_address(text: str) -> bool:
+    """True if the text is a host and port, a path, or another address of gRPC, such as ``unix:///``."""
+    return Path(text).is_dir() or "/" in text.removeprefix(TLS) or split_address(text) is not None

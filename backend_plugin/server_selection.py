@@ -5,17 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend_plugin.request_errors import RequestFailed, ServerNotFound, TokenRejected
-from backend_plugin.server_address import FILES, SERVER, START_HINT, TOKEN, Address, Server
-from backend_plugin.shell import bounded_read, server_file, tls_diagnosis
-
-
-def is_address(text: str) -> bool:
-    """True if the text is a host and port, a path, or another address of gRPC, such as ``unix:///``."""
-    return (
-        Path(text).is_dir()
-        or "/" in text.removeprefix(tls_diagnosis.TLS)
-        or tls_diagnosis.parse_endpoint(text) is not None
-    )
+from backend_plugin.server_address import FILES, SERVER, START_HINT, TLS, TOKEN, Address, Server
+from backend_plugin.shell import bounded_read, server_file
 
 
 def find_server(server: Address) -> Server:
@@ -74,8 +65,8 @@ def _with_tls(server: Server) -> Server:
     """Return the server; add ``grpcs://`` to its address if a certificate is set."""
     _check_key_pair(server)
     address = str(server.address)
-    if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
-        return replace(server, address=f"{tls_diagnosis.TLS}{address}")
+    if (server.ca or server.cert) and not address.startswith(TLS):
+        return replace(server, address=f"{TLS}{address}")
     return server
 
 

@@ -58,8 +58,7 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     Raises:
         UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
     """
-    from backend_plugin.server_address import Server
-    from backend_plugin.server_selection import is_address
+    from backend_plugin.server_address import Server, is_address
 
     if address is not None and not is_address(address):
         raise click.UsageError(

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from backend_plugin import connection, server_selection
+from backend_plugin import connection, server_selection, tls_diagnosis
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.request_errors import RequestFailed, TokenRejected
-from backend_plugin.server_address import Server
-from backend_plugin.shell import tls_diagnosis
+from backend_plugin.server_address import TLS, Server
 from backend_plugin.shell.output_prefixes import STORES
-from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, TlsFailure
+from backend_plugin.tls_diagnosis import Diagnosis, TlsFailure
 
 _PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
 _DOCTOR: Final = "kfpytorch doctor --connector"
@@ -169,42 +168,36 @@ def _fetch_task_types(server: Server) -> Sequence[str]:
 
 def find_connection_problem(server: Server) -> ProbeResult | None:
     """Return why the connection to a server fails, or None if the cause cannot be determined."""
-    address = str(server.address)
-    if "/" in address.removeprefix(tls_diagnosis.TLS):
-        return None
-    end = tls_diagnosis.parse_endpoint(
-        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.tls_server_name
-    )
-    if end is None:
-        return ProbeResult(what=address, trouble="has no port", remedy=f"{_DOCTOR} {address}:8000")
-    diagnosis = tls_diagnosis.diagnose(end)
+    diagnosis = tls_diagnosis.diagnose(server)
     if diagnosis is None:
         return None
-    trouble = tls_diagnosis.describe(end, diagnosis)
-    return ProbeResult(what=address, trouble=trouble, remedy=_build_connection_remedy(end, diagnosis))
+    remedy = _build_connection_remedy(diagnosis, server.tls_server_name)
+    return ProbeResult(what=str(server.address), trouble=diagnosis.trouble, remedy=remedy)
 
 
-def _build_connection_remedy(end: Endpoint, diagnosis: Diagnosis) -> str:
-    usable = next((each for each in diagnosis.names if "*" not in each), "NAME")
-    forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
+def _build_connection_remedy(diagnosis: Diagnosis, server_name: str) -> str:
+    target = diagnosis.target
+    host, _, port = target.rpartition(":")
+    forward = f"kubectl port-forward -n NAMESPACE service/NAME {port}"
     take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
-    show = f"openssl s_client -connect {end} </dev/null | openssl x509 -noout -dates"
-    with_tls = f"{_DOCTOR} {tls_diagnosis.TLS}{end}"
+    show = f"openssl s_client -connect {target} </dev/null | openssl x509 -noout -dates"
+    with_tls = f"{_DOCTOR} {TLS}{target}"
     return {
+        TlsFailure.NO_PORT: f"{_DOCTOR} {target}:8000",
         TlsFailure.UNKNOWN_HOST: f"{_PODS}  # then from outside of the cluster: {forward}",
         TlsFailure.TIMEOUT: f"{_PODS}; kubectl get networkpolicies -A",
         TlsFailure.NOT_LISTENING: _PODS,
         TlsFailure.NEEDS_TLS: f"{with_tls}  # and for Flyte insecure: false",
-        TlsFailure.NO_TLS: f"{_DOCTOR} {end}  # and for Flyte insecure: true; or give the server "
+        TlsFailure.NO_TLS: f"{_DOCTOR} {target}  # and for Flyte insecure: true; or give the server "
         "tls.certificate and tls.key",
         TlsFailure.UNUSABLE_FILE: "name PEM files with --ca, --cert and --key; the key has to belong to the "
         "certificate",
         TlsFailure.UNTRUSTED: f"{with_tls} --ca ca.crt  # ca.crt from the server's Secret: {take}",
-        TlsFailure.WRONG_NAME: f"{_DOCTOR} {tls_diagnosis.TLS}{usable}:{end.port}  # or issue one for "
-        f"{end.server_name or end.host}, too",
+        TlsFailure.WRONG_NAME: f"{_DOCTOR} {TLS}{diagnosis.usable_name}:{port}  # or issue one for "
+        f"{server_name or host.strip('[]')}, too",
         TlsFailure.EXPIRED: f"{show}  # issue another",
+        TlsFailure.NO_CLIENT_CERTIFICATE: f"{with_tls} --cert tls.crt --key tls.key  # and --ca for its "
+        "authority",
         TlsFailure.CLIENT_CERTIFICATE: "name one of the authority in the server's tls.client-ca, with --cert "
-        "and --key"
-        if diagnosis.file
-        else f"{with_tls} --cert tls.crt --key tls.key  # and --ca for its authority",
+        "and --key",
     }[diagnosis.failure]
