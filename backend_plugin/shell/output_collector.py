@@ -31,6 +31,7 @@ READ_PAUSES: Final = (0.0, 0.5, 1.5)
 PATIENCE: Final = 60.0
 """Seconds to retry a store that does not respond; then the phase depends on the cluster's objects alone."""
 _PAUSE: Final = 2.0
+_UNREAD: Final = TaskOutputs(outputs=None)
 _NOT_READ: Final = "outputs and error files are not read: the job is not signed with the keys of this server"
 
 
@@ -63,7 +64,7 @@ class OutputCollector:
     def _start_read(self, entry: CachedJob, prefix: str) -> None:
         if not self._is_authentic(entry):
             log.warning(_NOT_READ, extra=entry.log_fields)
-            self._set_outputs(entry, None)
+            self._set_outputs(entry, _UNREAD)
             return
         entry.looking = True
         # The key is the entry, because a later job of the same name has an entry of its own.
@@ -81,13 +82,12 @@ class OutputCollector:
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
     async def _read_outputs(self, entry: CachedJob, prefix: str) -> None:
-        task_outputs: TaskOutputs | None = None
-        is_incomplete = False
+        task_outputs, is_incomplete = _UNREAD, False
         try:
             task_outputs = await self._poll_outputs(prefix)
             is_incomplete = _has_unobserved_termination(entry, task_outputs)
         finally:  # In any case set the outputs, or Flyte would wait forever.
-            if task_outputs is not None and task_outputs.more:
+            if task_outputs.more:
                 log.warning("%d more error files are not read", task_outputs.more, extra=entry.log_fields)
             if not is_incomplete:
                 self._set_outputs(entry, task_outputs)
@@ -99,11 +99,10 @@ class OutputCollector:
                 entry.log_fields,
             )
 
-    def _set_outputs(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
-        files, outputs = (task_outputs.error_files, task_outputs.outputs) if task_outputs else ((), None)
-        self._cache.set_task_outputs(entry, files, outputs=outputs)
+    def _set_outputs(self, entry: CachedJob, task_outputs: TaskOutputs) -> None:
+        self._cache.set_task_outputs(entry, task_outputs.error_files, outputs=task_outputs.outputs)
 
-    async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
+    async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs) -> None:
         """Fetch the pods of a failed job if no cached object explains its failure.
 
         Then store the task's outputs and error files in the cache. If the API server is unavailable, store
@@ -138,35 +137,35 @@ class OutputCollector:
             elif not before[name].place:  # Placeholders are not listed.
                 self._cache.drop_record(Pod, build_pod_name(entry.namespace, before[name]))
 
-    async def _poll_outputs(self, prefix: str) -> TaskOutputs | None:
-        task_outputs: TaskOutputs | None = None
+    async def _poll_outputs(self, prefix: str) -> TaskOutputs:
+        task_outputs = _UNREAD
         for pause in READ_PAUSES:
             await asyncio.sleep(pause)
             task_outputs = await self._read_with_retries(prefix)
-            if task_outputs is None or task_outputs.error_files or task_outputs.outputs:
+            if task_outputs.error_files or task_outputs.outputs is not False:
                 break
         return task_outputs
 
-    async def _read_with_retries(self, prefix: str) -> TaskOutputs | None:
+    async def _read_with_retries(self, prefix: str) -> TaskOutputs:
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
                 return await self._outcomes.read_outputs(prefix)
             except PrefixNotAllowed as trouble:
                 log.warning("outputs and error files of a task are not read: %s", trouble)
-                return None
+                return _UNREAD
             except StoreUnusable as trouble:
                 log.error("outputs and error files cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
-                return None
+                return _UNREAD
             except StoreUnavailable as trouble:
                 log.warning("retrying to read the store: %s", trouble)
                 if asyncio.get_running_loop().time() > deadline:
-                    return None
+                    return _UNREAD
             await asyncio.sleep(_PAUSE)
 
 
-def _has_unobserved_termination(entry: CachedJob, task_outputs: TaskOutputs | None) -> bool:
-    files, outputs = (tuple(task_outputs.error_files), task_outputs.outputs) if task_outputs else ((), None)
+def _has_unobserved_termination(entry: CachedJob, task_outputs: TaskOutputs) -> bool:
+    files, outputs = task_outputs.error_files, task_outputs.outputs
     return has_unobserved_termination(
         structs.replace(entry.get_observed_state(), error_files=files, outputs=outputs)
     )

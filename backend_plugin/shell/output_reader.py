@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Final
+from weakref import WeakValueDictionary
 
 from backend_plugin.core import error_parser
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
@@ -35,8 +36,8 @@ class TaskOutputs:
 
     error_files: tuple[ErrorFile, ...] = ()
     """Error files in order of modification time, if the store reports it."""
-    outputs: bool = False
-    """True if ``outputs.pb`` exists and is a regular file."""
+    outputs: bool | None = False
+    """True if ``outputs.pb`` exists and is a regular file; None if this could not be read."""
     more: int = 0
     """Number of further error files, which are not read."""
 
@@ -66,15 +67,6 @@ def _ignore_error(scheme: str, error: BackendError) -> None:
 
 
 @dataclass(slots=True)
-class _StoreSlots:
-    """The concurrent reads of one store."""
-
-    free: asyncio.Semaphore
-    users: int = 0
-    """Number of running and queued reads."""
-
-
-@dataclass(slots=True)
 class OutputReader:
     """Reads the outputs of tasks in threads; nothing is cached."""
 
@@ -83,8 +75,11 @@ class OutputReader:
     trouble: Callable[[str, BackendError], None] = _ignore_error
     """Called for every failed read, with the scheme of its store."""
     _stores: OutputStores = field(default_factory=OutputStores, init=False)
-    _turns: dict[tuple[str, str], "_StoreSlots"] = field(default_factory=dict, init=False)
-    """Slots by store, so that a hanging store delays only its own tasks; an idle store has no entry."""
+    _turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
+    """Slots by store, so that a hanging store delays only its own tasks. Only queued and running reads refer
+    to the slots, so an idle store has no entry."""
     _all: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,46 +95,37 @@ class OutputReader:
         """
         place = self.prefixes.get_location(output_prefix)
         try:
-            await asyncio.wait_for(self._acquire_slot(place), self.bounds.turn_seconds)
-            return await asyncio.wait_for(self._read_in_thread(place), self.bounds.seconds)
+            slots = await asyncio.wait_for(self._acquire_slots(place), self.bounds.turn_seconds)
+            return await asyncio.wait_for(self._read_in_thread(place, slots), self.bounds.seconds)
         except asyncio.TimeoutError as late:
-            error = _build_timeout_error(place, self.bounds)
-            self.trouble(place.scheme, error)
-            raise error from late
+            raise self._report(place, _build_timeout_error(place, self.bounds)) from late
         except BackendError as error:
-            self.trouble(place.scheme, error)
+            self._report(place, error)
             raise
 
-    async def _acquire_slot(self, place: StoreLocation) -> None:
-        """Acquire a slot of the store, then one of all stores, so that a slow store does not block others."""
-        key = (place.scheme, place.root)
-        turns = self._turns.setdefault(key, _StoreSlots(asyncio.Semaphore(self.bounds.at_once)))
-        turns.users += 1
+    def _report(self, place: StoreLocation, error: BackendError) -> BackendError:
+        self.trouble(place.scheme, error)
+        return error
+
+    async def _acquire_slots(self, place: StoreLocation) -> ExitStack:
+        """Acquire a slot of the store, then one of all stores, so that a slow store does not block others.
+
+        Return the context that releases both.
+        """
+        of_store = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         with ExitStack() as undo:
-            undo.callback(self._drop_user, place)
-            await turns.free.acquire()
-            undo.callback(turns.free.release)
-            await self._all.acquire()
-            undo.pop_all()
+            for each in (of_store, self._all):
+                await each.acquire()
+                undo.callback(each.release)
+            return undo.pop_all()
 
-    def _release_slot(self, place: StoreLocation) -> None:
-        self._all.release()
-        self._turns[place.scheme, place.root].free.release()
-        self._drop_user(place)
-
-    def _drop_user(self, place: StoreLocation) -> None:
-        turns = self._turns[place.scheme, place.root]
-        turns.users -= 1
-        if not turns.users:
-            del self._turns[place.scheme, place.root]
-
-    async def _read_in_thread(self, place: StoreLocation) -> TaskOutputs:
+    async def _read_in_thread(self, place: StoreLocation, slots: ExitStack) -> TaskOutputs:
         """Read in a new daemon thread, which releases the slots; a hanging read does not block shutdown."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[TaskOutputs] = loop.create_future()
 
         def set_result(result: TaskOutputs | BackendError) -> None:
-            self._release_slot(place)
+            slots.close()
             if answer.done():
                 return  # The caller has timed out or was cancelled.
             if isinstance(result, TaskOutputs):
@@ -155,7 +141,7 @@ class OutputReader:
         try:
             threading.Thread(target=run, name="outcome", daemon=True).start()
         except RuntimeError as error:  # The system cannot start another thread.
-            self._release_slot(place)
+            slots.close()
             raise _build_unavailable(place, error) from error
         return await answer
 
