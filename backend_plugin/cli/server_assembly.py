@@ -28,7 +28,7 @@ from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.node_service import NodeService
 from backend_plugin.shell.orphan_finder import OrphanFinder
-from backend_plugin.shell.orphans import OrphanCollector, ScanSchedule
+from backend_plugin.shell.orphans import OrphanCollector
 from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
@@ -184,9 +184,7 @@ def _create_orphan_collector(
     if here.executions is None:
         return None
     orphanage = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
-    return OrphanCollector(
-        orphanage, metrics, ScanSchedule.from_scan_interval(settings.kubernetes.orphan_scan_interval)
-    )
+    return OrphanCollector(orphanage, metrics, settings.kubernetes.orphan_scan_interval)
 
 
 def build_middleware(

@@ -8,15 +8,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
 from backend_plugin.core import ownership
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Job
-from backend_plugin.shell.cluster import ClusterUnavailable, build_job_name
+from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName, build_job_name
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.orphan_finder import OrphanCandidate, OrphanFinder
 from backend_plugin.shell.together import run_until_first_exit
@@ -24,50 +23,44 @@ from backend_plugin.shell.together import run_until_first_exit
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = timedelta(seconds=30)
-
-_Key: TypeAlias = tuple[str, str, str]
-"""Namespace, name and uid of a job."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanSchedule:
-    """The intervals at which an `OrphanCollector` scans for orphans and sets owners."""
-
-    look: timedelta
-    """Interval of the scans for orphans; 0 disables them."""
-    settle: timedelta
-    """Interval for setting the owners of requested jobs; FlytePropeller polls a task every 5 s to 1 h."""
-
-    @classmethod
-    def from_scan_interval(cls, look: timedelta) -> "ScanSchedule":
-        """Return the schedule with the scan interval `look`; it sets owners at least four times per scan."""
-        return cls(look=look, settle=min(_SETTLE, look / 4) if look else _SETTLE)
+"""The longest interval for setting owners; FlytePropeller polls a task every 5 s to 1 h."""
 
 
 class OrphanCollector:
     """Deletes orphans and sets missing owners periodically, while `run` is active."""
 
-    def __init__(self, orphanage: OrphanFinder, metrics: Metrics, rhythm: ScanSchedule) -> None:
+    def __init__(
+        self, orphanage: OrphanFinder, metrics: Metrics, look: timedelta, settle: timedelta = _SETTLE
+    ) -> None:
+        """Create a collector.
+
+        Args:
+            orphanage: The finder of orphans.
+            metrics: Counts orphans and errors.
+            look: The interval of the scans for orphans; 0 disables them.
+            settle: The interval for setting the owners of requested jobs; at most a quarter of `look`.
+        """
         self._orphanage = orphanage
         self._metrics = metrics
-        self._rhythm = rhythm
-        self._asked: dict[_Key, Job] = {}
+        self._look = look
+        self._settle = min(settle, look / 4) if look else settle
+        self._asked: dict[ObjectName, Job] = {}
         """The jobs without a known owner that were requested since owners were last set."""
-        self._living: set[_Key] = set()
+        self._living: set[ObjectName] = set()
         """The jobs that clients have requested since the last scan."""
-        self._suspects: frozenset[_Key] = frozenset()
+        self._suspects: frozenset[ObjectName] = frozenset()
 
     def mark_in_use(self, job: Job | None) -> None:
         """Record that a client requested a job, which shows that its execution exists in some cluster."""
         if job is not None and ownership.is_owner_unknown(job):
-            self._asked[_build_key(job)] = job
+            self._asked[build_job_name(job)] = job
 
     async def run(self) -> None:
         """Set owners of requested jobs and scan for orphans, until cancelled."""
         # Jitter, so that servers that started together do not scan together.
-        look = self._rhythm.look * (0.9 + random.random() / 5)  # noqa: S311 - not a secret.
+        look = self._look * (0.9 + random.random() / 5)  # noqa: S311 - not a secret.
         looking = [_run_periodically(look, self._scan)] if look else []
-        await run_until_first_exit(_run_periodically(self._rhythm.settle, self._record_owners), *looking)
+        await run_until_first_exit(_run_periodically(self._settle, self._record_owners), *looking)
 
     # ---- requested jobs
 
@@ -116,13 +109,15 @@ class OrphanCollector:
         for suspect, owner in result.owned:
             await self._record_owner(suspect, owner)
         living, self._living = self._living | self._asked.keys(), set()
-        await self._delete_confirmed([each for each in result.orphans if _build_key(each.job) not in living])
+        await self._delete_confirmed(
+            [each for each in result.orphans if build_job_name(each.job) not in living]
+        )
 
     async def _delete_confirmed(self, unclaimed: Sequence[OrphanCandidate]) -> None:
         """Delete the orphans that the previous scan also found, and remember the others."""
-        before, self._suspects = self._suspects, frozenset(_build_key(each.job) for each in unclaimed)
+        before, self._suspects = self._suspects, frozenset(build_job_name(each.job) for each in unclaimed)
         for suspect in unclaimed:
-            if _build_key(suspect.job) in before:
+            if build_job_name(suspect.job) in before:
                 await self._delete_orphan(suspect)
             else:
                 self._metrics.orphans.add("suspected")
@@ -155,7 +150,3 @@ async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]])
         if error is not None:
             # An unexpected error in this background work must not stop the server.
             log.error("internal error in the search for orphans", exc_info=error)
-
-
-def _build_key(job: Job) -> _Key:
-    return job.namespace, job.name, job.uid

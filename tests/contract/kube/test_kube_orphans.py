@@ -17,10 +17,10 @@ from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.orphan_finder import OrphanFinder
-from backend_plugin.shell.orphans import OrphanCollector, ScanSchedule
+from backend_plugin.shell.orphans import OrphanCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 
-SOON = ScanSchedule(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
+SOON = timedelta(seconds=0.1), timedelta(seconds=0.02)
 GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
 
 
@@ -178,7 +178,7 @@ async def living(here, *asked):
 
     Before Python 3.12 the end may take a second.
     """
-    orphans = OrphanCollector(here, Metrics(), SOON)
+    orphans = OrphanCollector(here, Metrics(), *SOON)
     life = asyncio.create_task(orphans.run())
     try:
         yield orphans
