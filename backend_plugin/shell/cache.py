@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 # The phase of a job depends only on its latest events; a job that restarts for a day has thousands.
 _MAX_EVENTS: Final = 50
+_ROUTINE: Final = (
+    frozenset({
+        *("Scheduled", "Pulling", "Pulled", "Created", "SuccessfulCreate", "SuccessfulDelete"),
+        *("SuccessfulCreatePod", "SuccessfulCreateService", "SuccessfulDeletePod", "SuccessfulDeleteService"),
+    }),
+    frozenset({"Started", "Killing"}),
+)
+"""Reasons of events that are dropped first. A large job has several of them for each pod, and must not lose
+the preemption of a pod to them. Those in the second set show that a pod has run, so they are kept longer."""
 # Maximum number of gone jobs in the cache, because a user can create and delete any number of jobs. A job
 # takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
 # are queried again.
@@ -325,7 +334,17 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the latest events, and the last two older job events, so that these are not written again."""
+    """Return the events to keep when one is added: without the oldest routine event if there are too many.
+
+    Without routine events, these are the latest, and the last two older job events, so that the job events
+    are not written again.
+    """
+    if len(events) < _MAX_EVENTS:
+        return events
+    for reasons in _ROUTINE:
+        at = next((at for at, each in enumerate(events) if each.reason in reasons), None)
+        if at is not None:
+            return (*events[:at], *events[at + 1 :])
     own = [each for each in events[: -_MAX_EVENTS + 1] if job_events.is_job_event(each)]
     return (*own[-2:], *events[-_MAX_EVENTS + 1 :])
 

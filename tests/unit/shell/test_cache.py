@@ -156,6 +156,15 @@ def test_deleted_job_is_kept_without_its_pods() -> None:
     assert cache.get(never.key) is never
 
 
+def test_preemption_survives_the_routine_events_of_a_large_job() -> None:
+    cache = a_cache()
+    cache.put_record("ns", Job(name="j"))
+    for reason in ("Preempted", "Killing", *["SuccessfulDeletePod", "SuccessfulCreatePod", "Started"] * 100):
+        cache.put_record("ns", Event(kind="Pod", name="j-worker-0", reason=reason))
+    kept = [event.reason for event in get_entry(cache, "j").events]
+    assert (kept[0], len(kept), kept[-1]) == ("Preempted", 50, "Started")
+
+
 def test_events_of_a_job_are_limited() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
