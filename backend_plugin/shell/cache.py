@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 # The phase of a job depends only on its latest events; a job that restarts for a day has thousands.
 _MAX_EVENTS: Final = 50
 _ROUTINE: Final = (
-    frozenset({
-        *("Scheduled", "Pulling", "Pulled", "Created", "SuccessfulCreate", "SuccessfulDelete"),
-        *("SuccessfulCreatePod", "SuccessfulCreateService", "SuccessfulDeletePod", "SuccessfulDeleteService"),
-    }),
-    frozenset({"Started", "Killing"}),
+    {"Scheduled", "Pulling", "Pulled", "Created", "SuccessfulCreate", "SuccessfulDelete"}
+    | {"SuccessfulCreatePod", "SuccessfulDeletePod", "SuccessfulCreateService", "SuccessfulDeleteService"},
+    {"Started", "Killing"},
 )
 """Reasons of events that are dropped first. A large job has several of them for each pod, and must not lose
 the preemption of a pod to them. Those in the second set show that a pod has run, so they are kept longer."""
