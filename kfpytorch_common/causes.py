@@ -72,7 +72,7 @@ class Failure:
     frames: tuple[Frame, ...] = ()
     """The frames, innermost last."""
     chain: tuple[RaisedException, ...] = ()
-    """The exceptions that led to this one, the earliest first."""
+    """The exceptions in the chain of causes and contexts of `exception`, the earliest first."""
     collective: str = ""
     """The function of torch.distributed that the rank had called, such as ``all_reduce``."""
     traceback: str = ""
@@ -131,7 +131,7 @@ def is_consequence(failure: Failure | RaisedException) -> bool:
 
 
 def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
-    """Return the latest exception that led to `failure` and is a consequence of a peer's failure, or None."""
+    """Return the latest exception in `failure.chain` that is a consequence of a peer's failure, or None."""
     return next((each for each in reversed(failure.chain) if is_consequence(each)), None)
 
 
@@ -333,7 +333,7 @@ _UNEXPLAINED: Final = (
 
 
 def get_remedy(failure: Failure) -> str:
-    """Return a sentence on what to do, or an empty string."""
+    """Return a sentence that states how to avoid the failure; empty if no remedy is known."""
     cause, evidence = classify(failure), _get_evidence(failure)
     if cause is Cause.OOM_HOST and _is_refused_memory(evidence):
         return _REFUSED  # The process was not killed.

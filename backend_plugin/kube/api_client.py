@@ -27,13 +27,13 @@ _BACKGROUND_AT_A_TIME: Final = 16
 """The maximum number of concurrent background requests. On a busy API server, more of them would not
 finish sooner, and would delay a CreateTask."""
 _ATTEMPT: Final = 4.0
-"""The timeout in seconds for one attempt. After a dead connection, time for a second attempt remains."""
+"""The timeout in seconds of one attempt; after a dead connection, time for a second attempt remains."""
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
 _PASSES_TO_READ: Final = 3
-"""The number of event loop iterations in which a resumed TLS transport reads its socket."""
+"""The number of event loop iterations after which a TLS transport that was resumed has read its socket."""
 _SUCCESS: Final = range(200, 300)
 # Errors of the connection to the API server.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -104,7 +104,7 @@ class ApiClient:
         await self.fetch_decoded(request, lambda _: None)
 
     async def fetch_object(self, request: ApiRequest) -> Manifest:
-        """Return the object in the response; retry after a truncated body. Raises as `send` does."""
+        """Return the object in the response; retry after a truncated body. Raise the errors of `send`."""
         return await self.fetch_decoded(request, json_decoder.decode_object)
 
     async def fetch_decoded(self, request: ApiRequest, read: Callable[[bytes], T]) -> T:
@@ -125,7 +125,10 @@ class ApiClient:
     async def _send_with_retries(
         self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState
     ) -> T:
-        """Retry until there is a final response. Record the transient errors in `state`."""
+        """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`.
+
+        Record the transient errors in `state`.
+        """
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         trouble: ApiError | ClusterUnavailable

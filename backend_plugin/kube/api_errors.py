@@ -1,4 +1,4 @@
-"""API errors as exceptions, and the table that determines their treatment."""
+"""API errors as exceptions, and the table of their consequences for each kind of request."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ _TOO_LARGE: Final = "request is too large"
 """A part of etcd's message for a too large object, which the API server returns with code 500."""
 _MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
-"""The whole body of a response for a resource that the API server does not serve."""
+"""The whole body of the response to a request for a resource that the API server does not serve."""
 
 
 class RequestOutcome(Enum):
-    """The consequence of an API error for a create, get or delete request, as the documentation words it."""
+    """The consequence of an API error for a create, get or delete request, as a text of the documentation."""
 
     ADOPTED = "adopted if it is the job of this attempt; otherwise the task ends with `FAILED`"
     REFUSED = "the task ends with `FAILED`"
@@ -49,7 +49,7 @@ class ErrorClass:
     repeated: bool = False
     """True if the request is retried with a backoff before the caller receives an error."""
     misconfigured: bool = False
-    """True if an admin has to change the platform; a retry within seconds does not help."""
+    """True if requests fail until an admin changes the platform, for example adds an RBAC rule."""
 
 
 class ApiError(BackendError):

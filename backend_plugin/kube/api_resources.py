@@ -97,7 +97,7 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return the record of a pod group; None for a PodGroup of others.
+    """Return the record of a pod group; None for a PodGroup that belongs to no job of this backend.
 
     If a job of this backend owns the group, the record has the job's name, because Kueue and KAI give their
     groups other names. Without this owner, a Workload is `foreign`, and so is a PodGroup with a job's name.
@@ -172,4 +172,4 @@ KINDS: Final = (
     ),
     *list_group_kinds(),
 )
-"""Jobs come first, because the records of the other kinds refer to them."""
+"""All watched kinds. Jobs come first, because the records of the other kinds refer to them."""

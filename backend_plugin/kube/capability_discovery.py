@@ -40,7 +40,7 @@ _EVENTS: Final = "200"
 _QUEUES: Final = "500"
 _CLOSED: Final = ("Closed", "Closing")
 _LONGEST: Final = 300
-"""The maximum length of an error message in a reason. A webhook may return a long one."""
+"""The maximum characters of an error message that states why a fact is unknown; a webhook may send more."""
 
 _POD: Final[Manifest] = {
     # Satisfies the `restricted` level of Pod Security, and fits into any quota that is not exhausted.

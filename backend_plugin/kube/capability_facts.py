@@ -15,7 +15,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 
 
 class UnknownFact(Exception):
-    """A fact cannot be determined; the message is the reason."""
+    """Raised if a fact about the cluster cannot be determined; the message is the reason."""
 
 
 def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:

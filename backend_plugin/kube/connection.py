@@ -154,7 +154,7 @@ class Connection:
             await self._reload_once()
 
     async def _reload_once(self) -> None:
-        """Reload once for all concurrent callers. The reload continues if a caller times out."""
+        """Reload the credentials once for all concurrent callers; a timeout of one does not cancel it."""
         if self._loading is None:
             self._loading = asyncio.create_task(self._reload_credentials())
             self._loading.add_done_callback(self._clear_reload)

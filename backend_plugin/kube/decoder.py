@@ -50,7 +50,7 @@ class ListPage:
     """A page of a list."""
 
     items: Iterable[WatchedObject]
-    """Iterate once only: each object is parsed when it is consumed, and parsing takes most of the time."""
+    """The objects of the page. Iterate only once, because each object is parsed when it is consumed."""
     version: str
     """The `resourceVersion` of the list. A watch from this version misses no change."""
     rest: str

@@ -15,12 +15,12 @@ _LONGEST_ASKED: Final = 60.0
 """The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
 """
 _MAX_FAILURES: Final = 3
-"""The number of failed watches in a row before a new list, which may skip a change that breaks watches."""
+"""The number of failed watches in a row before a new list; the list skips a change that breaks the watch."""
 _WATCH: Final = (300.0, 600.0)
 """The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
 """
 _RESYNC: Final = (3_600.0, 7_200.0)
-"""The bounds in seconds between two lists without an error. The list corrects the effect of lost changes."""
+"""The shortest and longest time in seconds between two periodic lists, which find changes that were lost."""
 _LARGEST_PAGE: Final = 4_000
 """The maximum number of objects in a page of a list. So many pods take 40 MB."""
 

@@ -18,9 +18,9 @@ from backend_plugin.shell.timeouts import timeout
 WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _KIND: Final = "FlyteWorkflow"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""Requests the metadata only, because a workflow may have a megabyte."""
+"""The ``Accept`` header for the metadata only, because a whole workflow may have a megabyte."""
 _SECONDS: Final = 1.0
-"""The timeout in seconds. A job is created without an owner rather than late."""
+"""The timeout in seconds of the request for the owner; after it, the job is created without an owner."""
 _LONGEST_PAUSE: Final = 900.0
 _EVERYWHERE: Final = ""
 
@@ -35,7 +35,7 @@ class _RequestPause:
 
 
 class OwnerFinder:
-    """Finds FlyteWorkflows, with a growing pause if they are in another cluster or not readable."""
+    """Finds FlyteWorkflows; makes growing pauses while they are in another cluster or may not be read."""
 
     def __init__(self, api: ApiClient, permissions: Permissions, pause: float) -> None:
         self._api = api

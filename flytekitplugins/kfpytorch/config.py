@@ -63,7 +63,7 @@ class RunPolicy(ConfigPart):
 
 
 def _read_run_policy(value: object) -> object:
-    """Return a valid `RunPolicy`, also from a dict with the same fields; None for an empty dict."""
+    """Return a valid `RunPolicy` unchanged, or one from a dict with its fields; None for an empty dict."""
     if not isinstance(value, Mapping):
         return build_config_reader(RunPolicy)(value)
     policy = RunPolicy()

@@ -105,7 +105,7 @@ def renew_unseeded_state() -> None:
 
 
 def _is_seeded(numpy: object) -> bool:
-    """True if the user has seeded numpy. Seeding removes the seed sequence that numpy's import created."""
+    """True if the user has seeded numpy, which removes the seed sequence that numpy created at its import."""
     with contextlib.suppress(AttributeError):
         return numpy.random.mtrand._rand._bit_generator._seed_seq is None  # type: ignore[attr-defined]
     return False

@@ -16,7 +16,7 @@ class PodSecurityMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecuritySettings:
-    """The modes for pods of authors that the level "baseline" does not admit."""
+    """The reactions to an author's pod that the Pod Security level "baseline" does not admit."""
 
     mode: PodSecurityMode = PodSecurityMode.ENFORCE
     by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)

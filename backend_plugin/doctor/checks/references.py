@@ -75,7 +75,7 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
-    """No PersistentVolumeClaim that pods name has lost its volume."""
+    """Each PersistentVolumeClaim that pods name still has its volume."""
     for each in _list_named_claims(facts):
         if get_text(each, "status", "phase") == "Lost":
             yield Violation(

@@ -57,7 +57,7 @@ def _shorten(text: str, most: int = _LONGEST_LINE) -> str:
 
 
 def list_chain(chain: Sequence[RaisedException]) -> list[str]:
-    """Return a line for each exception that led to the root cause, the latest first."""
+    """Return a line for each exception from which the root cause was raised, the latest first."""
     lines = []
     for each in reversed(chain):
         message = each.message.partition("\n")[0]
@@ -80,7 +80,7 @@ def list_frames(frames: Sequence[Frame]) -> list[str]:
 
 
 def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
-    """Return the last lines of output of a rank that raised no exception."""
+    """Return the last lines of output of the failed rank; an empty list if it raised an exception."""
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]

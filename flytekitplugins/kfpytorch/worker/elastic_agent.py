@@ -68,7 +68,7 @@ class AgentSpec:
 
     index: int
     directory: str
-    """The directory with the settings and the outcome, and a subdirectory for each worker."""
+    """The directory of the node: its settings, its outcome, and a subdirectory for each worker."""
     places: list[dict[str, Any]]
     """The fields of a `replica.WorkerContext` for each local rank."""
 

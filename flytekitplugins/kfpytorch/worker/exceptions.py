@@ -76,7 +76,10 @@ def read_stack(error: BaseException) -> traceback.StackSummary:
 
 
 def read_chain(error: BaseException) -> tuple[RaisedException, ...]:
-    """Return the exceptions that led to `error`, the earliest first, at most `_LONGEST_CHAIN`."""
+    """Return the exceptions in the chain of causes and contexts of `error`, the earliest first.
+
+    `error` itself is not included. Of a long chain, at most `_LONGEST_CHAIN` exceptions are returned.
+    """
     chain: list[RaisedException] = []
     visited = {id(error)}
     while (before := _read_previous(error)) is not None and id(before) not in visited:
@@ -168,7 +171,10 @@ def _describe_members(error: BaseException, depth: int) -> str:
 
 
 def _describe_member(error: BaseException, depth: int) -> str:
-    """Return ``ValueError: no data, at train.py:7 in read``, then the other lines of the message."""
+    """Return ``ValueError: no data, at train.py:7 in read``, then the other lines of the message.
+
+    `depth` is the number of exception groups that contain `error`.
+    """
     first, *others = _read_message(error, depth).split("\n")
     frames = read_user_frames(read_stack(error))
     place = f", at {format_frame(frames[-1])}" if frames else ""

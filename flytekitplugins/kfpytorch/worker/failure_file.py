@@ -39,7 +39,7 @@ _CRASHED = "Fatal Python error"
 
 @dataclasses.dataclass(frozen=True)
 class WorkerIdentity:
-    """The identity of a worker, read before user code can change the environment."""
+    """The replica and the ranks of a worker, read before user code can change the environment."""
 
     replica: str
     rank: int | None
@@ -98,7 +98,10 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Replace `failure` by the user's exception if torch reraised it from another process (DataLoader)."""
+    """Return `failure` with the exception that torch reraised from another process (a DataLoader worker).
+
+    `caught` has that exception last, after those from which it was raised. If empty, nothing is changed.
+    """
     if not caught:
         return failure
     *earlier, last = (dataclasses.replace(each, frames=select_user_frames(each.frames)) for each in caught)
@@ -178,7 +181,10 @@ def enable_stack_dumps(directory: Path) -> None:
 
 
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
-    """Return fields of `Failure` with the position of a process at its crash or the last `ASK_WHERE`."""
+    """Return fields of `Failure` with the stack that a process has written into `directory`; empty if none.
+
+    If `crashed`, it is the stack at the crash, otherwise the last stack, as after `ASK_WHERE`.
+    """
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")
     except OSError:

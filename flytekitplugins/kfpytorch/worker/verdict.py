@@ -73,7 +73,10 @@ def is_waiting(failure: Failure) -> bool:
 
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
-    """Return `cause` with gloo's explanation, if gloo ended the process because the ranks disagree."""
+    """Return `cause` with gloo's explanation if gloo ended the process because ranks sent different sizes.
+
+    `last_words` are the last lines of output of the process. In any other case, return `cause` unchanged.
+    """
     mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
         return cause
