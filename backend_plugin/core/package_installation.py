@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.reading import get_texts
 from backend_plugin.core.values import Manifest
 
 EXIT_CODE: Final = 78
@@ -94,7 +95,7 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
     Raises:
         InvalidTask: If the container has neither a command nor arguments.
     """
-    command, words = (_get_words(container, key) for key in ("command", "args"))
+    command, words = (get_texts(container, key) for key in ("command", "args"))
     if not command and not words:
         raise InvalidTask(
             Problem(
@@ -110,11 +111,6 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
         {"command": installer, "args": [*command, *words]} if command else {"args": [*installer, *words]}
     )
     return {**container, **changed}
-
-
-def _get_words(container: Manifest, key: str) -> list[str]:
-    value = container.get(key)
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
 
 
 def find_failure(exit_code: int, message: str) -> str:

@@ -40,6 +40,12 @@ def get_mappings(value: JsonValue, *keys: str) -> list[Manifest]:
     return [each for each in child if isinstance(each, _MAPPINGS)] if isinstance(child, list | tuple) else []
 
 
+def get_texts(value: JsonValue, *keys: str) -> list[str]:
+    """Return the strings in the list at the path `keys`, without its other elements."""
+    child = get_value(value, *keys)
+    return [each for each in child if isinstance(each, str)] if isinstance(child, list | tuple) else []
+
+
 def get_text(value: JsonValue, *keys: str) -> str:
     """Return the string at the path `keys`, or an empty one."""
     child = get_value(value, *keys)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_value
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_texts
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
 _CONNECTOR: Final = "kfpytorch-backend"
@@ -29,12 +29,6 @@ def get_name(manifest: Manifest) -> str:
 def get_namespace(manifest: Manifest) -> str:
     """Return the namespace of any object."""
     return get_text(manifest, "metadata", "namespace")
-
-
-def list_texts(value: JsonValue, *keys: str) -> Sequence[str]:
-    """Return the strings in the list at the path `keys`."""
-    found = get_value(value, *keys)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list | tuple) else []
 
 
 def list_pod_containers(spec: Manifest) -> Sequence[Manifest]:
@@ -65,7 +59,7 @@ def find_propeller_image(deployment: Manifest) -> str:
     """Return the image that runs FlytePropeller, or an empty string."""
     for each in _list_containers(deployment):
         image = get_text(each, "image")
-        is_webhook = _WEBHOOK in (*list_texts(each, "command"), *list_texts(each, "args"))
+        is_webhook = _WEBHOOK in (*get_texts(each, "command"), *get_texts(each, "args"))
         if any(program in _parse_image(image)[0] for program in _FLYTE) and not is_webhook:
             return image
     return ""
@@ -127,7 +121,7 @@ def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
     values: list[str] = []
     for container in _list_containers(deployment):
-        words = [*list_texts(container, "command"), *list_texts(container, "args")]
+        words = [*get_texts(container, "command"), *get_texts(container, "args")]
         values += [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
         values += [following for word, following in pairwise(words) if word == f"--{option}"]
     return values

@@ -20,8 +20,8 @@ from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
-from backend_plugin.embedded.object_admission import ObjectAdmission
 from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid
+from backend_plugin.embedded.operators.table import admit_job_update, admit_object
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
@@ -48,7 +48,6 @@ class EmbeddedCluster:
         self._loop = asyncio.get_running_loop()
         self._templates = pod_templates.read_templates(options.pod_templates)
         self._store = store
-        self._admission = ObjectAdmission(store)
         self._recorder = EventRecorder(store, options.events, clock)
         self._pods = PodController(
             store,
@@ -104,7 +103,7 @@ class EmbeddedCluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a job or one of its companion objects (PodGroup, TrainingRuntime); see `Cluster.create`."""
-        return self._store.create(self._admission.admit(manifest))
+        return self._store.create(admit_object(manifest, self._store.get))
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
         """Return a job; see `Cluster.get`."""
@@ -125,7 +124,7 @@ class EmbeddedCluster:
         """Patch a job; see `Cluster.patch`."""
         old = self._find_job(name)
         if old is not None:
-            new = self._admission.admit_update(old, admission.merge_patch(old, patch))
+            new = admit_job_update(old, admission.merge_patch(old, patch), self._store.get)
             try:
                 self._store.update(new)
             except Conflict as conflict:

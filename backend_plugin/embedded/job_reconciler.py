@@ -31,7 +31,7 @@ from backend_plugin.embedded.operators.base import (
     ReconcileResult,
     ReleasePod,
 )
-from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.operators.table import OPERATORS, find_prerequisite
 from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.pod_addresses import PORT
 from backend_plugin.embedded.pods import PodController
@@ -170,13 +170,13 @@ class JobReconciler:
             return step.wake_at
 
     def _build_snapshot(self, job: Manifest) -> JobSnapshot:
-        uid, needed = get_uid(job), _get_operator(job).prerequisite
+        uid = get_uid(job)
         return JobSnapshot(
             job=job,
             pods=self._store.list_owned(uid, "Pod"),
             services=self._store.list_owned(uid, "Service"),
             now=self._clock(),
-            prerequisite=None if needed is None else self._store.get(needed.find(job)),
+            prerequisite=find_prerequisite(job, self._store.get),
         )
 
     def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:

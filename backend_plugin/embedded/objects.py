@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
 
 _PREREQUISITES: Final = tuple(filter(None, (each.prerequisite for each in DIALECTS.values())))
@@ -114,8 +114,7 @@ def is_terminating(manifest: Manifest) -> bool:
 
 def is_tracked(pod: Manifest) -> bool:
     """True if the pod has the finalizer `TRACKING`."""
-    finalizers = get_mapping(pod, "metadata").get("finalizers")
-    return isinstance(finalizers, list | tuple) and TRACKING in finalizers
+    return TRACKING in get_texts(pod, "metadata", "finalizers")
 
 
 def build_owner_reference(dialect: Dialect, name: str, uid: str) -> Manifest:

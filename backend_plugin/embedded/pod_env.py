@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core import quantity
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.options import HostInfo
 from backend_plugin.embedded.pod_addresses import LOOPBACK, PodAddresses, shield, unshield
@@ -170,8 +170,5 @@ def get_memory_limit(container: Manifest) -> int | None:
 
 def build_command(container: Manifest, environment: DeclaredEnvironment) -> Sequence[str]:
     """Return the command and arguments of a container; empty if only the image would define them."""
-    words = []
-    for key in ("command", "args"):
-        value = container.get(key)
-        words += [str(each) for each in value] if isinstance(value, list | tuple) else []
+    words = get_texts(container, "command") + get_texts(container, "args")
     return environment.names.rewrite_torchrun_options([environment.expand_argument(each) for each in words])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.events import KUBELET, build_body
 from backend_plugin.embedded.node_transitions import HOSTNAME
@@ -88,11 +88,8 @@ def mark_removed(pod: Manifest, now: datetime) -> Manifest:
 
 def without_tracking(pod: Manifest) -> Manifest:
     """Return the pod without the finalizer `TRACKING` (see `objects`)."""
-    if not is_tracked(pod):
-        return pod
-    finalizers = get_mapping(pod, "metadata")["finalizers"]
-    left = [each for each in finalizers if each != TRACKING] if isinstance(finalizers, list | tuple) else []
-    return with_metadata(pod, finalizers=left)
+    left = [each for each in get_texts(pod, "metadata", "finalizers") if each != TRACKING]
+    return with_metadata(pod, finalizers=left) if is_tracked(pod) else pod
 
 
 def mark_evicted(pod: Manifest, now: datetime) -> Manifest:

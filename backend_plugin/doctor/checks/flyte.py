@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.names import TASK_TYPE
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_mapping, get_text, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -63,7 +63,7 @@ def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
             f"in the configuration of Flyte, tasks of type {TASK_TYPE} {target}, not to connector-service",
             _ROUTE,
         )
-    elif plugin not in deployments.list_texts(plugins, "enabled-plugins"):
+    elif plugin not in get_texts(plugins, "enabled-plugins"):
         yield Violation(
             f"tasks of type {TASK_TYPE} are routed to {plugin}, which is not among Flyte's enabled-plugins",
             _ROUTE,

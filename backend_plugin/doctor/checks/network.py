@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -42,7 +42,7 @@ def _get_labels(role: RolePods) -> Mapping[str, str]:
 def _list_policy_types(policy: Manifest) -> Sequence[str]:
     spec = get_mapping(policy, "spec")
     usual = [_INGRESS, _EGRESS] if "egress" in spec else [_INGRESS]
-    return deployments.list_texts(spec, "policyTypes") or usual
+    return get_texts(spec, "policyTypes") or usual
 
 
 def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manifest]:

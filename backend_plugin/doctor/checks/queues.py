@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
 from backend_plugin.core.scheduling.registry import list_schedulers
@@ -146,7 +146,7 @@ def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     if queue is None:
         return
     groups = get_mappings(queue, "spec", "resourceGroups")
-    covered = {name for group in groups for name in deployments.list_texts(group, "coveredResources")}
+    covered = {name for group in groups for name in get_texts(group, "coveredResources")}
     for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
         yield Violation(
             f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and admits no job "

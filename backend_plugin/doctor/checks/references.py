@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -88,7 +88,7 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Several nodes can mount each PersistentVolumeClaim of a job with several pods."""
     for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
-        modes = deployments.list_texts(each, "spec", "accessModes")
+        modes = get_texts(each, "spec", "accessModes")
         if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
             yield Violation(
                 f"the PersistentVolumeClaim {deployments.get_name(each)} can be mounted by only one node, "

@@ -1,14 +1,16 @@
-"""The table of all emulated operators. No other module imports the operators.
+"""The table of all emulated operators, and the admission of the objects that they require or run.
 
-To add an operator, add a folder next to this module and a row here.
+No other module imports the operators. To add one, add a folder next to this module and a row here.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from backend_plugin.core.dialects.table import find_pod_dialect
-from backend_plugin.core.reading import get_text_map
+from backend_plugin.core.reading import get_text, get_text_map
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission.api_errors import build_bad_request
+from backend_plugin.embedded.objects import Key, get_key, with_metadata
 from backend_plugin.embedded.operators import pytorchjob, trainjob
 from backend_plugin.embedded.operators.base import OperatorEmulation
 
@@ -16,9 +18,59 @@ _ROWS: Final = (pytorchjob.OPERATOR, trainjob.OPERATOR)
 
 OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for each in _ROWS}
 """The operators by the kind of their jobs."""
+_COMPANIONS: Final[Mapping[str, Callable[[Manifest], Manifest]]] = {
+    "PodGroup": lambda manifest: manifest,
+    **{
+        each.dialect.prerequisite.kind: each.prerequisite.admit
+        for each in _ROWS
+        if each.dialect.prerequisite is not None and each.prerequisite is not None
+    },
+}
+"""The admission of companion objects, which the server creates with a job, by kind."""
+Get: TypeAlias = Callable[[Key], Manifest | None]
+"""A function that returns the stored object with a key, or None."""
 
 
 def find_pod_operator(pod: Manifest) -> OperatorEmulation:
     """Return the operator that the labels of a pod identify; the first operator if none matches."""
     labels = get_text_map(pod, "metadata", "labels")
     return OPERATORS.get(find_pod_dialect(labels).name, _ROWS[0])
+
+
+def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
+    """Return the object that a job requires; None if it requires none, or if the object does not exist."""
+    required = OPERATORS[get_key(job).kind].prerequisite
+    return None if required is None else get(required.find(job))
+
+
+def admit_object(manifest: Manifest, get: Get) -> Manifest:
+    """Return a new job or companion object in its stored form, for example with defaults.
+
+    Raises:
+        RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
+            missing.
+    """
+    kind = get_text(manifest, "kind")
+    if kind in _COMPANIONS:
+        return _COMPANIONS[kind](manifest)
+    if kind not in OPERATORS:
+        raise build_bad_request(f"no operator for Kind={kind}")
+    # An object without a namespace belongs to `default`.
+    namespace = get_text(manifest, "metadata", "namespace") or "default"
+    return _require_prerequisite(OPERATORS[kind].admit(with_metadata(manifest, namespace=namespace)), get)
+
+
+def admit_job_update(old: Manifest, new: Manifest, get: Get) -> Manifest:
+    """Return the changed job `new` in its stored form, for example with defaults.
+
+    Raises:
+        RequestRejected: If the change is invalid, or if the prerequisite of the job is missing.
+    """
+    return _require_prerequisite(OPERATORS[get_key(old).kind].admit_update(old, new), get)
+
+
+def _require_prerequisite(job: Manifest, get: Get) -> Manifest:
+    required = OPERATORS[get_key(job).kind].prerequisite
+    if required is not None:
+        required.require(job, find_prerequisite(job, get))
+    return job

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, merge_patch
 from kfpytorch_common.completion_indexes import parse_indexes
@@ -60,8 +60,8 @@ class TrainJobSpec:
         """
         for rule in get_mappings(self.failure_policy, "rules"):
             # A rule without reasons or without patterns matches all of them.
-            reasons = _get_texts(rule, "onJobFailureReasons") or [reason]
-            patterns = _get_texts(rule, "onJobFailureMessagePatterns") or [""]
+            reasons = get_texts(rule, "onJobFailureReasons") or [reason]
+            patterns = get_texts(rule, "onJobFailureMessagePatterns") or [""]
             if reason in reasons and any(re.search(each, message) for each in patterns):
                 return get_text(rule, "action"), get_text(rule, "name")
         return RESTART, ""
@@ -90,11 +90,6 @@ class TrainJobSpec:
             if completed and len(needed.intersection(completed)) >= least:
                 return True
         return False
-
-
-def _get_texts(fields: Manifest, key: str) -> list[str]:
-    value = fields.get(key)
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
 
 
 def _find_exit(pod: Manifest, codes: Manifest, name: str) -> str:
