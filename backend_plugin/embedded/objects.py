@@ -191,11 +191,5 @@ def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
     merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
     for key, value in patch.items():
         if value is not None:
-            merged[key] = _merge_value(old.get(key), value)
+            merged[key] = merge_patch(get_mapping(old, key), value) if isinstance(value, Mapping) else value
     return merged
-
-
-def _merge_value(old: JsonValue, new: JsonValue) -> JsonValue:
-    if not isinstance(new, Mapping):
-        return new
-    return merge_patch(old if isinstance(old, Mapping) else {}, new)

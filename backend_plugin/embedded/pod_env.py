@@ -11,7 +11,7 @@ from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.options import HostInfo
 from backend_plugin.embedded.pod_addresses import LOOPBACK, PodAddresses, shield, unshield
-from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths
+from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths, find_missing_source
 
 LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
@@ -101,11 +101,8 @@ def read_environment(
 
 
 def _require_available(source: Manifest, suffix: str) -> None:
-    """Raise an error for a required ConfigMap or Secret, because an embedded cluster has none."""
-    for kind in ("configMap", "secret"):
-        reference = get_mapping(source, kind + suffix)
-        if kind + suffix in source and reference.get("optional") is not True:
-            raise ContainerConfigError(f'{kind.lower()} "{get_text(reference, "name")}" not found')
+    if missing := find_missing_source(source, suffix):
+        raise ContainerConfigError(missing)
 
 
 def _read_source(source: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str | None:

@@ -51,20 +51,20 @@ def _find_rejection(volume: Manifest) -> str:
     if "hostPath" in volume:
         return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     if volume.keys() & {"emptyDir", "configMap", "secret"}:
-        return _find_missing_source(volume)
-    return _format_unknown_kind(volume)
-
-
-def _format_unknown_kind(volume: Manifest) -> str:
+        return find_missing_source(volume)
     kinds = ", ".join(key for key in volume if key != "name") or "nothing"
     return f"an embedded cluster does not support volumes of the kind {kinds}"
 
 
-def _find_missing_source(volume: Manifest) -> str:
-    for kind, key in (("configMap", "name"), ("secret", "secretName")):
-        source = get_mapping(volume, kind)
-        if kind in volume and source.get("optional") is not True:
-            return f'{kind.lower()} "{get_text(source, key) or get_text(source, "name")}" not found'
+def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
+    """Return a message if `manifest` requires a ConfigMap or Secret, because an embedded cluster has none.
+
+    The message is empty if both are absent or optional. `suffix` is the end of their fields, such as ``Ref``.
+    """
+    for kind in ("configMap", "secret"):
+        source = get_mapping(manifest, kind + suffix)
+        if kind + suffix in manifest and source.get("optional") is not True:
+            return f'{kind.lower()} "{get_text(source, "secretName") or get_text(source, "name")}" not found'
     return ""
 
 
@@ -104,7 +104,8 @@ def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
     """
     found = {}
     for mount in get_mappings(container, "volumeMounts"):
-        path, below = _normalize_path(get_text(mount, "mountPath")), get_text(mount, "subPath")
+        parts, below = get_text(mount, "mountPath").split("/"), get_text(mount, "subPath")
+        path = "/" + "/".join(each for each in parts if each not in ("", "."))
         if get_text(mount, "subPathExpr"):
             raise ContainerConfigError(f'mount "{path}": an embedded cluster does not support subPathExpr')
         if below.startswith("/") or ".." in below.split("/"):
@@ -112,7 +113,3 @@ def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
         if path not in ("/", _SHARED_MEMORY):
             found[path] = "/".join(filter(None, (root, get_text(mount, "name"), *below.split("/"))))
     return found
-
-
-def _normalize_path(path: str) -> str:
-    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

@@ -48,8 +48,8 @@ class PodController:
         # Starting a process takes milliseconds: start one at a time, so that requests are served in between.
         self._starting = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
-        self._reported: dict[str, Manifest] = {}
-        self._gone: dict[str, None] = {}
+        self._reports: dict[tuple[str, str], Callable[[], None]] = {}
+        """The functions that process the reports of the kubelet, by uid and kind, oldest first."""
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -158,26 +158,22 @@ class PodController:
 
     def on_status(self, uid: str, status: Manifest) -> None:
         """Store a status that the kubelet reports."""
-        self._reported[uid] = status
+        self._reports[uid, "status"] = lambda: self._store_status(uid, status)
         self._process_reports()
 
     def on_terminated(self, uid: str) -> None:
         """Remove a terminating pod, because the kubelet reports that its last process has ended."""
-        self._gone[uid] = None
+        self._reports[uid, "end"] = lambda: self._remove_terminated(uid)
         self._process_reports()
 
     def _process_reports(self) -> None:
         if self._closed or self._retry is not None:
             return
         try:
-            while self._reported:
-                uid, status = next(iter(self._reported.items()))
-                self._store_status(uid, status)
-                del self._reported[uid]
-            while self._gone:
-                uid = next(iter(self._gone))
-                self._remove_terminated(uid)
-                del self._gone[uid]
+            while self._reports:
+                key, process = next(iter(self._reports.items()))
+                process()
+                del self._reports[key]
         except ClusterUnavailable:
             self._retry = self._loop.call_later(_RETRY_SECONDS, self._retry_reports)
 

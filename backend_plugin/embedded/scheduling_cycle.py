@@ -156,7 +156,8 @@ def _decide_pod(claim: PodInfo, rooms: Sequence["_NodeState"]) -> Binding | Unsc
         return Unschedulable(uid=claim.uid, reason="Unschedulable", message=message)
     # `max` returns the first of several nodes with the same score.
     room = max(fitting, key=lambda room: room.compute_score(claim))
-    given = room.list_free_gpus()[: claim.requests.get(GPU, 0) // ONE]
+    free = [each for each in room.node.gpus if each not in room.taken]
+    given = tuple(free[: claim.requests.get(GPU, 0) // ONE])
     room.reserve(claim, given)
     return Binding(uid=claim.uid, node=room.node.name, gpus=given if room.node.gpus else None)
 
@@ -173,10 +174,6 @@ class _NodeState:
         """Reserve the resources and GPUs of a pod on this node."""
         self.used = add_amounts(self.used, claim.requests)
         self.taken.update(given)
-
-    def list_free_gpus(self) -> Sequence[int]:
-        """Return the GPUs that are not assigned to a pod."""
-        return tuple(each for each in self.node.gpus if each not in self.taken)
 
     def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
         """Return the reasons why the pod does not fit on this node, and a text about preemption on it.

@@ -1,7 +1,7 @@
 """Applies the schema of a custom resource as the API server does: pruning, defaults and types."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -16,6 +16,8 @@ from backend_plugin.core.pod_rules.field_errors import (
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.schema_check import parse_types
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission.api_errors import build_bad_request
 
 _SCALARS: Final[Mapping[str, str]] = {
     "string": "string",
@@ -68,6 +70,23 @@ class ResourceSchema:
             for name, fields in parse_types(PARTS + self.parts).items()
         }
 
+    def prune_object(
+        self, manifest: Manifest, api_version: str, kind: str, read: Callable[[Manifest], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return an object with its pruned spec and the metadata that `read` returns.
+
+        Raises:
+            RequestRejected: If its API version or its kind is wrong, or if `read` raises it.
+        """
+        given = manifest.get("apiVersion"), manifest.get("kind")
+        if given != (api_version, kind):
+            object_type = f"{given[0]}, Kind={given[1]}"
+            raise build_bad_request(f"the object's type ({object_type}) is not {api_version}, Kind={kind}")
+        pruned = {"apiVersion": api_version, "kind": kind, "metadata": read(manifest)}
+        if manifest.get("spec") is not None:
+            pruned["spec"] = self.prune(manifest["spec"], f"{kind}Spec")
+        return pruned
+
     def prune(self, value: Any, kind: str) -> Any:
         """Return a value of the type `kind` with defaults, and without unknown fields and nulls.
 
@@ -101,7 +120,8 @@ class ResourceSchema:
 
     def check_types(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
         """Yield an error for each value of a wrong type and each missing required field."""
-        found, expected = _get_json_type(value), _get_expected_type(kind)
+        found = _get_json_type(value)
+        expected = _SCALARS.get(kind) or ("array" if kind.startswith("[") else "object")
         if kind in _INT_OR_STRING:
             yield from _check_int_or_string(value, kind, path)
         elif found != expected:
@@ -143,10 +163,6 @@ def _get_json_type(value: Any) -> str:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
-
-
-def _get_expected_type(kind: str) -> str:
-    return _SCALARS.get(kind) or ("array" if kind.startswith("[") else "object")
 
 
 def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldError]:

@@ -136,15 +136,12 @@ class PodLifecycle:
         at = each.back_off.get_restart_time(each.ended.finished)
         if at <= now:
             return True
-        self._schedule_wake(at)
+        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
         description = (
             f"back-off {format_duration(each.back_off.delay)} restarting failed container={each.name}"
         )
         each.waiting = ("CrashLoopBackOff", f"{description} pod={self.name}")
         return False
-
-    def _schedule_wake(self, at: float) -> None:
-        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
 
 def record_start(container: ContainerLifecycle, now: float) -> None:

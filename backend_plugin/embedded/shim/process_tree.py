@@ -98,16 +98,12 @@ def _list_children(pid: int) -> list[int]:
 def _map_children() -> dict[int, list[int]]:
     """Return the children of all processes, for kernels without CONFIG_PROC_CHILDREN."""
     found: dict[int, list[int]] = {}
-    for pid in _list_pids():
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:  # noqa: PTH208
         # The second field is a name, which may contain any character.
         fields = _read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if fields:
             found.setdefault(int(fields[1]), []).append(pid)
     return found
-
-
-def _list_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
 
 
 def _sum_fields(path: str, names: tuple[bytes, ...]) -> int:

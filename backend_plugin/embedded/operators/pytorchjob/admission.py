@@ -1,7 +1,7 @@
 """Validates and completes PyTorchJobs in the order of the API server and the operator's webhook."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from backend_plugin.core.errors import RequestRejected
@@ -16,11 +16,7 @@ from backend_plugin.core.pod_rules.field_errors import (
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata
-from backend_plugin.embedded.admission.api_errors import (
-    build_bad_request,
-    build_unprocessable_resource,
-    build_webhook_denial,
-)
+from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource, build_webhook_denial
 from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
@@ -33,9 +29,8 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
 )
 
 _KIND: Final = DIALECT.name
-_API_VERSION: Final = DIALECT.resource.api_version
 _QUALIFIED_KIND: Final = f"{_KIND}.{DIALECT.resource.group}"
-_SPEC: Final = "PyTorchJobSpec"
+_SPEC: Final = f"{_KIND}Spec"
 # The limit of etcd for one object.
 _MOST_BYTES: Final = 1536 * 1024
 WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
@@ -53,8 +48,7 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.
     """
-    _require_kind(manifest)
-    job = _prune_job(manifest, metadata.read_client_fields(manifest))
+    job = _prune_job(manifest, metadata.read_client_fields)
     wrong = [
         *metadata.check_metadata(get_mapping(job, "metadata"), name_rules.check_subdomain),
         *_check_spec(job),
@@ -73,8 +67,7 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.
     """
-    _require_kind(new)
-    job = _prune_job(new, metadata.read_stored_fields(new))
+    job = _prune_job(new, metadata.read_stored_fields)
     if "status" in old:
         job["status"] = old["status"]
     fields = get_mapping(job, "metadata")
@@ -90,16 +83,8 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     return job
 
 
-def _require_kind(manifest: Manifest) -> None:
-    if manifest.get("kind") != _KIND or manifest.get("apiVersion") != _API_VERSION:
-        object_type = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise build_bad_request(f"the object's type ({object_type}) is not {_API_VERSION}, Kind={_KIND}")
-
-
-def _prune_job(manifest: Manifest, fields: Any) -> dict[str, Any]:
-    job = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": fields}
-    if manifest.get("spec") is not None:
-        job["spec"] = SCHEMA.prune(manifest["spec"], _SPEC)
+def _prune_job(manifest: Manifest, read: Callable[[Manifest], dict[str, Any]]) -> dict[str, Any]:
+    job = SCHEMA.prune_object(manifest, DIALECT.resource.api_version, _KIND, read)
     if len(json.dumps(job)) > _MOST_BYTES:
         raise RequestRejected(413, "RequestEntityTooLarge", "etcdserver: request is too large")
     return job

@@ -22,7 +22,8 @@ from backend_plugin.embedded.operators.base import (
     JobSnapshot,
     Recreation,
 )
-from backend_plugin.embedded.operators.pytorchjob import events, objects
+from backend_plugin.embedded.operators.pytorchjob import objects
+from backend_plugin.embedded.operators.pytorchjob.events import NORMAL, build_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     EXIT_CODE,
@@ -30,7 +31,7 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder
+from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder, format_reason
 
 # The operator's value for a training container without an exit code.
 _UNKNOWN_EXIT: Final = 0xBEEF
@@ -58,7 +59,12 @@ class ReconcilePass:
 
     def record_event(self, kind: str, reason: str, message: str) -> None:
         """Add an event of the job."""
-        self.events.append(events.build_event(kind, reason, message))
+        self.events.append(build_event(kind, reason, message))
+
+    def report_condition(self, condition: str, message: str, kind: str = NORMAL) -> None:
+        """Set a condition, and add an event of type `kind` with the same reason and message."""
+        self.record_event(kind, format_reason(condition), message)
+        self.status.set_condition(condition, message)
 
     def delete_pod(self, pod: Manifest) -> bool:
         """Add the deletion of a pod to the actions. Return False if it is already being deleted."""

@@ -20,13 +20,7 @@ from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     list_exit_codes,
     select_role_objects,
 )
-from backend_plugin.embedded.operators.pytorchjob.status import (
-    FAILED,
-    RESTARTING,
-    RUNNING,
-    SUCCEEDED,
-    format_reason,
-)
+from backend_plugin.embedded.operators.pytorchjob.status import FAILED, RESTARTING, RUNNING, SUCCEEDED
 
 
 def reconcile_roles(attempt: ReconcilePass) -> None:
@@ -94,12 +88,10 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
             attempt.recreated[get_name(pod)] = recreation
             attempt.status.add_counts(role.name, restarts=recreation.restarts)
         message = f"job {job} is restarting because {role.name} replica(s) failed."
-        attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
-        attempt.status.set_condition(RESTARTING, message)
+        attempt.report_condition(RESTARTING, message, events.WARNING)
     elif role.restart_policy == EXIT_CODE:
         message = f'job "{job}" is failing because "{role.name}" replica(s) failed.'
-        attempt.record_event(events.WARNING, format_reason(FAILED), message)
-        attempt.status.set_condition(FAILED, message)
+        attempt.report_condition(FAILED, message, events.WARNING)
         if not attempt.upstream:
             attempt.status.ensure_completion_time()
 
@@ -150,9 +142,8 @@ def _judge_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
 def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
     if not attempt.upstream and attempt.status.is_finished:
         return
-    attempt.record_event(events.NORMAL, format_reason(SUCCEEDED), message)
     attempt.status.ensure_completion_time()
-    attempt.status.set_condition(SUCCEEDED, message)
+    attempt.report_condition(SUCCEEDED, message)
 
 
 def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
@@ -165,10 +156,7 @@ def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     because = f"because {failed} {role.name} replica(s) failed."
     if role.restart_policy != NEVER:
         message = f"PyTorchJob {attempt.job.name} is restarting {because}"
-        attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
-        attempt.status.set_condition(RESTARTING, message)
-        return
-    message = f"PyTorchJob {attempt.job.name} is failed {because}"
-    attempt.record_event(events.NORMAL, format_reason(FAILED), message)
-    attempt.status.ensure_completion_time()
-    attempt.status.set_condition(FAILED, message)
+        attempt.report_condition(RESTARTING, message, events.WARNING)
+    else:
+        attempt.status.ensure_completion_time()
+        attempt.report_condition(FAILED, f"PyTorchJob {attempt.job.name} is failed {because}")

@@ -14,11 +14,7 @@ from backend_plugin.core.pod_rules.field_errors import FieldError, build_forbidd
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata
-from backend_plugin.embedded.admission.api_errors import (
-    build_bad_request,
-    build_unprocessable_resource,
-    build_webhook_denial,
-)
+from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource, build_webhook_denial
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.trainjob.job_spec import (
     ANCESTOR,
@@ -57,7 +53,7 @@ def admit_job(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.
     """
-    job = _admit(manifest, DIALECT.name, metadata.read_client_fields(manifest))
+    job = SCHEMA.prune_object(manifest, RESOURCE.api_version, DIALECT.name, metadata.read_client_fields)
     _require_valid(job, [*_check_job(job)])
     _require_supported(job, manifest)
     return job
@@ -69,7 +65,7 @@ def admit_job_update(old: Manifest, new: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.
     """
-    job = _admit(new, DIALECT.name, metadata.read_stored_fields(new))
+    job = SCHEMA.prune_object(new, RESOURCE.api_version, DIALECT.name, metadata.read_stored_fields)
     before, after = get_mapping(old, "spec"), get_mapping(job, "spec")
     wrong = [
         *metadata.check_immutable_fields(old, get_mapping(job, "metadata")),
@@ -113,7 +109,7 @@ def admit_runtime(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the API server or the webhook would reject the runtime.
     """
-    runtime = _admit(manifest, RUNTIME, metadata.read_client_fields(manifest))
+    runtime = SCHEMA.prune_object(manifest, RESOURCE.api_version, RUNTIME, metadata.read_client_fields)
     _require_valid(runtime, [])
     jobs = get_mappings(get_mapping(runtime, "spec", "template", "spec"), "replicatedJobs")
     wrong = [error for index, job in enumerate(jobs) for error in _check_replicated_job(job, index)]
@@ -136,18 +132,6 @@ def _require_runnable(runtime: Manifest, manifest: Manifest, names: Sequence[str
         raise _build_unsupported(runtime, _REPLICATED_JOBS, _NO_INITIALIZERS)
     if get_mapping(manifest, "spec", "mlPolicy").get("mpi") is not None:
         raise _build_unsupported(runtime, "spec.mlPolicy.mpi", _NO_MPI)
-
-
-def _admit(manifest: Manifest, kind: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    if (manifest.get("apiVersion"), manifest.get("kind")) != (RESOURCE.api_version, kind):
-        given_type = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise build_bad_request(
-            f"the object's type ({given_type}) is not {RESOURCE.api_version}, Kind={kind}"
-        )
-    made: dict[str, Any] = {"apiVersion": RESOURCE.api_version, "kind": kind, "metadata": found}
-    if manifest.get("spec") is not None:
-        made["spec"] = SCHEMA.prune(manifest["spec"], f"{kind}Spec")
-    return made
 
 
 def _require_valid(made: Manifest, wrong: list[FieldError]) -> None:

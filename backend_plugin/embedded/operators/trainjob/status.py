@@ -100,15 +100,12 @@ def build_job_status(
         counts["failed" if end["type"] == "Failed" else "succeeded"] = 1
     elif pods is not None:
         active = [pod for pod in pods if is_active(pod)]
-        counts["ready"] = int(bool(pods) and _count_ready(active, state) >= job.nodes)
+        # An index is ready if it is completed or has a ready pod.
+        ready = sum(_has_condition(pod, "Ready") for pod in active) + len(state.completed)
+        counts["ready"] = int(bool(pods) and ready >= job.nodes)
         counts["active"] = int(bool(active))
         counts["suspended"] = int(job.is_suspended)
     return {"name": ROLE, **counts}
-
-
-def _count_ready(active: Sequence[Manifest], state: JobSetState) -> int:
-    """Return the number of completion indexes that are completed or have a ready pod."""
-    return sum(_has_condition(pod, "Ready") for pod in active) + len(state.completed)
 
 
 def _has_condition(manifest: Manifest, kind: str) -> bool:
