@@ -56,9 +56,10 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     If `address` is None, the server is the one in ``KFPYTORCH_SERVER``, or this user's on this machine.
 
     Raises:
-        UsageError: If a value is malformed, or only one of ``--cert`` and ``--key`` is given.
+        UsageError: If a value is malformed, or one of ``--cert`` and ``--key`` is neither given nor in the
+            environment.
     """
-    from backend_plugin.server_address import Server, is_address
+    from backend_plugin.server_address import FILES, Server, is_address
 
     if address is not None and not is_address(address):
         raise click.UsageError(
@@ -67,9 +68,15 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
         )
     if not (options["token"].isascii() and options["token"].isprintable()):
         raise click.UsageError("--token is not a token; write one word of plain characters")
-    if bool(options["cert"]) != bool(options["key"]):
-        raise click.UsageError("--cert and --key belong together; write both")
     named = {name: options[name] for name in ("token", "ca", "cert", "key", "tls_server_name")}
+    if named["cert"] or named["key"]:
+        pair = {name: named[name] or os.environ.get(FILES[name], "") for name in ("cert", "key")}
+        if not all(pair.values()):
+            missing = next(name for name, file in pair.items() if not file)
+            raise click.UsageError(
+                f"--cert and --key belong together; write --{missing} FILE, or set {FILES[missing]}"
+            )
+        named |= pair
     return Server(address=address, **named)
 
 

@@ -211,6 +211,18 @@ def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...
     assert named in fail("--server", f"grpcs://127.0.0.1:{serve()}", *files)
 
 
+@pytest.mark.parametrize("names", [("cert", "key"), ("key", "cert")])
+def test_option_completes_the_key_pair_of_the_environment(
+    serve: Port, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
+) -> None:
+    files = {"cert": "ours-client.crt", "key": "ours-client.key"}
+    option, variable = names
+    monkeypatch.setenv(FILES[variable], files[variable])
+    address = f"grpcs://127.0.0.1:{serve(mutual=True)}"
+    result = run("jobs", "--server", address, *CA, f"--{option}", files[option])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
     assert (result.exit_code, "--cert and --key belong together" in result.stderr) == (2, True)

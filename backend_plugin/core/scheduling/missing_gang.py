@@ -14,9 +14,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 
-_MESSAGE: Final = (
-    "selects {name}, but no gang is made: the replicas may start one by one, and jobs may block each other"
-)
+_NO_GANG: Final = "no gang is made: the replicas may start one by one, and jobs may block each other"
 
 
 def find_warnings(
@@ -29,10 +27,11 @@ def find_warnings(
     for name, adapter in list_schedulers().items():
         if adapter.admits:
             continue
-        found = [(path, value) for path, value in names if value == adapter.scheduler_name]
-        found += [(path, value) for path, key, value in entries if key.startswith(adapter.keys)]
-        for path, value in found[:1]:
-            yield build_problem(path, value, _MESSAGE.format(name=name), _describe_setting(name))
+        found = [(path, value, "selects") for path, value in names if value == adapter.scheduler_name]
+        # A pod with such a label or annotation may have another scheduler name.
+        found += [(path, value, "is for") for path, key, value in entries if key.startswith(adapter.keys)]
+        for path, value, relation in found[:1]:
+            yield build_problem(path, value, f"{relation} {name}, but {_NO_GANG}", _describe_setting(name))
 
 
 def _needs_gang(job: TrainingJob) -> bool:

@@ -33,23 +33,35 @@ YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP
 
 
 @pytest.mark.parametrize(
-    ("template", "field", "setting"),
+    ("template", "field", "relation", "setting"),
     [
         (
             COSCHEDULING,
             "schedulerName",
+            "selects coscheduling",
             "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or",
         ),
-        (YUNIKORN, f"annotations.{TASK_GROUP}-name", "{scheduler: yunikorn} in the settings"),
-        (GROUP, "labels.scheduling.x-k8s.io/pod-group", "{scheduler: coscheduling"),
-        ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "{scheduler: volcano"),
+        (
+            YUNIKORN,
+            f"annotations.{TASK_GROUP}-name",
+            "is for yunikorn",
+            "{scheduler: yunikorn} in the settings",
+        ),
+        (
+            GROUP,
+            "labels.scheduling.x-k8s.io/pod-group",
+            "is for coscheduling",
+            "{scheduler: coscheduling",
+        ),
+        ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "selects volcano", "{scheduler: volcano"),
     ],
 )
 def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
-    template: dict[str, Any], field: str, setting: str
+    template: dict[str, Any], field: str, relation: str, setting: str
 ) -> None:
     (warning,) = warnings(template)
     assert field in warning.partition("=")[0]
+    assert f" {relation}, but no gang is made: " in warning
     assert f"write kfpytorch.gang: {setting}" in warning
 
 
