@@ -12,7 +12,7 @@ from backend_plugin.core.reading import NOTHING, get_mapping, get_text
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.cluster_reader import build_forbidden, convert_unavailability
+from backend_plugin.doctor.cluster_reader import build_forbidden, build_permission, convert_unavailability
 from backend_plugin.doctor.facts import Facts, MissingPermissions, Permission
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
@@ -25,50 +25,49 @@ from backend_plugin.kube.api_resources import (
     build_api_resource,
 )
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.permissions import PolicyRule
 
 _WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _JOB_VERBS: Final = ("create", "get", "list", "watch", "patch", "delete")
 RULES: Final = (
-    PolicyRule(resource=PODS, verbs=("get", "list", "watch", "patch", "delete")),
-    PolicyRule(resource=PODS, verbs=("get",), sub="log"),
-    PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),
-    PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),
-    PolicyRule(resource=_WORKFLOWS, verbs=("get",)),
+    build_permission(PODS, "get", "list", "watch", "patch", "delete"),
+    build_permission(PODS, "get", sub="log"),
+    build_permission(EVENTS, "create", "list", "watch"),
+    build_permission(POD_TEMPLATES, "get"),
+    build_permission(_WORKFLOWS, "get"),
 )
 """The permissions that a connector needs for objects other than jobs."""
 
 
-def required(facts: Facts) -> Sequence[PolicyRule]:
+def required(facts: Facts) -> Sequence[Permission]:
     """Return the permissions that a connector needs under the settings in `facts`."""
     rules = [*_iter_job_rules(facts), *RULES]
     if facts.settings.kfpytorch.gang.needs_detection:
         # A connector that detects the gang scheduler creates pods in dry runs.
-        rules.append(PolicyRule(resource=PODS, verbs=("create",)))
+        rules.append(build_permission(PODS, "create"))
     adapter = facts.gang.adapter
     if adapter is not None and adapter.companion is not None and adapter.groups is not None:
-        verbs = ("create", "list", "watch", "delete")
-        rules.append(PolicyRule(resource=build_api_resource(adapter.groups), verbs=verbs))
+        groups = build_api_resource(adapter.groups)
+        rules.append(build_permission(groups, "create", "list", "watch", "delete"))
     return rules
 
 
-def _iter_job_rules(facts: Facts) -> Iterator[PolicyRule]:
+def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
     """Yield the permissions for the kinds of jobs that the cluster serves, or else for the default kind."""
     groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:
-        yield PolicyRule(resource=JOBS[dialect.name], verbs=_JOB_VERBS)
+        yield build_permission(JOBS[dialect.name], *_JOB_VERBS)
         if dialect.prerequisite is not None:
-            verbs = ("create", "list", "patch", "delete")
-            yield PolicyRule(resource=build_api_resource(dialect.prerequisite), verbs=verbs)
+            prerequisite = build_api_resource(dialect.prerequisite)
+            yield build_permission(prerequisite, "create", "list", "patch", "delete")
         if dialect.ends_by_suspension:
             yield from _iter_deactivation_rules(groups)
 
 
-def _iter_deactivation_rules(served: Container[str]) -> Iterator[PolicyRule]:
+def _iter_deactivation_rules(served: Container[str]) -> Iterator[Permission]:
     for each in list_schedulers().values():
         if each.words.deactivation and each.groups is not None and each.groups.group in served:
-            yield PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
+            yield build_permission(build_api_resource(each.groups), "patch")
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:
@@ -90,7 +89,7 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
 
 
 async def list_missing_rules(
-    api: ApiClient, rules: Sequence[PolicyRule], subject: Manifest = NOTHING
+    api: ApiClient, rules: Sequence[Permission], subject: Manifest = NOTHING
 ) -> Sequence[Permission]:
     """Return the permissions in `rules` that a subject, by default the current user, lacks.
 
@@ -98,30 +97,24 @@ async def list_missing_rules(
         NotReadable: If access reviews are forbidden or the API server does not answer.
     """
 
-    async def list_forbidden(rule: PolicyRule) -> PolicyRule:
+    async def list_forbidden(rule: Permission) -> Permission:
         allowed = await asyncio.gather(*(_is_allowed(api, subject, rule, verb) for verb in rule.verbs))
         forbidden = [verb for verb, can in zip(rule.verbs, allowed, strict=True) if not can]
         return replace(rule, verbs=tuple(forbidden))
 
     reviewed = await asyncio.gather(*map(list_forbidden, rules))
-    return [read_permission(rule) for rule in reviewed if rule.verbs]
+    return [rule for rule in reviewed if rule.verbs]
 
 
-def read_permission(rule: PolicyRule) -> Permission:
-    """Convert a rule to the type that the checks use."""
-    return Permission(
-        group=rule.resource.group, resource=rule.plural, verbs=rule.verbs, namespace=rule.namespace
-    )
-
-
-async def _is_allowed(api: ApiClient, subject: Manifest, rule: PolicyRule, verb: str) -> bool:
+async def _is_allowed(api: ApiClient, subject: Manifest, rule: Permission, verb: str) -> bool:
     kind = "SubjectAccessReview" if subject else "SelfSubjectAccessReview"
+    plural, _, subresource = rule.resource.partition("/")
     attributes = {
         "namespace": rule.namespace,
         "verb": verb,
-        "group": rule.resource.group,
-        "resource": rule.resource.plural,
-        "subresource": rule.sub,
+        "group": rule.group,
+        "resource": plural,
+        "subresource": subresource,
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -136,5 +129,4 @@ async def _is_allowed(api: ApiClient, subject: Manifest, rule: PolicyRule, verb:
         with convert_unavailability():
             return get_mapping(await api.fetch_object(request), "status").get("allowed") is True
     except ApiError as answer:
-        needed = Permission(group=reviews.group, resource=reviews.plural, verbs=("create",))
-        raise build_forbidden(answer.message, [needed]) from answer
+        raise build_forbidden(answer.message, [build_permission(reviews, "create")]) from answer

@@ -1,27 +1,36 @@
 """Read-only requests of the doctor to an API server: lists, single objects and dry runs."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import rbac_commands
 from backend_plugin.doctor.facts import DryRunReply, Permission, ReadFailure
 from backend_plugin.doctor.queries import Query
-from backend_plugin.kube import json_decoder
+from backend_plugin.kube import credentials, json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import ApiResource
-from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.cluster import get_resource
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _PAGE: Final = 500
 _TRIAL_SECONDS: Final = 20.0
 """Timeout of a dry run. The API server waits 10 s for a webhook by default, and at most 30 s."""
+
+
+def build_permission(resource: ApiResource, *verbs: str, sub: str = "", namespace: str = "") -> Permission:
+    """Return the permission for a resource, or for its subresource `sub`, such as ``log`` of pods."""
+    plural = f"{resource.plural}/{sub}" if sub else resource.plural
+    return Permission(group=resource.group, resource=plural, verbs=verbs, namespace=namespace)
 
 
 class NotReadable(BackendError):
@@ -57,13 +66,33 @@ def _build_unavailable(reason: str) -> NotReadable:
     return NotReadable(ReadFailure(reason=message, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
 
 
+@asynccontextmanager
+async def open_connection(options: KubernetesOptions) -> AsyncIterator[tuple[Connection, ApiClient]]:
+    """Yield a connection to the cluster, and an API client that uses it.
+
+    Raises:
+        CredentialsUnusable: If there are no usable credentials.
+    """
+    connection = Connection(credentials.select_credentials(options))
+    try:
+        await connection.open()
+        yield connection, ApiClient(connection, options.patience)
+    finally:
+        await connection.close()
+
+
 class ClusterReader:
     """A client that reads objects of one cluster."""
 
-    def __init__(self, api: ApiClient, versions: Mapping[str, str]) -> None:
-        """Store the API client and the preferred version of each API group."""
+    def __init__(self, api: ApiClient, groups: Sequence[Manifest] = ()) -> None:
+        """Store the API client and the API groups of the cluster, as API discovery returns them.
+
+        Without API groups, the client reads only resources that specify their version.
+        """
         self._api = api
-        self._versions = versions
+        self._versions = {
+            get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups
+        }
 
     async def read_objects(self, look: Query) -> list[Manifest] | None:
         """Return the objects that `look` requests, or None if the cluster does not serve their kind.
@@ -113,13 +142,16 @@ class ClusterReader:
             rest = get_text(page, "metadata", "continue")
             query, is_last = {**query, "continue": rest}, bool(look.most) or not rest
 
-    async def dry_run_create(self, resource: ApiResource, manifest: Manifest) -> DryRunReply:
+    async def dry_run_create(self, manifest: Manifest, dialect: Dialect) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
+
+        A dry run does not store the prerequisites of a job either, so the operator cannot find them. A
+        rejection because of a missing prerequisite of a job of `dialect` is replaced by an acceptance.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        namespace = get_text(manifest, "metadata", "namespace")
+        resource, namespace = get_resource(manifest), get_text(manifest, "metadata", "namespace")
         request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
@@ -132,6 +164,8 @@ class ClusterReader:
         except ApiError as answer:
             if answer.is_not_authorized:
                 raise _build_error(answer, resource, "create", namespace) from answer
+            if dialect.is_premature(answer.message):
+                return DryRunReply(stored=manifest)
             return DryRunReply(reason=answer.reason, message=answer.message)
         return DryRunReply(stored=stored)
 
@@ -139,5 +173,4 @@ class ClusterReader:
 def _build_error(answer: ApiError, resource: ApiResource, verb: str, namespace: str) -> NotReadable:
     if not answer.is_not_authorized:
         return _build_unavailable(f"the API server answers {answer}")
-    rule = Permission(group=resource.group, resource=resource.plural, verbs=(verb,), namespace=namespace)
-    return build_forbidden(answer.message, [rule])
+    return build_forbidden(answer.message, [build_permission(resource, verb, namespace=namespace)])

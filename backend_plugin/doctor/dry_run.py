@@ -2,20 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.cluster_reader import ClusterReader
+from backend_plugin.doctor.cluster_reader import ClusterReader, open_connection
 from backend_plugin.doctor.facts import DryRunReply, Subject
 from backend_plugin.doctor.queries import Query
-from backend_plugin.kube import credentials
-from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_resources import POD_TEMPLATES
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
-from backend_plugin.kube.cluster import get_resource
-from backend_plugin.kube.connection import Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
 
@@ -38,11 +33,8 @@ async def run_dry_runs(
     Raises:
         BackendError: If a request fails or is forbidden, and the errors that `planned` raises.
     """
-    connection = Connection(credentials.select_credentials(options))
-    try:
-        await connection.open()
-        api = ApiClient(connection, options.patience)
-        asking = ClusterReader(api, {})
+    async with open_connection(options) as (_, api):
+        asking = ClusterReader(api)
         look = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
         templates = await asking.read_objects(look) or ()
         looking = CapabilityDiscovery(api, Permissions(), options)
@@ -50,15 +42,4 @@ async def run_dry_runs(
             templates, await looking.fetch_capabilities(namespaces[0], examines_gangs=examines_gangs)
         )
         dialect = get_dialect(plan.dialect)
-        replies = [(each, await asking.dry_run_create(get_resource(each), each)) for each in plan.manifests]
-        return plan, [ignore_missing_prerequisite(reply, dialect, each) for each, reply in replies]
-    finally:
-        await connection.close()
-
-
-def ignore_missing_prerequisite(reply: DryRunReply, dialect: Dialect, manifest: Manifest) -> DryRunReply:
-    """Return the reply to a dry run; replace a rejection because of a missing prerequisite by an acceptance.
-
-    A dry run does not store the prerequisites of a job, so the operator cannot find them.
-    """
-    return DryRunReply(stored=manifest) if dialect.is_premature(reply.message) else reply
+        return plan, [await asking.dry_run_create(each, dialect) for each in plan.manifests]

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,17 +18,16 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
 from backend_plugin.doctor.checks import gang, templates
-from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
-from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
+from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, open_connection
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
-from backend_plugin.kube import clock, credentials
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
-from backend_plugin.kube.cluster import get_resource
-from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.clock import Clock, get_local_time
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.credentials import CredentialsUnusable
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
 from backend_plugin.server_address import Server
@@ -63,12 +62,9 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
         release=request.release,
     )
     try:
-        async with AsyncExitStack() as undo:
-            connection = Connection(credentials.select_credentials(options))
-            undo.push_async_callback(connection.close)
-            await connection.open()
-            found = await _collect_from_api(connection, options, request, facts)
-    except credentials.CredentialsUnusable as unusable:
+        async with open_connection(options) as (connection, api):
+            found = await _collect_from_api(connection.clock, api, options, request, facts)
+    except CredentialsUnusable as unusable:
         # The messages of this error end with a remedy, and the text before it may contain a semicolon.
         reason, _, remedy = str(unusable).rpartition("; ")
         return replace(facts, unreachable=reason, unreachable_remedy=remedy)
@@ -80,20 +76,18 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
 
 
 async def _collect_from_api(
-    connection: Connection, options: KubernetesOptions, wish: DoctorRequest, facts: Facts
+    clock: Clock, api: ApiClient, options: KubernetesOptions, wish: DoctorRequest, facts: Facts
 ) -> Facts:
-    api = ApiClient(connection, options.patience)
     version = await api.fetch_object(ApiRequest(path="/version"))
     groups = get_mappings(await api.fetch_object(ApiRequest(path="/apis")), "groups")
-    preferred = {get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups}
     facts = replace(
         facts,
         version=get_text(version, "gitVersion"),
-        ahead=connection.clock.get_current_time() - clock.get_local_time(),
-        now=connection.clock.get_current_time(),
+        ahead=clock.get_current_time() - get_local_time(),
+        now=clock.get_current_time(),
         objects={Subject.GROUPS: groups},
     )
-    asking, looking = ClusterReader(api, preferred), CapabilityDiscovery(api, Permissions(), options)
+    asking, looking = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
     facts = await _with_job_kinds(api, facts)
     platform = wish.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
@@ -188,11 +182,11 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
     unseen, replies = dict(facts.unseen), defaultdict[str, list[DryRunReply]](list)
     for name, subject, manifest in _iter_trials(facts):
         try:
-            reply = await asking.dry_run_create(get_resource(manifest), manifest)
+            reply = await asking.dry_run_create(manifest, facts.task.dialect)
         except NotReadable as why:
             unseen[subject] = why.unseen
         else:
-            replies[name].append(ignore_missing_prerequisite(reply, facts.task.dialect, manifest))
+            replies[name].append(reply)
     # The job and its prerequisites have one name: keep the first rejection, or else the reply to the job.
     chosen = {
         name: next((each for each in several if each.message), several[0])

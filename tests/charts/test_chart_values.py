@@ -154,9 +154,7 @@ def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, t
         objects={Subject.GROUPS: [{"name": each.resource.group} for each in KINDS]},
     )
     required = {
-        (rule.resource.group, rule.plural, verb)
-        for rule in access_review.required(facts)
-        for verb in rule.verbs
+        (rule.group, rule.resource, verb) for rule in access_review.required(facts) for verb in rule.verbs
     }
     assert required <= permitted
     uses_of_jobs = {each for each in permitted if each[0] in ("kubeflow.org", "trainer.kubeflow.org")}

@@ -7,7 +7,7 @@ import msgspec
 
 from backend_plugin.doctor.check import Finding, Severity
 
-ID: Final = "burn-in"
+_ID: Final = "burn-in"
 _KEY: Final = '{"kfpytorch-burn-in":'
 _LAST: Final = 10
 _ONE_NODE: Final = (
@@ -61,6 +61,11 @@ def find_measurement(lines: Iterable[str]) -> Measurement | None:
     return None
 
 
+def build_finding(level: Severity, sentence: str, remedy: str) -> Finding:
+    """Return a finding of the burn-in."""
+    return Finding(id=_ID, level=level, sentence=sentence, remedy=remedy)
+
+
 def build_success(measured: Measurement, nodes: Iterable[str]) -> Finding:
     """Return the finding for a completed burn-in on these Kubernetes nodes."""
     count = len({*nodes})
@@ -73,7 +78,7 @@ def build_success(measured: Measurement, nodes: Iterable[str]) -> Finding:
     remedy = _ONE_NODE if count == 1 else _AS_A_NUMBER
     if measured.backend == "gloo":
         remedy = f"{remedy}; it is {_SLOW}"
-    return Finding(id=ID, level=Severity.NOTE, sentence=sentence, remedy=remedy)
+    return build_finding(Severity.NOTE, sentence, remedy)
 
 
 def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
@@ -84,7 +89,7 @@ def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
         "correct the reported cause; the program needs `python` with torch in the task's image, and replicas "
         "that reach each other at every port"
     )
-    return Finding(id=ID, level=Severity.ERROR, sentence=sentence, remedy=remedy)
+    return build_finding(Severity.ERROR, sentence, remedy)
 
 
 _DECODER: Final = msgspec.json.Decoder(_ReportLine)

@@ -12,7 +12,7 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.doctor import access_review, rbac_commands
@@ -20,24 +20,27 @@ from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.burn_in.observer import BurnInObserver
 from backend_plugin.doctor.check import Finding, Severity
-from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, build_forbidden
+from backend_plugin.doctor.cluster_reader import (
+    ClusterReader,
+    NotReadable,
+    build_forbidden,
+    build_permission,
+    open_connection,
+)
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.base import JobManifests
-from backend_plugin.kube import credentials
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS
 from backend_plugin.kube.cluster import KubernetesCluster, get_resource
-from backend_plugin.kube.connection import Connection
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 from backend_plugin.shell.job_creator import create_job
 from kfpytorch_common.frameworks import TORCH
 
 _NEEDED: Final = (
-    PolicyRule(resource=PODS, verbs=("list",)),
-    PolicyRule(resource=PODS, verbs=("get",), sub="log"),
-    PolicyRule(resource=EVENTS, verbs=("list",)),
+    build_permission(PODS, "list"),
+    build_permission(PODS, "get", sub="log"),
+    build_permission(EVENTS, "list"),
 )
 """The permissions that a burn-in needs to read its result, in addition to those for jobs."""
 _PROGRAM: Final = Path(__file__).with_name("program.py")
@@ -68,48 +71,39 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     if task.framework != TORCH:
         why = f"its program uses {TORCH}, and the framework of the task is {task.framework}"
         return [_build_not_run(why, f"select a task of {TORCH}")]
-    connection = Connection(credentials.select_credentials(options))
+    program = _PROGRAM.read_text(encoding="utf-8")
+    planned = JobManifests(job=task.job, prerequisites=task.prerequisites)
+    trial = making.build_trial(planned, program, limits.seconds)
     try:
-        await connection.open()
-        program = _PROGRAM.read_text(encoding="utf-8")
-        planned = JobManifests(job=task.job, prerequisites=task.prerequisites)
-        trial = making.build_trial(planned, program, limits.seconds)
-        return await _BurnInRunner(connection, options, facts, limits).run(trial)
+        async with open_connection(options) as (connection, api):
+            cluster = KubernetesCluster(connection, options)
+            return await _BurnInRunner(cluster, api, facts, limits).run(trial)
     except NotReadable as lacking:
         return [_build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
     except BackendError as trouble:
         return [results.build_failure(str(trouble))]
-    finally:
-        await connection.close()
 
 
 def _build_not_run(why: str, remedy: str) -> Finding:
-    sentence = f"no burn-in was run: {why}"
-    return Finding(id=results.ID, level=Severity.UNKNOWN, sentence=sentence, remedy=remedy)
+    return results.build_finding(Severity.UNKNOWN, f"no burn-in was run: {why}", remedy)
 
 
 class _BurnInRunner:
     """A runner for one burn-in job."""
 
     def __init__(
-        self, connection: Connection, options: KubernetesOptions, facts: Facts, limits: BurnInLimits
+        self, cluster: KubernetesCluster, api: ApiClient, facts: Facts, limits: BurnInLimits
     ) -> None:
-        groups = facts.get_objects(Subject.GROUPS)
-        versions = {get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups}
-        self._api = ApiClient(connection, options.patience)
-        self._cluster = KubernetesCluster(connection, options)
-        self._clock = connection.clock
-        self._rules = JudgingContext(judging=facts.settings.judging)
-        self._namespace = facts.namespace
+        self._cluster = cluster
+        self._api = api
+        self._facts = facts
         self._dialect = facts.task.dialect
         self._observer = BurnInObserver(
-            api=self._api,
-            reader=ClusterReader(self._api, versions),
-            namespace=self._namespace,
+            api=api,
+            reader=ClusterReader(api, facts.get_objects(Subject.GROUPS)),
+            namespace=facts.namespace,
             dialect=self._dialect,
         )
-        self._jobs = JOBS[self._dialect.name]
-        self._beside = facts.task.beside
         self._limits = limits
         self._summary = ""
         self._logs: dict[str, Sequence[str]] = {}
@@ -135,15 +129,12 @@ class _BurnInRunner:
             NotReadable: If permissions are missing; the error contains them.
         """
         rules = (
-            PolicyRule(resource=self._jobs, verbs=("create", "get", "delete")),
+            build_permission(JOBS[self._dialect.name], "create", "get", "delete"),
             *_NEEDED,
-            *(PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside),
-            *(
-                PolicyRule(resource=get_resource(each), verbs=("create", "delete"))
-                for each in trial.prerequisites
-            ),
+            *(build_permission(get_resource(each), "create") for each in self._facts.task.beside),
+            *(build_permission(get_resource(each), "create", "delete") for each in trial.prerequisites),
         )
-        needed = [replace(each, namespace=self._namespace) for each in rules]
+        needed = [replace(each, namespace=self._facts.namespace) for each in rules]
         missing = await access_review.list_missing_rules(self._api, needed)
         if missing:
             uses = rbac_commands.format_uses(missing)
@@ -151,11 +142,8 @@ class _BurnInRunner:
 
     @asynccontextmanager
     async def _open_job(self, trial: JobManifests, left: list[Finding]) -> AsyncIterator[None]:
-        metadata = get_mapping(trial.job, "metadata")
-        name = ObjectName(
-            namespace=self._namespace, name=get_text(metadata, "name"), dialect=self._dialect.name
-        )
-        kind = self._dialect.name
+        kind, job_name = self._dialect.name, get_text(trial.job, "metadata", "name")
+        name = ObjectName(namespace=self._facts.namespace, name=job_name, dialect=kind)
         self._limits.say(f"creating {kind} {name.namespace}/{name.name}, which is deleted at the end")
         try:
             for each in trial.prerequisites:
@@ -173,8 +161,8 @@ class _BurnInRunner:
             except (RequestRejected, ClusterUnavailable) as trouble:
                 sentence = f"the burn-in's job {name.namespace}/{name.name} could not be deleted: {trouble}"
                 remedy = f"kubectl delete {kind.lower()} -n {name.namespace} {name.name}"
-                left.append(Finding(id=results.ID, level=Severity.WARNING, sentence=sentence, remedy=remedy))
-                self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")
+                left.append(results.build_finding(Severity.WARNING, sentence, remedy))
+                self._limits.say(f"{sentence}; {remedy}")
             else:
                 self._limits.say(f"deleted {kind} {name.namespace}/{name.name}")
 
@@ -185,13 +173,14 @@ class _BurnInRunner:
 
         The last request may exceed the timeout.
         """
+        rules = JudgingContext(judging=self._facts.settings.judging)
         # The loop also tests for signals: before Python 3.12, a request may swallow a cancellation.
         end = asyncio.get_running_loop().time() + self._limits.seconds
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():
                 raise asyncio.CancelledError
             observed = await self._observer.fetch_observed(name)
-            phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
+            phase = pipeline.judge(observed, rules, self._cluster.clock.get_current_time())
             self._report_phase(phase)
             measured = await self._find_measurement(observed.pods, is_last=phase.phase.is_terminal)
             if measured is not None:
@@ -203,7 +192,7 @@ class _BurnInRunner:
             f"the burn-in did not end within {self._limits.seconds} s; its last state was {self._summary}"
         )
         remedy = "correct the cause of the wait, or increase --burn-in-timeout"
-        return Finding(id=results.ID, level=Severity.ERROR, sentence=sentence, remedy=remedy)
+        return results.build_finding(Severity.ERROR, sentence, remedy)
 
     async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
         """Read the logs of ended pods, or of all pods if `is_last`, until one contains the measurement."""

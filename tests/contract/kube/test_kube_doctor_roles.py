@@ -10,7 +10,7 @@ from builders import a_run
 from kube_server import kubeconfig
 
 from backend_plugin.doctor import fact_collector, run_checks, sample_task
-from backend_plugin.doctor.access_review import RULES, read_permission
+from backend_plugin.doctor.access_review import RULES
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
 from backend_plugin.doctor.facts import Facts, MissingPermissions
@@ -80,10 +80,10 @@ def test_role_is_bound_to_the_account_of_the_command(server, tmp_path):
 
 def test_missing_rules_of_a_connector_are_in_one_role():
     (check,) = (each for each in connector.CHECKS if each.id == "connector-rbac")
-    lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
+    lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=RULES)
     (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))
     role, binding = read_manifests(found.remedy)
-    wanted = {f"{verb} {rule.plural}" for rule in RULES for verb in rule.verbs}
+    wanted = {f"{verb} {rule.resource}" for rule in RULES for verb in rule.verbs}
     assert {each for _, each in list_permitted([role, binding])} == wanted
     assert binding["subjects"][0]["name"] == "system:serviceaccount:flyte:kfpytorch"
     assert re.fullmatch(r"[a-z0-9-]+", role["metadata"]["name"])

@@ -6,8 +6,10 @@ import pytest
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.doctor.checks import job
-from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
+from backend_plugin.doctor.cluster_reader import ClusterReader
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, RolePods
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_status import ApiStatus
 
 CHECKS = {check.id: check for check in job.CHECKS}
 SENT = {
@@ -78,15 +80,17 @@ def test_many_changes_are_summarized() -> None:
     assert sentence.endswith(", and 3 more")
 
 
-@pytest.mark.parametrize(
-    ("kind", "message", "is_stored"),
-    [
-        ("TrainJob", 'TrainingRuntime "j" must be created before the TrainJob', True),
-        ("TrainJob", "spec.trainer.env: reserved", False),
-        ("PyTorchJob", "must be created before the TrainJob", False),
-    ],
-)
-def test_job_rejected_only_for_missing_dry_run_prerequisites_is_accepted(kind, message, is_stored) -> None:
-    reply = DryRunReply(reason="Forbidden", message=message)
-    found = ignore_missing_prerequisite(reply, DIALECTS[kind], {"kind": kind})
-    assert found == (DryRunReply(stored={"kind": kind}) if is_stored else reply)
+class RefusingApi:
+    """An API client whose requests are rejected, because the runtime of a TrainJob does not exist."""
+
+    async def send_once(self, *_: object) -> bytes:
+        message = 'TrainingRuntime "j" must be created before the TrainJob'
+        raise ApiError(403, ApiStatus(reason="Forbidden", message=message))
+
+
+@pytest.mark.parametrize(("kind", "is_stored"), [("TrainJob", True), ("PyTorchJob", False)])
+async def test_job_rejected_only_for_missing_dry_run_prerequisites_is_accepted(kind, is_stored) -> None:
+    dialect = DIALECTS[kind]
+    manifest = dialect.build_probe({"name": "j", "namespace": "n"})
+    reply = await ClusterReader(RefusingApi()).dry_run_create(manifest, dialect)
+    assert (reply.stored == manifest, reply.reason) == ((True, "") if is_stored else (False, "Forbidden"))

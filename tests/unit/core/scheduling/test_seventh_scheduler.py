@@ -106,7 +106,7 @@ def test_pod_groups_of_the_new_scheduler_are_watched() -> None:
 
 def test_connector_needs_permissions_for_the_pod_groups_of_the_new_scheduler() -> None:
     facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
-    rules = {each.resource.plural: each.verbs for each in access_review.required(facts)}
+    rules = {each.resource: each.verbs for each in access_review.required(facts)}
     assert rules["crews"] == ("create", "list", "watch", "delete")
 
 
