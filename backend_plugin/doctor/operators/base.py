@@ -6,6 +6,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Judge, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
@@ -22,14 +23,31 @@ class JobManifests:
     prerequisites: Sequence[Manifest] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program of an operator, by which its Deployments are found."""
+
+    deployment: str
+    """The usual name of its Deployment."""
+    image: str
+    """A part of the name of its image."""
+
+    def list_deployments(self, facts: Facts) -> Sequence[Manifest]:
+        """Return the Deployments that run the program."""
+        return [
+            each
+            for each in facts.get_objects(Subject.DEPLOYMENTS)
+            if deployments.get_name(each) == self.deployment or deployments.has_program(each, self.image)
+        ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSupport:
     """The checks and functions of the doctor for the operator of one dialect (kind of job)."""
 
     checks: Sequence[Check]
     """The checks of the operator's API, Deployment and webhooks."""
-    is_operator: Callable[[Manifest], bool]
-    """True if a Deployment runs the operator."""
+    program: Program
     build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
     """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
     build_invalid_job: Callable[[str], Manifest]
@@ -59,6 +77,13 @@ def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Se
         if last not in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties"):
             lacking.append(".".join(path))
     return lacking
+
+
+def report_no_ready_pod(operator: str, deployment: Manifest) -> Violation:
+    """Return the violation for an operator whose Deployment has no ready pod."""
+    name = deployments.format_kubectl_name(deployment)
+    remedy = f"kubectl describe {name}; kubectl logs {name}"
+    return Violation(f"{operator} has no ready pod: {name}", remedy)
 
 
 def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violation]:

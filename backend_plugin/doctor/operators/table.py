@@ -10,7 +10,7 @@ from typing import Final
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.check import Check, Violation
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts
 from backend_plugin.doctor.operators import pytorchjob, trainjob
 from backend_plugin.doctor.operators.base import OperatorSupport
 
@@ -40,5 +40,4 @@ def get_operator(dialect: Dialect) -> OperatorSupport:
 
 def list_operators(facts: Facts) -> Sequence[Manifest]:
     """Return the Deployments that run the operator of the task."""
-    operator = get_operator(facts.task.dialect)
-    return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if operator.is_operator(each)]
+    return get_operator(facts.task.dialect).program.list_deployments(facts)

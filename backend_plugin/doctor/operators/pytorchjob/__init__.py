@@ -7,7 +7,7 @@ from backend_plugin.doctor.operators.pytorchjob import checks, jobs
 
 OPERATOR: Final = OperatorSupport(
     checks=checks.CHECKS,
-    is_operator=checks.is_operator,
+    program=checks.PROGRAM,
     build_role_pods=jobs.build_role_pods,
     build_invalid_job=jobs.build_invalid_job,
     build_trial=jobs.build_trial,

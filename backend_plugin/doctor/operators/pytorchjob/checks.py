@@ -15,7 +15,7 @@ from backend_plugin.doctor.operators import base
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _KIND: Final = _DIALECT.name
-_OPERATOR: Final = _DIALECT.operator
+PROGRAM: Final = base.Program(_DIALECT.operator, _DIALECT.operator)
 _INSTALL: Final = _DIALECT.installation
 _OLDEST: Final = (1, 7)
 _FIELDS: Final = tuple(
@@ -27,15 +27,6 @@ _ASLEEP_AFTER: Final = timedelta(minutes=2)
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 CHECKS: Final = CheckList()
-
-
-def is_operator(deployment: Manifest) -> bool:
-    """True if a Deployment runs the training operator."""
-    return deployments.get_name(deployment) == _OPERATOR or deployments.has_program(deployment, _OPERATOR)
-
-
-def _list_operators(facts: Facts) -> Sequence[Manifest]:
-    return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if is_operator(each)]
 
 
 def _list_jobs(facts: Facts) -> Sequence[Manifest]:
@@ -62,25 +53,22 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
     """A Deployment runs the training-operator, or a PyTorchJob has a status."""
-    if not _list_operators(facts) and not any(map(_has_status, _list_jobs(facts))):
+    if not PROGRAM.list_deployments(facts) and not any(map(_has_status, _list_jobs(facts))):
         yield Violation("no Deployment runs the training-operator, and no PyTorchJob has a status", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_down(facts: Facts) -> Iterator[Violation]:
     """The training-operator has a ready pod."""
-    for each in _list_operators(facts):
+    for each in PROGRAM.list_deployments(facts):
         if not deployments.is_ready(each):
-            yield Violation(
-                f"the training-operator has no ready pod: {format_kubectl_name(each)}",
-                f"kubectl describe {format_kubectl_name(each)}; kubectl logs {format_kubectl_name(each)}",
-            )
+            yield base.report_no_ready_pod("the training-operator", each)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
     """At most one training-operator watches all namespaces."""
-    found = [each for each in _list_operators(facts) if deployments.is_ready(each)]
+    found = [each for each in PROGRAM.list_deployments(facts) if deployments.is_ready(each)]
     wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
     if len(wide) > 1:
         yield Violation(
@@ -93,7 +81,7 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
     """The training-operator is 1.7 or newer."""
-    for each in _list_operators(facts):
+    for each in PROGRAM.list_deployments(facts):
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
             yield Violation(
@@ -105,12 +93,15 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
     """The training-operator watches the namespace of the task."""
-    found = [set(deployments.list_flag_values(each, "namespace")) - {""} for each in _list_operators(facts)]
+    found = [
+        set(deployments.list_flag_values(each, "namespace")) - {""}
+        for each in PROGRAM.list_deployments(facts)
+    ]
     if found and all(namespaces and facts.namespace not in namespaces for namespaces in found):
         there = ", ".join(sorted(set().union(*found)))
         yield Violation(
             f"the training-operator watches only the namespace {there}, not {facts.namespace}",
-            f"kubectl edit {format_kubectl_name(_list_operators(facts)[0])}  # remove "
+            f"kubectl edit {format_kubectl_name(PROGRAM.list_deployments(facts)[0])}  # remove "
             f"--namespace={there} from the args",
         )
 
@@ -118,7 +109,7 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
     """The `--enable-scheme` flags of the training-operator, if any, include `pytorchjob`."""
-    for each in _list_operators(facts):
+    for each in PROGRAM.list_deployments(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
             yield Violation(
@@ -142,7 +133,7 @@ def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
     ]
     if late:
         usual = "deployment/training-operator -n kubeflow"
-        operator = next(map(format_kubectl_name, _list_operators(facts)), usual)
+        operator = next(map(format_kubectl_name, PROGRAM.list_deployments(facts)), usual)
         yield Violation(
             f"the training-operator has set no status on {len(late)} PyTorchJobs for two minutes: "
             + ", ".join(deployments.get_name(each) for each in late[:3]),

@@ -5,7 +5,6 @@ from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mappings, get_text
-from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
@@ -22,28 +21,13 @@ _FIELDS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     "JobSet": [("failurePolicy", "rules"), ("failurePolicy", "restartStrategy")],
 }
 """The newest fields of each kind that the connector or Kueue writes."""
+PROGRAM: Final = base.Program("kubeflow-trainer-controller-manager", "trainer-controller-manager")
 _PROGRAMS: Final = {
-    "Kubeflow Trainer": ("kubeflow-trainer-controller-manager", "trainer-controller-manager"),
-    "JobSet": ("jobset-controller-manager", "jobset"),
+    "Kubeflow Trainer": PROGRAM,
+    "JobSet": base.Program("jobset-controller-manager", "jobset"),
 }
-"""The names of each controller's Deployment and of its image."""
 
 CHECKS: Final = CheckList()
-
-
-def is_operator(deployment: Manifest) -> bool:
-    """True if a Deployment runs Kubeflow Trainer."""
-    return _runs_program(deployment, *_PROGRAMS["Kubeflow Trainer"])
-
-
-def _runs_program(deployment: Manifest, name: str, image: str) -> bool:
-    return deployments.get_name(deployment) == name or deployments.has_program(deployment, image)
-
-
-def _list_deployments(facts: Facts, program: str) -> Sequence[Manifest]:
-    return [
-        each for each in facts.get_objects(Subject.DEPLOYMENTS) if _runs_program(each, *_PROGRAMS[program])
-    ]
 
 
 @CHECKS.add(Subject.JOB_KINDS, Subject.GROUPS)
@@ -72,23 +56,20 @@ def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
     jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
     if any(get_mappings(each, "status", "jobsStatus") for each in jobs):
         return
-    for program in _PROGRAMS:
-        if not _list_deployments(facts, program):
+    for name, program in _PROGRAMS.items():
+        if not program.list_deployments(facts):
             yield Violation(
-                f"no Deployment runs {program}, and no TrainJob has a status of its JobSet", _INSTALL
+                f"no Deployment runs {name}, and no TrainJob has a status of its JobSet", _INSTALL
             )
 
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
     """Kubeflow Trainer and JobSet have a ready pod."""
-    for program in _PROGRAMS:
-        found = _list_deployments(facts, program)
+    for name, program in _PROGRAMS.items():
+        found = program.list_deployments(facts)
         if found and not any(map(deployments.is_ready, found)):
-            name = deployments.format_kubectl_name(found[0])
-            yield Violation(
-                f"{program} has no ready pod: {name}", f"kubectl describe {name}; kubectl logs {name}"
-            )
+            yield base.report_no_ready_pod(name, found[0])
 
 
 @CHECKS.add(Subject.INVALID_TRIAL)
