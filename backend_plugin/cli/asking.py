@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -44,10 +44,20 @@ server_options: Final = cluster_options.add_options(
     credential_options,
 )
 """Adds ``--server`` and the options of `credential_options`."""
-namespace_option: Final = click.option(
-    "--namespace", "-n", metavar="NAME", help="Only jobs of this namespace."
-)
-"""Adds ``--namespace``."""
+
+
+def request_options(human: str) -> Callable[[Command], Command]:
+    """Add ``--namespace``, the options of `server_options`, and those of `output_option`."""
+    return cluster_options.add_options(
+        click.option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace."),
+        server_options,
+        output_option(human),
+    )
+
+
+def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that all requests to the server share: the namespace and the server."""
+    return {"namespace": options["namespace"], "server": read_server(options, options["server"])}
 
 
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
@@ -163,6 +173,14 @@ def print_messages(
         click.echo("\n".join(tables.format_table(header, [format_row(each) for each in messages])))
     else:
         click.echo(empty, err=True)
+
+
+def print_message(message: Message, form: str, lines: Iterable[str]) -> None:
+    """Print a message as JSON, or the lines with its content."""
+    if form == "json":
+        json_lines.print_json(encode_message(message))
+    else:
+        click.echo("\n".join(lines))
 
 
 def encode_message(message: Message) -> Mapping[str, Any]:

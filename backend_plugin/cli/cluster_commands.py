@@ -1,13 +1,12 @@
 """``kfpytorch nodes, runtimes, health``: the nodes and runtimes of the cluster, the health of the server."""
 
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, job_commands, json_lines, tables
+from backend_plugin.cli import asking, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -74,14 +73,12 @@ def _format_node(node: "wire.Node") -> tuple[str, ...]:
 @click.argument("runtime", required=False)
 @click.option("--all", "job_runtimes", is_flag=True, help="Also the runtimes of single jobs.")
 @asking.timeout_option("The longest time for `packages`, such as 90s or 15m. Default: 10m.")
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("table")
+@asking.request_options("table")
 def runtimes(**values: Any) -> None:
     """Run ``kfpytorch runtimes``."""
     if (values["action"] == _PACKAGES) != bool(values["runtime"]):
         raise click.UsageError("write `runtimes list`, or `runtimes packages NAME`")
-    options = job_commands.get_request_options(values)
+    options = asking.get_request_options(values)
     with asking.exit_on_error():
         if values["action"] == _LIST:
             found = client.list_runtimes(job_runtimes=values["job_runtimes"], **options)
@@ -89,9 +86,8 @@ def runtimes(**values: Any) -> None:
                 found, values["output"], _RUNTIME_HEADER, _format_runtime, "there are no runtimes"
             )
         else:
-            _print_packages(
-                client.get_runtime_packages(values["runtime"], timeout=values["timeout"], **options), values
-            )
+            report = client.get_runtime_packages(values["runtime"], timeout=values["timeout"], **options)
+            asking.print_message(report, values["output"], _format_packages(report))
 
 
 def _format_runtime(runtime: "wire.Runtime") -> tuple[str, ...]:
@@ -100,13 +96,10 @@ def _format_runtime(runtime: "wire.Runtime") -> tuple[str, ...]:
     return (runtime.name, runtime.kind, *(text or "-" for text in (*texts, runtime.image)))
 
 
-def _print_packages(report: "wire.RuntimePackages", options: Mapping[str, Any]) -> None:
-    if options["output"] == "json":
-        json_lines.print_json(asking.encode_message(report))
-        return
+def _format_packages(report: "wire.RuntimePackages") -> list[str]:
     rows = [(each.name, each.version) for each in report.packages]
     lines = [f"Python {printable.escape(report.python)}", *tables.format_table(("PACKAGE", "VERSION"), rows)]
-    click.echo("\n".join([*lines, *([printable.escape(report.gpus)] if report.gpus else [])]))
+    return [*lines, *([printable.escape(report.gpus)] if report.gpus else [])]
 
 
 @click.command(name="health", help=_HEALTH_HELP)

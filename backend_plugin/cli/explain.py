@@ -5,7 +5,6 @@ The files, or one line of a batch, contain the objects of the job.
 
 import base64
 import binascii
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -72,8 +71,7 @@ file - is stdin.
 def command(**options: Any) -> None:
     """Run ``kfpytorch explain``."""
     if options["batch"]:
-        command_errors.require_batch_alone()
-        json_lines.reply_to_all(judge_request, sys.stdin.buffer, sys.stdout.buffer)
+        json_lines.run_batch(judge_request)
         return
     if not options["files"]:
         kinds = ",".join((*(each.resource.plural for each in DIALECTS.values()), "pods", "events"))

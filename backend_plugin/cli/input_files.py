@@ -66,7 +66,9 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
     section = _unwrap_plugins(_unwrap_chart(others))
     if not isinstance(section, Mapping):
         raise UnusableInput(f"settings {file}: {_NO_MAPPING}")
-    return _with_task_resources(section, resources)
+    if isinstance(resources, Mapping):
+        resources = {part: _with_storage_renamed(amounts) for part, amounts in resources.items()}
+    return dict(_with_plugin_setting(section, "task-resources", resources))
 
 
 def _unwrap_chart(document: Any) -> Any:
@@ -84,19 +86,22 @@ def _unwrap_plugins(document: Any) -> Any:
     """Return ``plugins.k8s`` of a Flyte configuration, or ``k8s``; other documents are returned unchanged."""
     plugins = _get_nested(document, ("plugins",))
     if plugins is not None:
-        return _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
+        if not isinstance(plugins, Mapping):
+            return plugins
+        return _with_plugin_setting(plugins.get("k8s") or {}, "logs", plugins.get("logs"))
     is_section = isinstance(document, Mapping) and set(document) == {"k8s"}
     return (document["k8s"] or {}) if is_section else document
 
 
-def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
-    """Return the section with ``resources`` as ``kfpytorch.task-resources``, unless it is already set."""
-    plugin = section.get("kfpytorch") or {}
-    if not resources or not isinstance(plugin, Mapping):
+def _with_plugin_setting(section: Any, key: str, value: Any) -> Any:
+    """Return the section with a value from Flyte as the setting ``kfpytorch.KEY``, unless it is already set.
+
+    A section or a part ``kfpytorch`` that is not a mapping is returned unchanged.
+    """
+    plugin = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
+    if not value or not isinstance(plugin, Mapping):
         return section
-    if isinstance(resources, Mapping):
-        resources = {part: _with_storage_renamed(amounts) for part, amounts in resources.items()}
-    return {**section, "kfpytorch": {"task-resources": resources, **plugin}}
+    return {**section, "kfpytorch": {key: value, **plugin}}
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
@@ -107,15 +112,6 @@ def _with_storage_renamed(amounts: Any) -> Any:
         _EPHEMERAL_STORAGE if str(name).lower() == "ephemeralstorage" else name: amount
         for name, amount in amounts.items()
     }
-
-
-def _with_logs(plugins: Mapping[str, Any]) -> Any:
-    """Return ``plugins.k8s`` with ``plugins.logs`` as ``kfpytorch.logs``, unless it is already set."""
-    section, logs = plugins.get("k8s") or {}, plugins.get("logs")
-    plugin = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
-    if not logs or not isinstance(plugin, Mapping):
-        return section
-    return {**section, "kfpytorch": {"logs": logs, **plugin}}
 
 
 def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:

@@ -55,33 +55,21 @@ _NUMBER: Final = re.compile(r"\d+$")
 @click.command(name="describe", help=_DESCRIBE_HELP)
 @click.argument("job")
 @click.option("--watch", "-w", is_flag=True, help="Print each change, until the job ends.")
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("table")
+@asking.request_options("table")
 def describe(**options: Any) -> None:
     """Run ``kfpytorch describe``."""
     with asking.exit_on_error():
         if options["watch"]:
             job_commands.print_changes(options["job"], options)
         else:
-            job = client.get_job(options["job"], **job_commands.get_request_options(options))
-            _print_job(job, options["output"])
+            job = client.get_job(options["job"], **asking.get_request_options(options))
+            verdict = tables.format_verdict(job.verdict.phase, job.verdict.cause, job.verdict)
+            lines = [*_format_head(job), *verdict, "", *_format_replicas(job), *_format_events(job)]
+            asking.print_message(job, options["output"], lines)
 
 
-def _print_job(job: "wire.Job", form: str) -> None:
-    if form == "json":
-        json_lines.print_json(asking.encode_message(job))
-        return
-    now = datetime.now(timezone.utc)
-    state = [
-        *_format_head(job, now),
-        *tables.format_verdict(job.verdict.phase, job.verdict.cause, job.verdict),
-    ]
-    click.echo("\n".join([*state, "", *_format_replicas(job), *_format_events(job)]))
-
-
-def _format_head(job: "wire.Job", now: datetime) -> list[str]:
-    attempt = job.attempt
+def _format_head(job: "wire.Job") -> list[str]:
+    attempt, now = job.attempt, datetime.now(timezone.utc)
     lines = [f"{job.namespace}/{job.name}"]
     if attempt.execution:
         lines.append(
@@ -140,16 +128,14 @@ def _format_events(job: "wire.Job") -> list[str]:
 @click.option("--tail", type=_NUMBERS, metavar="N", help="Only the last N lines of each replica.")
 @click.option("--previous", "-p", is_flag=True, help="Output from before the last restart of the containers.")
 @click.option("--timestamps", is_flag=True, help="Print the time of each line.")
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("text")
+@asking.request_options("text")
 def logs(**options: Any) -> None:
     """Run ``kfpytorch logs``."""
     log_options = client.LogOptions(
         **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
     )
     with asking.exit_on_error():
-        read = client.read_log_parts(options["job"], log_options, **job_commands.get_request_options(options))
+        read = client.read_log_parts(options["job"], log_options, **asking.get_request_options(options))
         is_empty = True
         with closing(read) as parts:
             for part in parts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, json_lines, tables
+from backend_plugin.cli import asking, command_errors, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -45,14 +45,9 @@ _FAILED: Final = 1
 _TIMEOUT: Final = 4
 
 
-def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that all requests to the server share: the namespace and the server."""
-    return {"namespace": options["namespace"], "server": asking.read_server(options, options["server"])}
-
-
 def _build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request for several jobs; JSON output also needs replicas and events."""
-    return {**get_request_options(options), "details": options["output"] == "json"}
+    return {**asking.get_request_options(options), "details": options["output"] == "json"}
 
 
 def _format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
@@ -104,9 +99,7 @@ def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: 
     is_flag=True,
     help="Also the jobs of the cluster that other clients created, which are read-only.",
 )
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("table")
+@asking.request_options("table")
 def jobs(**options: Any) -> None:
     """Run ``kfpytorch jobs``."""
     if options["watch"] and options["foreign"]:
@@ -127,42 +120,33 @@ def jobs(**options: Any) -> None:
 @click.command(name="wait", help=_WAIT_HELP)
 @click.argument("job")
 @asking.timeout_option("The longest time to wait, such as 90s or 1h30m. Default: no limit.")
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("text")
+@asking.request_options("text")
 def wait(**options: Any) -> None:
     """Run ``kfpytorch wait``."""
     with asking.exit_on_error():
         try:
             job = client.wait_for_job(
-                options["job"], timeout=options["timeout"], **get_request_options(options)
+                options["job"], timeout=options["timeout"], **asking.get_request_options(options)
             )
         except client.NotEnded as error:
             command_errors.exit_with_error(error, _TIMEOUT)
-        if options["output"] == "json":
-            json_lines.print_json(asking.encode_message(job))
-        else:
-            click.echo(printable.escape(f"{job.name} has ended: {job.verdict.phase}"))
-            if job.verdict.phase != "SUCCEEDED":
-                click.echo(printable.escape(job.verdict.message))
-        if job.verdict.phase != "SUCCEEDED":
+        has_failed = job.verdict.phase != "SUCCEEDED"
+        lines = [f"{job.name} has ended: {job.verdict.phase}", *([job.verdict.message] if has_failed else [])]
+        asking.print_message(job, options["output"], map(printable.escape, lines))
+        if has_failed:
             sys.exit(_FAILED)
 
 
 @click.command(name="cancel", help=_CANCEL_HELP)
 @click.argument("job")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, which Flyte shows.")
-@asking.namespace_option
-@asking.server_options
-@asking.output_option("text")
+@asking.request_options("text")
 def cancel(**options: Any) -> None:
     """Run ``kfpytorch cancel``."""
     with asking.exit_on_error():
-        place = get_request_options(options)
+        place = asking.get_request_options(options)
         done = client.cancel_job(options["job"], reason=options["reason"], **place)
-        if options["output"] == "json":
-            json_lines.print_json(asking.encode_message(done))
-        elif done.already_finished:
-            click.echo(f"{done.job.name} has ended already: {done.job.verdict.phase}")
-        else:
-            click.echo(f"{done.job.name} is cancelled: {done.job.verdict.phase}; it was {done.phase_before}")
+        line = f"{done.job.name} is cancelled: {done.job.verdict.phase}; it was {done.phase_before}"
+        if done.already_finished:
+            line = f"{done.job.name} has ended already: {done.job.verdict.phase}"
+        asking.print_message(done, options["output"], [line])

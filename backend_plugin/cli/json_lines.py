@@ -1,12 +1,14 @@
 """JSON lines of the batch commands: one reply per request line."""
 
 import codecs
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import rich_click as click
 
+from backend_plugin.cli import command_errors
 from backend_plugin.core import printable
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.protojson import build_problem
@@ -15,15 +17,19 @@ from kfpytorch_common.caught import Caught, catch
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def reply_to_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Write one reply line to `answers` for each non-empty line of `requests`, as soon as it is read.
+def run_batch(answer: Answer) -> None:
+    """Write one reply line to stdout for each non-empty line of stdin, as soon as it is read.
 
     `answer` computes the reply to a decoded request; the line also contains the id of the request.
+
+    Raises:
+        UsageError: If the command line has another option beside ``--batch``.
     """
-    for line in requests:
+    command_errors.require_batch_alone()
+    for line in sys.stdin.buffer:
         if line.strip():
-            answers.write(reply_to_line(answer, line) + b"\n")
-            answers.flush()
+            sys.stdout.buffer.write(reply_to_line(answer, line) + b"\n")
+            sys.stdout.buffer.flush()
 
 
 def reply_to_line(answer: Answer, line: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """``kfpytorch render``: prints the manifests of a task; `task_files` reads the task from a file."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -72,8 +71,7 @@ _STORES_OWN: Final = frozenset(
 def command(**options: Any) -> None:
     """Run ``kfpytorch render``."""
     if options["batch"]:
-        command_errors.require_batch_alone()
-        json_lines.reply_to_all(render_requests.render_manifests, sys.stdin.buffer, sys.stdout.buffer)
+        json_lines.run_batch(render_requests.render_manifests)
         return
     _check_usage(options)
     with command_errors.exit_on_invalid_input():
