@@ -201,11 +201,8 @@ def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoR
         level = each.level.value
         click.echo(f"{click.style(level, fg=_COLOURS[level]) if tables.is_coloured() else level}  {each.id}")
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
-    click.echo(f"{len(CHECKS) - len(left)} of {len(CHECKS)} checks made: {_format_totals(findings)}")
-    sys.exit(code)
-
-
-def _format_totals(findings: Sequence["Finding"]) -> str:
     # The levels are in the order of the findings, the worst first.
     counts = Counter(each.level.value for each in findings)
-    return ", ".join(f"{number} {level}" for level, number in counts.items()) or "no problems found"
+    totals = ", ".join(f"{number} {level}" for level, number in counts.items()) or "no problems found"
+    click.echo(f"{len(CHECKS) - len(left)} of {len(CHECKS)} checks made: {totals}")
+    sys.exit(code)

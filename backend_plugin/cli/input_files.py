@@ -1,7 +1,8 @@
 """Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,18 +123,14 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     """
     templates: list[Manifest] = []
     for file in files:
-        for each in _iter_objects(file):
+        documents = _read_documents(file, "pod template")
+        for each in chain.from_iterable(_get_nested(one, ("items",)) or [one] for one in documents):
             kind = each.get("kind") if isinstance(each, Mapping) else None
             if kind != "PodTemplate":
                 content = f"a {kind}" if kind else "a value that is not an object"
                 raise UnusableInput(f"pod template {file}: contains {content}; write a PodTemplate")
             templates.append(each)
     return templates
-
-
-def _iter_objects(file: str) -> Iterator[Any]:
-    for document in _read_documents(file, "pod template"):
-        yield from _get_nested(document, ("items",)) or [document]
 
 
 def read_capabilities(file: str | None) -> Capabilities:

@@ -26,12 +26,8 @@ _PATIENCE = 5.0
 def command(process: int | None) -> None:
     """Print the stacks of the ranks of all local runs, or of the run with this process id."""
     answers = [positions.request_positions(path, _PATIENCE) for path in positions.list_sockets()]
-    shown = [text for text in answers if text and process in (None, _parse_process(text))]
+    is_shown = re.compile("" if process is None else rf"process {process}\b").match
+    shown = [text for text in answers if text and is_shown(text)]
     if not shown:
         sys.exit(f"there is no run{'' if process is None else f' of process {process}'} on this machine")
     click.echo("\n".join(shown), nl=False)
-
-
-def _parse_process(text: str) -> int | None:
-    found = re.match(r"process (\d{1,9})\b", text)
-    return int(found[1]) if found else None

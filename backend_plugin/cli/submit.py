@@ -20,7 +20,7 @@ from backend_plugin.cli import asking, command_errors, sample_attempt, tables
 from backend_plugin.shell import stop_signals
 
 if TYPE_CHECKING:
-    from backend_plugin.cli.propeller_emulator import End, ReportedPhase
+    from backend_plugin.cli.propeller_emulator import End
     from backend_plugin.cli.python_file import LoadedTask
 
 _HELP: Final = """Run TASK in FILE through a running server, from its Python file to its outputs.
@@ -86,7 +86,8 @@ def run_execution(
         for event in walk:
             if isinstance(event, propeller_emulator.ReportedPhase):
                 job = _format_job(server, execution) if event.phase == "QUEUED" else ""
-                _print_phase(event, job, [link for link in event.logs if link not in links])
+                new = [f"{name}: {uri}" for name, uri in event.logs if (name, uri) not in links]
+                _print_entry(event.phase, [*(event.message or job).splitlines(), *new])
                 links |= set(event.logs)
             else:
                 end = event
@@ -101,11 +102,6 @@ def _format_job(server: client.Address, execution: str) -> str:
     except client.NotFound:  # The create request was rejected; the next phase contains the reason.
         return ""
     return f"job {job.name} in namespace {job.namespace}"
-
-
-def _print_phase(phase: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
-    lines = (phase.message or message).splitlines()
-    _print_entry(phase.phase, [*lines, *(f"{name}: {uri}" for name, uri in links)])
 
 
 def _print_end(end: "End", task: "LoadedTask") -> None:

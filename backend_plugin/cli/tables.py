@@ -37,7 +37,9 @@ class Columns:
     def __init__(self, header: Sequence[str]) -> None:
         self._header = header
         self._widths = [len(name) for name in header]
-        self._edge = shutil.get_terminal_size().columns if _has_edge() else None
+        # Output to a file or a pipe is not shortened.
+        has_edge = sys.stdout.isatty() or "COLUMNS" in os.environ
+        self._edge = shutil.get_terminal_size().columns if has_edge else None
 
     def format_header(self) -> str:
         """Return the header row."""
@@ -57,11 +59,6 @@ class Columns:
         if self._edge is not None:
             room = max(_NARROWEST, self._edge - sum(len(cell) + len(_GAP) for cell in cells))
         return _GAP.join(_colour_cell(cell) for cell in (*cells, shorten(last, room))).rstrip()
-
-
-def _has_edge() -> bool:
-    """True on a terminal or if COLUMNS is set; output to a file or pipe is not shortened."""
-    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -136,7 +136,11 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
     """NetworkPolicies allow connections between replicas on every port."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
-        rules = _list_replica_rules(policies, facts)
+        rules = [
+            each
+            for each in _list_rules(policies, _INGRESS)
+            if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
+        ]
         meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
@@ -146,12 +150,6 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
                 "random ports",
                 _format_allow_command(facts, "ingress", spec),
             )
-
-
-def _list_replica_rules(policies: Sequence[Manifest], facts: Facts) -> Sequence[Manifest]:
-    """Return the ingress rules that allow connections from the replicas of at least one role."""
-    peers, rules = facts.task.roles, _list_rules(policies, _INGRESS)
-    return [each for each in rules if any(_is_allowed(each, "from", peer, facts) for peer in peers)]
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)

@@ -161,7 +161,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     pods = [(role, node_filters.build_pod_info(role)) for role in facts.task.roles]
     if any(node_filters.find_exclusion(pod, nodes) for _, pod in pods):
         return  # Another check reports that not even one replica fits.
-    claims = _build_claims(pods)
+    claims = [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
     left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
         yield Violation(
@@ -169,11 +169,6 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
             f"empty: {left[0].message.partition('. preemption')[0]}",
             "request fewer replicas or less for each, add nodes, or let the autoscaler add them",
         )
-
-
-def _build_claims(pods: Sequence[tuple[RolePods, PodInfo]]) -> Sequence[PodInfo]:
-    """Return the pods of all replicas, as input of the scheduler."""
-    return [replace(pod, uid=f"{role.name}-{at}") for role, pod in pods for at in range(role.needed)]
 
 
 @CHECKS.add(Subject.NODES)

@@ -1,6 +1,6 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, add_quantities, parse
@@ -79,25 +79,25 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 @CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     """The LimitRanges of the namespace allow each container."""
+    containers = [
+        (role, container) for role in facts.task.roles for container in get_mappings(role.spec, "containers")
+    ]
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
-        for limit in _list_container_limits(ranges):
-            for role in facts.task.roles:
-                for container in get_mappings(role.spec, "containers"):
-                    for excess in _iter_excesses(get_mapping(container, "resources"), limit):
-                        yield Violation(
-                            f"the LimitRange {get_name(ranges)} rejects the container "
-                            f"{get_text(container, 'name')} of a {role.name}: it requests {excess}",
-                            f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
-                            "  # or change Resources in the task",
-                        )
-
-
-def _list_container_limits(ranges: Manifest) -> Sequence[Manifest]:
-    return [each for each in get_mappings(ranges, "spec", "limits") if get_text(each, "type") == "Container"]
+        for limit in get_mappings(ranges, "spec", "limits"):
+            for role, container in containers:
+                for excess in _iter_excesses(get_mapping(container, "resources"), limit):
+                    yield Violation(
+                        f"the LimitRange {get_name(ranges)} rejects the container "
+                        f"{get_text(container, 'name')} of a {role.name}: it requests {excess}",
+                        f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
+                        "  # or change Resources in the task",
+                    )
 
 
 def _iter_excesses(resources: Manifest, limit: Manifest) -> Iterator[str]:
     """Yield each amount of a container that an item of a LimitRange does not allow, with the limit."""
+    if get_text(limit, "type") != "Container":
+        return
     most, least = (parse_quantities(get_mapping(limit, bound)) for bound in ("max", "min"))
     requested = parse_quantities(get_mapping(resources, "requests"))
     for name, amount in {**requested, **parse_quantities(get_mapping(resources, "limits"))}.items():
