@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.protojson import build_problem, select_problems
 from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.train_job_options import DataSource, DataStorage
 from kfpytorch_common import data_sources, labels
@@ -84,19 +84,15 @@ def _check_volume(storage: task_pb2.Storage, path: str) -> Iterator[Problem]:
     for key, name in (("claim", storage.claim), ("storageClass", storage.storage_class)):
         if name:
             yield from check_name(name, f"{path}.{key}", "an object")
-    yield from _check_size(storage, path)
-    if storage.claim and storage.storage_class:
-        message = "is fixed by the claim"
-        yield build_problem(f"{path}.storageClass", storage.storage_class, message, "leave it out")
-
-
-def _check_size(storage: task_pb2.Storage, path: str) -> Iterator[Problem]:
-    if bool(storage.claim) == bool(storage.size):
-        remedy = "write one of size and claim"
-        yield build_problem(f"{path}.size", storage.size, "must be set, unless a claim exists", remedy)
-    elif not (storage.claim or _is_size(storage.size)):
-        remedy = "write a quantity such as 50Gi"
-        yield build_problem(f"{path}.size", storage.size, "is not a size", remedy)
+    size, claim, name = storage.size, storage.claim, storage.storage_class
+    is_ambiguous = bool(claim) == bool(size)
+    is_invalid = bool(size) and not claim and not _is_size(size)
+    either, one = "must be set, unless a claim exists", "write one of size and claim"
+    yield from select_problems(
+        (is_ambiguous, f"{path}.size", size, either, one),
+        (is_invalid, f"{path}.size", size, "is not a size", "write a quantity such as 50Gi"),
+        (bool(claim and name), f"{path}.storageClass", name, "is fixed by the claim", "leave it out"),
+    )
 
 
 def _is_size(text: str) -> bool:

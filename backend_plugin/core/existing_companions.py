@@ -37,14 +37,10 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     job = observed.job
     if job is None or job.end_condition is None or job.deleting:
         return ()
-    return () if _has_active_gang(observed) else _list_existing_companions(observed)
-
-
-def _has_active_gang(observed: Observed) -> bool:
-    """True if a pod may hold resources, or a pod group is being scheduled or running."""
-    return any(pod.phase in ACTIVE_PHASES for pod in observed.pods) or any(
-        group.phase in _COUNTING for group in observed.pod_groups
-    )
+    has_active_pod = any(pod.phase in ACTIVE_PHASES for pod in observed.pods)
+    if has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups):
+        return ()
+    return _list_existing_companions(observed)
 
 
 def is_missing_companions(observed: Observed) -> bool:

@@ -178,10 +178,8 @@ def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Pr
     if toleration.effect:
         yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
     value, matches_all = toleration.value, toleration.operator == "Exists"
-    other, any_taint = (
-        "leave value out, or write operator Equal",
-        "write a key, or operator Exists for every taint",
-    )
+    other = "leave value out, or write operator Equal"
+    any_taint = "write a key, or operator Exists for every taint"
     yield from select_problems(
         (matches_all and bool(value), f"{path}.value", value, "is not used with operator Exists", other),
         (not (toleration.key or matches_all), f"{path}.key", toleration.key, "names no taint", any_taint),

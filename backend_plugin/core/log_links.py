@@ -10,7 +10,6 @@ import msgspec
 from msgspec import structs
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.job import Attempt
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
@@ -37,11 +36,6 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pod_name: str = ""
     """The name of the replica's pod (its start until a TrainJob's pod exists); empty for the whole job."""
     pod: Pod | None = None
-
-    @property
-    def run(self) -> Attempt | None:
-        """The attempt of the job, if known."""
-        return self.rules.run
 
 
 def _format_rfc3339(moment: datetime | None) -> str:
@@ -79,15 +73,15 @@ VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "podrfc3339finishtime": lambda place: _format_rfc3339(_get_finish_time(place)),
     "podunixstarttime": lambda place: _format_unix_time(place.job.created),
     "podunixfinishtime": lambda place: _format_unix_time(_get_finish_time(place)),
-    "taskid": lambda place: place.run.task_name if place.run else "",
-    "taskversion": lambda place: place.run.task_version if place.run else "",
-    "taskproject": lambda place: place.run.task_project if place.run else "",
-    "taskdomain": lambda place: place.run.task_domain if place.run else "",
-    "taskretryattempt": lambda place: str(place.run.attempt) if place.run else "",
-    "nodeid": lambda place: place.run.node_id if place.run else "",
-    "executionname": lambda place: place.run.execution if place.run else "",
-    "executionproject": lambda place: place.run.project if place.run else "",
-    "executiondomain": lambda place: place.run.domain if place.run else "",
+    "taskid": lambda place: place.rules.run.task_name if place.rules.run else "",
+    "taskversion": lambda place: place.rules.run.task_version if place.rules.run else "",
+    "taskproject": lambda place: place.rules.run.task_project if place.rules.run else "",
+    "taskdomain": lambda place: place.rules.run.task_domain if place.rules.run else "",
+    "taskretryattempt": lambda place: str(place.rules.run.attempt) if place.rules.run else "",
+    "nodeid": lambda place: place.rules.run.node_id if place.rules.run else "",
+    "executionname": lambda place: place.rules.run.execution if place.rules.run else "",
+    "executionproject": lambda place: place.rules.run.project if place.rules.run else "",
+    "executiondomain": lambda place: place.rules.run.domain if place.rules.run else "",
     "generatedname": lambda place: place.job.name,
 }
 """The values of Flyte's variables, by name in lower case; the case in a template is ignored."""

@@ -25,10 +25,7 @@ def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
         and (job is None or is_replica(pod, job))
         and (pod.phase == "Failed" or pod.role not in INITIALIZERS)
     ]
-    return tuple(sorted(own, key=_get_position))
-
-
-_get_position: Final = attrgetter("role", "index", "name")
+    return tuple(sorted(own, key=attrgetter("role", "index", "name")))
 
 
 def count_ready(pods: Iterable[Pod]) -> int:

@@ -101,18 +101,13 @@ def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Proble
     # With fewer workers the rendezvous would never complete; with more, some would not take part.
     outside = f"is not between minReplicas and maxReplicas, {low} and {high}"
     between = f"write {high}, or change minReplicas and maxReplicas"
+    at_least = f"write at least minReplicas, {low}"
     is_outside = low <= high and not low <= workers <= high
     fixed, remedy = "is a range, and only torch has elastic jobs", "write a fixed number of nodes"
     yield from select_problems(
         (processes < 1, f"{path}.nprocPerNode", processes, "starts no process", "write at least 1"),
         (low < 1, f"{path}.minReplicas", low, "is less than one node", "write at least 1"),
-        (
-            high < low,
-            f"{path}.maxReplicas",
-            high,
-            "is less than minReplicas",
-            f"write at least minReplicas, {low}",
-        ),
+        (high < low, f"{path}.maxReplicas", high, "is less than minReplicas", at_least),
         (is_outside, "custom.workerReplicas.replicas", workers, outside, between),
         (framework != TORCH and low < high, path, f"{low}:{high}", fixed, remedy),
     )

@@ -63,14 +63,9 @@ def _compute_missing_job_state(observed: Observed, end: Condition | None) -> Job
     """
     if end is None:
         return JobState.GONE
-    done = end.type == job_conditions.SUCCEEDED and observed.outputs is not False
-    return (
-        JobState.SUCCEEDED
-        if done
-        else JobState.FAILED
-        if end.type == job_conditions.FAILED
-        else JobState.GONE
-    )
+    if end.type == job_conditions.FAILED:
+        return JobState.FAILED
+    return JobState.GONE if observed.outputs is False else JobState.SUCCEEDED
 
 
 def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> JobState:

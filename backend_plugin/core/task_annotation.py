@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -44,7 +44,8 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
     """Return the annotation value; equal arguments give equal text."""
     identity = {name: getattr(run, name) for name in _OF_RUN}
     timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
-    written = _AnnotationJson(**identity, **timers, task_config=dict(sorted(task_config.items())))
+    config = dict(sorted(task_config.items()))
+    written = _AnnotationJson(attempt=run.attempt, **identity, **timers, task_config=config)
     return msgspec.json.encode(written).decode()
 
 
@@ -55,18 +56,12 @@ def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | Non
         decoded = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
+    identity: dict[str, Any] = {name: intern_text(getattr(decoded, name)) for name in _OF_RUN}
     return TaskAnnotation(
         run=Attempt(
             output_prefix=annotations.get(names.OUTPUT_PREFIX, ""),
-            project=intern_text(decoded.project),
-            domain=intern_text(decoded.domain),
-            execution=intern_text(decoded.execution),
-            node_id=intern_text(decoded.node_id),
             attempt=decoded.attempt,
-            task_project=intern_text(decoded.task_project),
-            task_domain=intern_text(decoded.task_domain),
-            task_name=intern_text(decoded.task_name),
-            task_version=intern_text(decoded.task_version),
+            **identity,
             namespace=namespace,
             labels=_NONE,
             annotations=_NONE,
@@ -97,7 +92,6 @@ _SHORT: Final = 2_048
 _NONE: Final[Mapping[str, str]] = {}
 _DECODER: Final = msgspec.json.Decoder(_AnnotationJson)
 _OF_RUN: Final = (
-    "project", "domain", "execution", "node_id", "attempt", "task_project", "task_domain", "task_name",
-    "task_version",
+    "project", "domain", "execution", "node_id", "task_project", "task_domain", "task_name", "task_version",
 )  # fmt: skip
 _OF_DEADLINES: Final = ("active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds")

@@ -45,11 +45,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A text of at most 1,000 characters with a complete first line."""
     cause: Cause | None = None
     """The cause of a failure or of a wait; None if there is no problem."""
-    retry: bool = False
-    """True for a retryable failure."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """The value of `custom_info` in Flyte's response; see `messages.build_custom_info`."""
+
+    @property
+    def retry(self) -> bool:
+        """True for a retryable failure."""
+        return self.phase is Phase.RETRYABLE_FAILED
 
     def __post_init__(self) -> None:
         if not (self.reason.isprintable() and self.message.isprintable()):
@@ -82,11 +85,9 @@ def is_retryable(cause: Cause) -> bool:
 
 def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
     """Return the verdict on a failed attempt, retryable if `cause` is, or if `recoverable` is true."""
-    retry = recoverable or is_retryable(cause)
     return Verdict(
-        phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,
+        phase=Phase.RETRYABLE_FAILED if recoverable or is_retryable(cause) else Phase.FAILED,
         reason=reason,
         message=messages.shorten_message(message),
         cause=cause,
-        retry=retry,
     )

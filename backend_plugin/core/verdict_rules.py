@@ -31,13 +31,8 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
     recorded = find_recorded_verdict(status.job)
     # A recorded failure is final, unless the job has succeeded in the meantime.
     if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
-        return Verdict(
-            phase=Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED,
-            reason=recorded.reason,
-            message=messages.shorten_message(recorded.message),
-            cause=recorded.cause,
-            retry=recorded.retry,
-        )
+        phase = Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED
+        return _build_verdict(phase, recorded.reason, recorded.message, recorded.cause)
     if status.looking and status.state.is_finished:
         text = "the job has ended; its remaining state is being read"
         return _build_verdict(Phase.RUNNING, "CollectingOutputs", text)
@@ -61,8 +56,8 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
             assert_never(status.state)
 
 
-def _build_verdict(phase: Phase, reason: str, message: str) -> Verdict:
-    return Verdict(phase=phase, reason=reason, message=messages.shorten_message(message))
+def _build_verdict(phase: Phase, reason: str, message: str, cause: Cause | None = None) -> Verdict:
+    return Verdict(phase=phase, reason=reason, message=messages.shorten_message(message), cause=cause)
 
 
 # ---- ends
@@ -178,12 +173,7 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
     reason = "" if wait is None or phase is Phase.RUNNING else wait.reason
     cause = wait.cause if wait is not None and pending_reasons.is_blocking(wait) else None
     message = messages.format_progress(status, lasting, queued=phase is Phase.QUEUED)
-    return Verdict(
-        phase=phase,
-        reason=reason or messages.STATES[status.state],
-        message=messages.shorten_message(message),
-        cause=cause,
-    )
+    return _build_verdict(phase, reason or messages.STATES[status.state], message, cause)
 
 
 def list_reportable_warnings(status: JobStatus, judging: JudgingSettings, now: datetime) -> list[JobWarning]:
