@@ -62,7 +62,6 @@ HIGH = {"priorityClassName": "train-high"}
 PERMIT = {"scheduleTimeoutSeconds": 120}
 GROUP = {"minMember": 5, "minResources": WHOLE}
 SMALL = {"minMember": 2, "minResources": LEAST}
-# For each folder: the fields of the job, those of the pods of both roles, and the pod group that we create.
 HIGH_VOLCANO = {"queue": "ml-team", "priorityClass": "train-high"}
 OF_COSCHEDULING = {
     "scheduling.x-k8s.io/pod-group": NAME,

@@ -98,6 +98,12 @@ def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest
     return pod(name, "Pending", node="", conditions=[unscheduled])
 
 
+def going(made: Manifest, ordered: float = 100) -> Manifest:
+    """Return the pod with a deletion request at the time `ordered`, in seconds."""
+    metadata = {**made["metadata"], "deletionTimestamp": at(ordered + 30), "deletionGracePeriodSeconds": 30}
+    return {**made, "metadata": metadata}
+
+
 def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more: Any) -> Manifest:
     trace = (
         'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n'

@@ -180,14 +180,6 @@ def test_success_before_the_verdict_takes_effect_counts() -> None:
     assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
 
 
-def test_unreadable_verdict_annotation_is_ignored() -> None:
-    odd = job(RUNNING)
-    odd["metadata"]["annotations"] = {ANNOTATION: "{"}
-    assert (
-        judged(observe(odd, running("master-0"), running("worker-0")), seconds=60)[0].phase is Phase.RUNNING
-    )
-
-
 def test_terminal_verdict_is_reported_after_the_task_outputs_are_read() -> None:
     observed = observe(job(RUNNING, FAILED), build_ended_pod("master-0", 1))
     assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
@@ -202,14 +194,6 @@ def test_verdict_expires_when_a_timeout_would_change_it() -> None:
     assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
     result, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
     assert until == BEGAN + timedelta(seconds=704)
-
-
-@pytest.mark.parametrize(
-    ("manifest", "over"),
-    [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
-)
-def test_finished_or_absent_job_needs_no_more_cleanup(manifest: Any, *, over: bool) -> None:
-    assert is_finished(observe(manifest)) is over
 
 
 def test_job_that_failed_before_its_start_is_deleted_after_a_delay() -> None:
@@ -228,7 +212,9 @@ def test_job_cancelled_by_a_user_fails_permanently() -> None:
     assert (result.phase, result.reason) == (Phase.FAILED, "Cancelled")
     assert result.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     assert plan_cancellation(observe(with_patch(living, todo.patch)), "", now) == NONE
-    assert plan_cancellation(observe(job(RUNNING, SUCCEEDED)), "", now) == NONE
+    for finished in (job(RUNNING, SUCCEEDED), job(RUNNING, FAILED), None):
+        assert is_finished(observe(finished))
+        assert plan_cancellation(observe(finished), "", now) == NONE
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 
 

@@ -2,7 +2,7 @@
 """Tests for the root cause if the clock of a Kubernetes node is ahead."""
 
 import pytest
-from cluster import FAILED, at, build_ended_pod, condition, error_file, job, running, short, verdict
+from cluster import FAILED, at, build_ended_pod, condition, error_file, going, job, running, short, verdict
 
 LOST = error_file(
     "j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer", timestamp=at(98)
@@ -14,12 +14,6 @@ EXIT = ("FAILED", "ExitCode", "user-error")
 ERROR = ("FAILED", "ValueError", "user-error")
 OOM = ("RETRYABLE_FAILED", "OOMKilled", "oom-host")
 UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
-
-
-def going(made, ordered: float = 100):
-    """Return the pod with a deletion request at the time `ordered`, in seconds."""
-    metadata = {**made["metadata"], "deletionTimestamp": at(ordered + 30), "deletionGracePeriodSeconds": 30}
-    return {**made, "metadata": metadata}
 
 
 PEER_ENDED = build_ended_pod("master-0", 1, finished=98)

@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 from builders import decoded
+from msgspec import structs
 
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import (
-    ReplicaGroup,
-    ReplicaRole,
-    Resources,
-)
+from backend_plugin.core.job import ReplicaGroup, ReplicaRole, Resources
 
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 
@@ -61,12 +58,7 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
                 },
             },
             (
-                ReplicaGroup(
-                    role=ReplicaRole.MASTER,
-                    replicas=1,
-                    restart_policy="Never",
-                    resources=Resources(requests={"cpu": "2"}),
-                ),
+                structs.replace(MASTER, resources=Resources(requests={"cpu": "2"})),
                 workers(
                     1,
                     resources=Resources(
@@ -112,51 +104,70 @@ TWO = {"workerReplicas": {"replicas": 2}}
 @pytest.mark.parametrize(
     ("custom", "fields", "expected"),
     [
-        ({}, {}, ["custom={}"]),
-        ({"runPolicy": {}}, {}, ['custom={"runPolicy": {}}']),
-        (TWO, {"type": "spark"}, ['type="spark"']),
-        (TWO, {"taskTypeVersion": 2}, ["taskTypeVersion=2"]),
-        ({**TWO, "workers": 2}, {}, ["custom.workers=2.0"]),
-        (TWO, {"taskTypeVersion": 0}, ['custom.workerReplicas={"replicas": 2.0}']),
-        ({"workers": -1}, {"taskTypeVersion": 0}, ["custom.workers=-1"]),
-        ({"workerReplicas": {"replicas": 2.5}}, {}, ["custom.workerReplicas.replicas=2.5"]),
-        ({"workerReplicas": {"replicas": 2**31}}, {}, ["custom.workerReplicas.replicas=2147483648.0"]),
-        ({"workerReplicas": {"replicas": "two"}}, {}, ['custom.workerReplicas.replicas="two"']),
-        ({"workerReplicas": {"replicas": True}}, {}, ["custom.workerReplicas.replicas=true"]),
-        ({"workerReplicas": {"replicas": 100001}}, {}, ["custom.workerReplicas.replicas=100001"]),
-        ({"workerReplicas": {"image": 1}}, {}, ["custom.workerReplicas.image=1.0"]),
-        ({"workerReplicas": [2]}, {}, ["custom.workerReplicas=[2.0]"]),
-        ({"workerReplicas": {"common": {"replicas": -2}}}, {}, ["custom.workerReplicas.common.replicas=-2"]),
-        ({"masterReplicas": {"replicas": 2}}, {}, ["custom.masterReplicas.replicas=2"]),
-        ({"masterReplicas": {"restartPolicy": 7}}, {}, ["custom.masterReplicas.restartPolicy=7"]),
-        ({"masterReplicas": {"restartPolicy": "NEVER"}}, {}, ['custom.masterReplicas.restartPolicy="NEVER"']),
+        (TWO, {"type": "spark"}, 'type="spark"'),
+        (TWO, {"taskTypeVersion": 2}, "taskTypeVersion=2"),
+        (TWO, {"taskTypeVersion": 0}, 'custom.workerReplicas={"replicas": 2.0}'),
+        ({"workers": -1}, {"taskTypeVersion": 0}, "custom.workers=-1"),
+    ],
+)
+def test_invalid_type_or_version_of_a_task_is_rejected(custom: Any, fields: Any, expected: str) -> None:
+    assert refusals(custom, **fields) == [expected]
+
+
+def two_with(**extension: Any) -> dict[str, Any]:
+    """Return the custom of two workers with fields below the key ``kfpytorch``."""
+    return {**TWO, "kfpytorch": extension}
+
+
+NO_ELASTIC = {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}
+TOLERATIONS = [
+    {"key": "a", "operator": "In", "effect": "No"},
+    {"value": "b"},
+    {"operator": "Exists", "value": "c"},
+]
+
+
+@pytest.mark.parametrize(
+    ("custom", "expected"),
+    [
+        ({}, ["custom={}"]),
+        ({"runPolicy": {}}, ['custom={"runPolicy": {}}']),
+        ({**TWO, "workers": 2}, ["custom.workers=2.0"]),
+        ({"workerReplicas": {"replicas": 2.5}}, ["custom.workerReplicas.replicas=2.5"]),
+        ({"workerReplicas": {"replicas": 2**31}}, ["custom.workerReplicas.replicas=2147483648.0"]),
+        ({"workerReplicas": {"replicas": "two"}}, ['custom.workerReplicas.replicas="two"']),
+        ({"workerReplicas": {"replicas": True}}, ["custom.workerReplicas.replicas=true"]),
+        ({"workerReplicas": {"replicas": 100001}}, ["custom.workerReplicas.replicas=100001"]),
+        ({"workerReplicas": {"image": 1}}, ["custom.workerReplicas.image=1.0"]),
+        ({"workerReplicas": [2]}, ["custom.workerReplicas=[2.0]"]),
+        ({"workerReplicas": {"common": {"replicas": -2}}}, ["custom.workerReplicas.common.replicas=-2"]),
+        ({"masterReplicas": {"replicas": 2}}, ["custom.masterReplicas.replicas=2"]),
+        ({"masterReplicas": {"restartPolicy": 7}}, ["custom.masterReplicas.restartPolicy=7"]),
+        ({"masterReplicas": {"restartPolicy": "NEVER"}}, ['custom.masterReplicas.restartPolicy="NEVER"']),
         (
             {**TWO, "runPolicy": {"cleanPodPolicy": 9, "backoffLimit": -1, "activeDeadlineSeconds": -2}},
-            {},
             [
                 "custom.runPolicy.activeDeadlineSeconds=-2",
                 "custom.runPolicy.backoffLimit=-1",
                 "custom.runPolicy.cleanPodPolicy=9",
             ],
         ),
-        ({**TWO, "worker_replicas": {}}, {}, ["custom.worker_replicas={}"]),
+        ({**TWO, "worker_replicas": {}}, ["custom.worker_replicas={}"]),
         (
             {
                 "masterReplicas": {
                     "resources": {"limits": [{"name": "STORAGE"}, {"name": 8}, {"name": "TPU"}]}
                 }
             },
-            {},
             [
                 'custom.masterReplicas.resources.limits[2].name="TPU"',
                 'custom.masterReplicas.resources.limits[0].name="STORAGE"',
                 "custom.masterReplicas.resources.limits[1].name=8",
             ],
         ),
-        ({**TWO, "elasticConfig": {}}, {}, ["custom.elasticConfig={}"]),
+        ({**TWO, "elasticConfig": {}}, ["custom.elasticConfig={}"]),
         (
-            {**TWO, "elasticConfig": {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}},
-            {},
+            {**TWO, "elasticConfig": NO_ELASTIC},
             [
                 "custom.elasticConfig.maxRestarts=-1",
                 "custom.elasticConfig.nprocPerNode=0",
@@ -164,63 +175,35 @@ TWO = {"workerReplicas": {"replicas": 2}}
                 "custom.elasticConfig.maxReplicas=-1",
             ],
         ),
-        ({**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 3}}, {}, ["custom.workerReplicas.replicas=2"]),
-        ({"elasticConfig": ELASTIC}, {}, ["custom.workerReplicas.replicas=0"]),
-        ({**TWO, "kfpytorch": 1}, {}, ["custom.kfpytorch=1.0"]),
-        ({**TWO, "kfpytorch": {"version": 2}}, {}, ["custom.kfpytorch.version=2"]),
-        ({**TWO, "kfpytorch": {"gang": {"minMember": 4}}}, {}, ["custom.kfpytorch.gang.minMember=4"]),
+        ({**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 3}}, ["custom.workerReplicas.replicas=2"]),
+        ({"elasticConfig": ELASTIC}, ["custom.workerReplicas.replicas=0"]),
+        ({**TWO, "kfpytorch": 1}, ["custom.kfpytorch=1.0"]),
+        (two_with(version=2), ["custom.kfpytorch.version=2"]),
+        (two_with(gang={"minMember": 4}), ["custom.kfpytorch.gang.minMember=4"]),
         (
-            {**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 2}, "kfpytorch": {"gang": {"minMember": 1}}},
-            {},
+            {**two_with(gang={"minMember": 1}), "elasticConfig": {**ELASTIC, "minReplicas": 2}},
             ["custom.kfpytorch.gang.minMember=1"],
         ),
         (
-            {**TWO, "kfpytorch": {"gang": {"minMember": 0, "pendingTimeoutSeconds": -1}}},
-            {},
+            two_with(gang={"minMember": 0, "pendingTimeoutSeconds": -1}),
             ["custom.kfpytorch.gang.minMember=0", "custom.kfpytorch.gang.pendingTimeoutSeconds=-1"],
         ),
+        (two_with(trainJob={"runtimeKind": "X"}), ['custom.kfpytorch.trainJob.runtimeKind="X"']),
+        ({**two_with(master={}), "elasticConfig": ELASTIC}, ['custom.kfpytorch.master="{...}"']),
         (
-            {**TWO, "kfpytorch": {"trainJob": {"runtimeKind": "X"}}},
-            {},
-            ['custom.kfpytorch.trainJob.runtimeKind="X"'],
-        ),
-        (
-            {**TWO, "elasticConfig": ELASTIC, "kfpytorch": {"master": {}}},
-            {},
-            ['custom.kfpytorch.master="{...}"'],
-        ),
-        (
-            {**TWO, "kfpytorch": {"worker": {"nodeSelector": {"a b": "c", "d": "e f"}}}},
-            {},
+            two_with(worker={"nodeSelector": {"a b": "c", "d": "e f"}}),
             ['custom.kfpytorch.worker.nodeSelector="a b"', 'custom.kfpytorch.worker.nodeSelector.d="e f"'],
         ),
         (
-            {**TWO, "kfpytorch": {"master": {"priorityClassName": "A"}, "gang": {"priorityClassName": ""}}},
-            {},
-            [
-                'custom.kfpytorch.master.priorityClassName="A"',
-                'custom.kfpytorch.gang.priorityClassName=""',
-            ],
+            two_with(master={"priorityClassName": "A"}, gang={"priorityClassName": ""}),
+            ['custom.kfpytorch.master.priorityClassName="A"', 'custom.kfpytorch.gang.priorityClassName=""'],
         ),
         (
-            {**TWO, "kfpytorch": {"worker": {"nodeSelector": {"a": 1}}}},
-            {},
+            two_with(worker={"nodeSelector": {"a": 1}}),
             ['custom.kfpytorch.worker.nodeSelector={"a": 1.0}'],
         ),
         (
-            {
-                **TWO,
-                "kfpytorch": {
-                    "worker": {
-                        "tolerations": [
-                            {"key": "a", "operator": "In", "effect": "No"},
-                            {"value": "b"},
-                            {"operator": "Exists", "value": "c"},
-                        ]
-                    }
-                },
-            },
-            {},
+            two_with(worker={"tolerations": TOLERATIONS}),
             [
                 'custom.kfpytorch.worker.tolerations[0].operator="In"',
                 'custom.kfpytorch.worker.tolerations[0].effect="No"',
@@ -230,7 +213,5 @@ TWO = {"workerReplicas": {"replicas": 2}}
         ),
     ],
 )
-def test_invalid_task_template_is_rejected(
-    custom: dict[str, Any], fields: dict[str, Any], expected: list[str]
-) -> None:
-    assert refusals(custom, **fields) == expected
+def test_invalid_custom_of_a_task_is_rejected(custom: dict[str, Any], expected: list[str]) -> None:
+    assert refusals(custom) == expected

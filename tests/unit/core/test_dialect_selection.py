@@ -143,11 +143,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
     assert platform.kfpytorch.selects_dialect
     changed = with_dialect(platform, DIALECTS["TrainJob"]).kfpytorch
     assert changed.dialect == TRAIN
-    assert [changed.dialect_by_domain, changed.dialect_by_namespace, changed.dialect_by_project] == [
-        {},
-        {},
-        {},
-    ]
+    assert changed.dialect_by_domain == changed.dialect_by_namespace == changed.dialect_by_project == {}
     assert changed.selects_dialect
     assert not with_dialect(platform, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.job import JobRef
-from backend_plugin.core.signing import SigningKeys
 from kfpytorch_idl.v1 import job_ref_pb2
 
 REFS = st.builds(
@@ -41,7 +40,3 @@ def test_encoded_bytes_of_this_and_later_releases_are_decodable() -> None:
 def test_bytes_without_a_job_reference_are_rejected(data: bytes) -> None:
     with pytest.raises(job_ref.UnreadableReference):
         job_ref.decode(data)
-
-
-def test_malformed_unsigned_reference_is_not_authentic() -> None:
-    assert not job_ref.is_authentic(b"\xff", SigningKeys(keys=(b"k",), accepts_unsigned=True))

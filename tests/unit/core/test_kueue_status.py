@@ -139,6 +139,7 @@ def test_workload_with_reserved_quota_waits_for_admission_checks(more):
     assert "waits" not in verdict(job, pod_groups=[admitted]).info
 
 
+TOO_MUCH = "it requests more than it can ever get: request less, or use another queue"
 STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
 INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
@@ -147,11 +148,7 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
 @pytest.mark.parametrize(
     ("message", "cause", "hint"),
     [
-        (
-            POD_SET + BEYOND,
-            "queue",
-            "it requests more than it can ever get: request less, or use another queue",
-        ),
+        (POD_SET + BEYOND, "queue", TOO_MUCH),
         (
             "LocalQueue team doesn't exist",
             "invalid-config",
@@ -200,12 +197,7 @@ WRONG = "waiting does not help: the task or its queue has to be corrected; or us
 @pytest.mark.parametrize(
     ("reason", "message", "gone", "hint"),
     [
-        (
-            "ExceedsMaxQuota",
-            "x",
-            True,
-            "it requests more than it can ever get: request less, or use another queue",
-        ),
+        ("ExceedsMaxQuota", "x", True, TOO_MUCH),
         ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
         ("Misconfigured", "x", True, WRONG),
         # The reason is that of the worst flavor; another one may have room.

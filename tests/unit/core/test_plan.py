@@ -1,13 +1,11 @@
-"""Tests for `plan`: its imports, the problems of an invalid task, and a reproducible result."""
+"""Tests for `plan`: its imports and a reproducible result."""
 
 import subprocess
 import sys
 
-import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
-from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
 from backend_plugin.core.pipeline import plan
 
 LOADED = """
@@ -42,18 +40,3 @@ def test_same_task_has_the_same_plan_and_is_not_changed() -> None:
     assert one == other
     assert [manifest["kind"] for manifest in one.manifests] == ["PyTorchJob"]
     assert template == a_template(TWO)
-
-
-def test_problems_are_collected_in_order() -> None:
-    one, two = (Problem(field=field, value="", message="", remedy="") for field in "ab")
-
-    def stages() -> None:
-        with collect_problems() as problems:
-            problems.append(one)
-            raise InvalidTask(two)
-
-    with pytest.raises(InvalidTask) as caught:
-        stages()
-    assert caught.value.problems == (one, two)
-    with collect_problems() as problems:
-        assert problems == []

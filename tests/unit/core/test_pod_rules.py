@@ -54,9 +54,6 @@ def test_image_with_a_mutable_tag_is_always_pulled(image: str, policy: str) -> N
     assert stored["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
-AT = "spec.containers[0]"
-
-
 def a_pod_with(**metadata: Any) -> dict[str, Any]:
     pod = a_pod()
     return {**pod, "metadata": {**pod["metadata"], **metadata}}

@@ -5,7 +5,7 @@ from builders import a_run
 
 from backend_plugin.core import names, rejection
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase
 
@@ -19,6 +19,8 @@ def test_each_problem_has_a_line_and_the_rest_is_counted() -> None:
     lines = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
     assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
     assert (len(lines), lines[-1]) == (9, "and 2 more problems")
+    at_limit = rejection.format_problems([problem("a")] * MOST_PROBLEMS)
+    assert at_limit.endswith("\nand 42 or more other problems")
 
 
 def test_rejection_by_the_cluster_is_a_permanent_failure() -> None:

@@ -10,6 +10,7 @@ from cluster import (
     build_ended_pod,
     condition,
     error_file,
+    going,
     job,
     pod,
     running,
@@ -20,18 +21,6 @@ from cluster import (
 
 def disrupted(reason: str, since: float, status: str = "True"):
     return {"conditions": [condition("DisruptionTarget", status, since=since, reason=reason)]}
-
-
-def going(ordered: float):
-    return {
-        "metadata": {
-            "name": "j-worker-0",
-            "creationTimestamp": at(1),
-            "labels": pod("worker-0")["metadata"]["labels"],
-            "deletionTimestamp": at(ordered + 30),
-            "deletionGracePeriodSeconds": 30,
-        }
-    }
 
 
 def build_event(kind: str, message: str, since: float = 95, **more):
@@ -107,27 +96,27 @@ FIRST = {
     "evicted after the end": (JOB, (build_ended_pod("worker-0", 3, finished=99), build_ended_pod("master-0", 137, finished=103, reason_of_pod="Evicted")), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "its node is emptied after its end": (JOB, (build_ended_pod("worker-0", 3, finished=60, **disrupted("DeletionByTaintManager", 95)),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "a drain that came to nothing": (JOB, (build_ended_pod("worker-0", 3, **disrupted("EvictionByEvictionAPI", 60, "False")),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
-    "stopped, and ended with another code": (JOB, (build_ended_pod("worker-0", 1, finished=92, **going(91)), build_ended_pod("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
-    "removed after it was killed": (JOB, (build_ended_pod("worker-0", 137, "ContainerStatusUnknown", finished=90, **going(101)),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
-    "removed after it was stopped": (job(FAILED, workers=2, cleanPodPolicy="All"), (build_ended_pod("worker-0", 143, **going(101)),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
-    "killed after its grace": (JOB, (build_ended_pod("worker-0", 137, finished=95, **going(65)), build_ended_pod("master-0", 4, finished=99)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
+    "stopped, and ended with another code": (JOB, (going(build_ended_pod("worker-0", 1, finished=92), 91), build_ended_pod("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
+    "removed after it was killed": (JOB, (going(build_ended_pod("worker-0", 137, "ContainerStatusUnknown", finished=90), 101),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
+    "removed after it was stopped": (job(FAILED, workers=2, cleanPodPolicy="All"), (going(build_ended_pod("worker-0", 143), 101),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "killed after its grace": (JOB, (going(build_ended_pod("worker-0", 137, finished=95), 65), build_ended_pod("master-0", 4, finished=99)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
     # An unreachable kubelet cannot report how its pods ended.
-    "a lost node, in the old form": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), build_ended_pod("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
+    "a lost node, in the old form": (JOB, (going(pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)]), 95), build_ended_pod("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
     # Messages of the container runtime, and other unusual states.
     "a driver that is not there": (JOB, (build_ended_pod("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "system-error"), "worker-0 failed: StartError"),
     "a command that is not there": (JOB, (build_ended_pod("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "invalid-config"), "worker-0 failed: StartError"),
     "an error of an unknown form": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
     "beside a container that ended well": (JOB, (build_ended_pod("worker-0", 3, containerStatuses=[{"name": "side", "state": {"terminated": {"exitCode": 0}}}, {"name": "pytorch", "state": {"terminated": {"exitCode": 5}}}]),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 5 (user-error)"),
-    "a node that is shut down": (JOB, (pod("worker-0", **disrupted("TerminationByKubelet", 80), **going(80)), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
+    "a node that is shut down": (JOB, (going(pod("worker-0", **disrupted("TerminationByKubelet", 80)), 80), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
     "about to be taken away": (JOB, (pod("worker-0", **disrupted("PreemptionByScheduler", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
     "an error without a time, of one that was restarted once": (JOB, (build_ended_pod("worker-0", 1, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 1}}}]),), {"error_files": [error_file(timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted: low"),
     # Errors from which a worker was restarted.
     "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), build_ended_pod("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
     "stopped, restarted once before": (JOB, (build_ended_pod("worker-0", 143, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 143, "finishedAt": at(90)}}, "lastState": {"terminated": {"exitCode": 1, "finishedAt": at(30)}}}]),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
-    "ran too long, restarted once before": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (restarted("worker-0", 1, times=1, **going(101)),), {"error_files": [error_file(timestamp=at(20))]}, ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer than its deadline allows"),
+    "ran too long, restarted once before": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (going(restarted("worker-0", 1, times=1), 101),), {"error_files": [error_file(timestamp=at(20))]}, ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer than its deadline allows"),
     "restarted too often, and still there": (limit(), (running("master-0"), restarted("worker-0", 3), restarted("worker-1", 137, "OOMKilled", times=1)), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: restarted 3 times, after exit code 3"),
-    "restarted too often, and removed": (limit(), (restarted("worker-0", 137, "OOMKilled", **going(100)), restarted("worker-1", 0, times=9)), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times, after OOMKilled"),
+    "restarted too often, and removed": (limit(), (going(restarted("worker-0", 137, "OOMKilled"), 100), restarted("worker-1", 0, times=9)), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times, after OOMKilled"),
     "restarted too often, words of an earlier one": (limit(), (restarted("worker-0", 137, "OOMKilled"),), {"error_files": [error_file(timestamp=at(9))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times"),
     "restarted too often, with words": (limit(), (restarted("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     # Pods that do not exist any more.
@@ -160,8 +149,8 @@ GONE = {
     "its operator reported failure": ((), {"events": [OVER, build_event("PyTorchJobFailed", "m", 80)]}, ("FAILED", "DeadlineExceeded", "user-error")),
     "it restarted once, and was done": ((), {"events": [KILLED], "outputs": True}, ("SUCCEEDED", "Succeeded", None)),
     "its pods end after it": ((build_ended_pod("worker-0", 1, finished=99),), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "its pods are stopped with it": ((build_ended_pod("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
-    "its pods had been restarted once": ((restarted("worker-0", 1, times=1, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
+    "its pods are stopped with it": ((going(build_ended_pod("worker-0", 1, finished=99), 98),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
+    "its pods had been restarted once": ((going(restarted("worker-0", 1, times=1), 98),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
 }  # fmt: skip
 
 
@@ -205,8 +194,8 @@ ANEW = {
     }
 }
 CLEANED = {
-    "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(101)),), error_file(), "SUCCEEDED"),
-    "a worker that ended with zero when it was stopped": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(95)),), error_file(), "FAILED"),
+    "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (going(pod("worker-0", "Succeeded", **ANEW), 101),), error_file(), "SUCCEEDED"),
+    "a worker that ended with zero when it was stopped": (restarting(SUCCEEDED), (going(pod("worker-0", "Succeeded", **ANEW), 95),), error_file(), "FAILED"),
     "everything has been cleaned up": (restarting(SUCCEEDED), (), error_file(), "SUCCEEDED"),
     "what still ran has been cleaned up": (restarting(SUCCEEDED, clean="Running"), (), error_file(), "FAILED"),
     "a master that must have ended well": (restarting(SUCCEEDED, clean="Running"), (), error_file("j-master-0"), "SUCCEEDED"),

@@ -53,6 +53,7 @@ BEFORE, AFTER = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
         (ODD_DATA, KEYS, False),
         (UNSIGNED_DATA, UNSIGNED, True),
         (ODD_DATA, UNSIGNED, False),
+        (b"\xff", UNSIGNED, False),
         # Keys can be rotated.
         (job_ref.encode(REF, BEFORE), KEYS, True),
         (job_ref.encode(REF, KEYS), BEFORE, False),

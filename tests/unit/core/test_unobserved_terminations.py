@@ -11,6 +11,7 @@ from cluster import (
     build_ended_pod,
     condition,
     error_file,
+    going,
     job,
     pod,
     running,
@@ -33,10 +34,6 @@ EXIT = ("FAILED", "ExitCode", "user-error")
 def exited(code: int, since: float | None = 99, worker: str = "worker-0"):
     message = f"Pod: ns.j-{worker} exited with code {code}"
     return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": since and at(since)}
-
-
-def going(made):
-    return {**made, "metadata": {**made["metadata"], "deletionTimestamp": at(98)}}
 
 
 def decided(annotation: str):
@@ -66,7 +63,7 @@ ASKED = {
     "one has ended": (job(FAILED), (running("master-0"), build_ended_pod("worker-0", 3)), {}, False),
     "one is taken away": (job(FAILED), (running("master-0"), pod("worker-0", **TAKEN)), {}, False),
     "it was decided": (decided(KEPT), RUN, {}, False),
-    "another text is written there": (decided("x"), RUN, {}, True),
+    "another text is written there": (decided("{"), RUN, {}, True),
     "it goes on": (job(RUNNING), RUN, {}, False),
     "it was done": (job(SUCCEEDED), RUN, {}, False),
     "it is gone": (None, RUN, {}, False),
@@ -96,7 +93,7 @@ NEWS = {
         ("RETRYABLE_FAILED", "OOMKilled", "oom-host"),
     ),
     "it is being deleted": (
-        going(running("worker-0")),
+        going(running("worker-0"), 98),
         exited(3),
         ("RETRYABLE_FAILED", "Deleted", "preempted"),
     ),

@@ -83,13 +83,6 @@ def test_unknown_cause_or_state_raises_an_assertion_error():
         judge_status(JobStatus(state="new", job=None), JudgingContext(), BEGAN)  # type: ignore[arg-type]
 
 
-def test_exit_code_setting_determines_the_cause():
-    found = verdict(
-        job(FAILED), build_ended_pod("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST})
-    )
-    assert short(found) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
-
-
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
 def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
     report = (
