@@ -39,8 +39,8 @@ RUNNING = {
 GIVEN_UP = {
     "patience/no_operator": "no operator has handled the job for `no-status-timeout`",
     "patience/queue_too_long": "a queue held it for longer than `queue-timeout` or `queue_timeout_seconds`",
-    "patience/suspended_too_long": "the job was suspended for longer than this, by an unknown controller",
-    "patience/quota_too_long": "a full quota held it for longer than this",
+    "patience/suspended_too_long": "the job was suspended for longer than `queue-timeout`, by no known queue",
+    "patience/quota_too_long": "a full quota held it for longer than `queue-timeout`",
     "patience/not_allowed": "its pods were rejected for `no-status-timeout`",
     "patience/no_node_too_long": "no node fitted for longer than the task's `pending_timeout_seconds`",
     "patience/pending_too_long": "a placed replica did not start for `pod-pending-timeout`",
@@ -50,7 +50,9 @@ GIVEN_UP = {
         "a Secret or ConfigMap was absent for `create-container-config-error-grace-period`"
     ),
     "patience/no_such_program": "the image lacked the program for `create-container-error-grace-period`",
-    "patience/the_runtime": "the container runtime of the node created no container for the same time",
+    "patience/the_runtime": (
+        "the container runtime created no container for `create-container-error-grace-period`"
+    ),
     "patience/the_job_s_deadline": "the job ran for longer than `active_deadline_seconds` of its run policy",
     "patience/the_platform_s_deadline": "the job ran for longer than the platform's `active-deadline`",
 }
@@ -58,7 +60,7 @@ ENDS = {
     "ends/success": "the job succeeded",
     "ends/success_and_an_error_that_counts": "the job succeeded, and a replica wrote an error file",
     "ends/success_and_failure_with_outputs": "an elastic job is both Succeeded and Failed, and outputs exist",
-    "ends/success_and_failure_without": "the same, and no outputs exist",
+    "ends/success_and_failure_without": "an elastic job is both Succeeded and Failed, and no outputs exist",
     "ends/its_own_words": "a replica raised an exception",
     "ends/recoverable": "a replica raised a `FlyteRecoverableException`",
     "ends/only_a_lost_peer": "only the exception of a replica that lost its peer is known",
@@ -87,7 +89,7 @@ TRAIN_JOBS = {
     "train_jobs/initializers_run": "an initializer loads the data set; no node has a pod",
     "train_jobs/nodes_wait_after_initializers": "the data set is loaded, and no node has a Kubernetes node",
     "train_jobs/running": "the container of a node has started",
-    "train_jobs/resumed_but_reported_as_suspended": "the same after a resume, reported as suspended",
+    "train_jobs/resumed_but_reported_as_suspended": "the job was resumed, and the containers have started",
     "train_jobs/restarting": "JobSet has deleted the pods of an attempt to restart all nodes",
     "train_jobs/restarted": "all nodes run again",
     "train_jobs/succeeded": "Trainer reports the completion",
@@ -95,8 +97,8 @@ TRAIN_JOBS = {
     "train_jobs/failed": "a node failed",
     "train_jobs/initializer_failed": "an initializer failed",
     "train_jobs/initializer_lost_its_store": "an initializer failed, and its output shows a temporary error",
-    "train_jobs/too_many_disruptions": "it was restarted more often than `kfpytorch.max-disruptions` permits",
-    "train_jobs/creation_failed": "its objects cannot be created, for `no-status-timeout`",
+    "train_jobs/too_many_disruptions": "there were more restarts than `kfpytorch.max-disruptions` permits",
+    "train_jobs/creation_failed": "the objects of the job could not be created for `no-status-timeout`",
 }
 TABLES: Mapping[str, Mapping[str, str]] = {
     "before": BEFORE,

@@ -52,7 +52,7 @@ FIXED = [
         "then the operator's message is the reason",
     ),
     (
-        sum(output_collector.LOOKS),
+        sum(output_collector.READ_PAUSES),
         "three reads of an ended job's error files and outputs, until one finds a file",
         "then the job has none",
     ),
