@@ -98,10 +98,10 @@ class Store:
         self._lock = lock
         self._file = file
         self._clock = clock
-        self._objects: dict[Key, Manifest]
+        self._objects: dict[str, dict[Key, Manifest]]
+        """The objects by kind and key, oldest first."""
         self._keys: dict[str, Key]
         self._owned: dict[str, dict[Key, None]]
-        self._kinds: dict[str, dict[Key, None]]
         self._watchers: list[Watcher] = []
         self._pending: deque[ObjectChange] = deque()
         self._is_notifying = False
@@ -135,20 +135,20 @@ class Store:
 
     def get(self, key: Key) -> Manifest | None:
         """Return the object with this key, or None."""
-        return self._objects.get(key)
+        return self._objects.get(key.kind, {}).get(key)
 
     def get_by_uid(self, uid: str) -> Manifest | None:
         """Return the object with this uid, or None."""
         key = self._keys.get(uid)
-        return None if key is None else self._objects[key]
+        return None if key is None else self.get(key)
 
     def list_objects(self, kind: str) -> list[Manifest]:
         """Return all objects of a kind, oldest first."""
-        return [self._objects[key] for key in self._kinds[kind]]
+        return [*self._objects[kind].values()]
 
     def list_owned(self, uid: str, kind: str) -> list[Manifest]:
         """Return the objects of a kind that the object with this uid controls, oldest first."""
-        return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
+        return [self._objects[kind][key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def list_owners(self) -> Iterable[str]:
         """Return the uids of the owners that control a stored object. An owner may have been deleted."""
@@ -161,7 +161,7 @@ class Store:
             AlreadyExists: If an object has the same key.
         """
         key = get_key(manifest)
-        if key in self._objects:
+        if key in self._objects[key.kind]:
             raise AlreadyExists(f'{RESOURCES[key.kind]} "{key.name}" already exists')
         generation = {} if "spec" not in manifest else {"generation": 1}
         new = with_metadata(
@@ -176,7 +176,7 @@ class Store:
             Conflict: If the stored object has changed or was deleted.
         """
         key = get_key(manifest)
-        old = self._objects.get(key)
+        old = self.get(key)
         if old is None or _get_revision(old) != _get_revision(manifest):
             raise Conflict(
                 f'Operation cannot be fulfilled on {RESOURCES[key.kind]} "{key.name}": the object has been '
@@ -195,8 +195,8 @@ class Store:
         if key is None:
             return None
         self._execute("DELETE FROM objects WHERE uid = ?", uid)
-        old = self._objects.pop(key)
-        del self._keys[uid], self._kinds[key.kind][key]
+        old = self._objects[key.kind].pop(key)
+        del self._keys[uid]
         self._remove_from_owner(old, key)
         self._pending.append(ObjectChange(key=key, old=old, new=None))
         self._notify_watchers()
@@ -251,9 +251,8 @@ class Store:
         return new
 
     def _index_object(self, key: Key, manifest: Manifest) -> None:
-        self._objects[key] = manifest
+        self._objects[key.kind][key] = manifest
         self._keys[get_uid(manifest)] = key
-        self._kinds[key.kind][key] = None
         if owner := get_owner_uid(manifest):
             self._owned.setdefault(owner, {})[key] = None
 
@@ -285,8 +284,7 @@ class Store:
     def _load_objects(self) -> int:
         last = 0
         found = self._file.execute("SELECT version, body FROM objects ORDER BY made").fetchall()
-        self._objects, self._keys, self._owned = {}, {}, {}
-        self._kinds = {kind: {} for kind in RESOURCES}
+        self._objects, self._keys, self._owned = {kind: {} for kind in RESOURCES}, {}, {}
         for version, body in found:
             manifest = msgspec.json.decode(body, type=dict[str, Any])
             self._index_object(get_key(manifest), manifest)

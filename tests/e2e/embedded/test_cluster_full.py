@@ -1,12 +1,13 @@
 """A machine without resources or disk space: failed actions and writes are repeated later."""
 
 import asyncio
+import resource
 
 import pytest
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import job_reconciler
-from e2e.embedded.emulated import job, named, opened, role
+from e2e.embedded.emulated import job, lines, named, opened, role
 
 
 async def test_failed_pod_start_is_retried_although_the_store_rejects_writes(state, cluster, recorded):
@@ -80,3 +81,33 @@ async def test_each_recreated_pod_is_counted_across_a_server_restart(state):
 
 def uids(recorded):
     return {each.uid for each in recorded.changes if isinstance(each, Pod)}
+
+
+@pytest.fixture
+def limits():
+    """Yield a function that sets the soft limit of this process, and restore the limit at the end."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda soft: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_server_raises_its_open_file_limit_but_pods_do_not(tmp_path, limits):
+    limits(300)
+
+    async with opened(tmp_path) as (cluster, recorded):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft == hard > 300
+        await cluster.create(job(Master=role("ulimit -n")))
+        await recorded.state("Succeeded")
+        assert await lines(cluster, "j-master-0") == ["300"]
+
+
+async def test_pod_waits_with_an_event_when_open_files_are_exhausted(tmp_path, limits):
+    async with opened(tmp_path) as (cluster, recorded):
+        limits(70)
+        await cluster.create(job(Master=role("exit 0")))
+        await recorded.wait_until(lambda: recorded.events("FailedCreatePodSandBox"))
+        limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        message = recorded.events("FailedCreatePodSandBox")[0].message
+        assert "Too many open files: the limit is 70 (ulimit -n)" in message
+        await recorded.state("Succeeded")

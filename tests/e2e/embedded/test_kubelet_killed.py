@@ -116,30 +116,6 @@ def test_pods_are_lost_when_their_server_is_killed(tmp_path):
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
 
-def test_pods_end_when_their_server_exits(tmp_path):
-    of = pod(shell("sleep 600"))
-    with server(tmp_path, of) as first:
-        first.phase(uid(of), "Running")
-    assert marked(tmp_path / "pods") == []
-
-
-def test_durable_pod_continues_and_is_adopted_once(tmp_path):
-    of = pod(
-        shell(f"echo 1 >> {tmp_path}/starts; while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3")
-    )
-    with server(tmp_path, of, durable=True) as first:
-        first.phase(uid(of), "Running")
-        first.kill()
-    main = min(marked(tmp_path / "pods"))
-    with server(tmp_path, of, durable=True) as second:
-        second.phase(uid(of), "Running")
-        assert is_alive(main)
-        (tmp_path / "go").touch()
-        status = second.phase(uid(of), "Failed")
-    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-    assert len(lines(tmp_path / "starts")) == 1
-
-
 def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
     of = pod(shell(f"while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3"))
     with server(tmp_path, of, durable=True) as first:

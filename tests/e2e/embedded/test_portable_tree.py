@@ -1,4 +1,4 @@
-"""Discovery of a pod's processes on systems without /proc and without a subreaper."""
+"""Discovery of a pod's processes without its shim, or on systems without /proc and without a subreaper."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from backend_plugin.embedded.shim import portable_tree
@@ -85,3 +86,24 @@ def until_dead(*pids):
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not any(map(is_alive, pids))
+
+
+PROGRAM = "env -i sh -c 'sleep 1000 & echo $!; wait' & wait"
+
+
+@pytest.mark.linux
+def test_descendants_with_an_empty_environment_are_killed_with_their_parents() -> None:
+    environment = {"PATH": "/usr/bin:/bin", "KFPYTORCH_POD": "the-pod/pytorch"}
+    with subprocess.Popen(["sh", "-c", PROGRAM], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        sleeping = psutil.Process(int(process.stdout.readline()))
+        try:
+            assert "KFPYTORCH_POD" not in sleeping.environ()
+            portable_tree.kill_leftovers(["another-pod"])
+            assert sleeping.is_running()
+            portable_tree.kill_leftovers(["another-pod", "the-pod"])
+            psutil.wait_procs([sleeping], timeout=30)
+            assert not sleeping.is_running() or sleeping.status() == psutil.STATUS_ZOMBIE
+        finally:
+            if sleeping.is_running():
+                sleeping.kill()

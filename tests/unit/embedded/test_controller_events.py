@@ -1,4 +1,6 @@
-"""Events of a job: for actions, and for pods with problems."""
+"""Events of a job, and replicas that the operator cannot create."""
+
+from typing import Any
 
 import pytest
 from operated_jobs import NOW, a_job, a_pod, run_controller
@@ -46,3 +48,20 @@ def test_pod_that_is_being_deleted_has_no_event() -> None:
         a_job(worker={}), {**pod, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
     )
     assert step.events == ()
+
+
+NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job(master={"template": NAMELESS}),
+        a_job(master={}, elasticPolicy={}),
+        a_job(worker={"template": NAMELESS}, elasticPolicy={}),
+    ],
+    ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
+)
+def test_replica_without_complete_rendezvous_information_is_not_created(job: dict[str, Any]) -> None:
+    step = run_controller(job)
+    assert (step.status, step.actions) == (None, ())

@@ -1,8 +1,12 @@
-"""Node objects after each command."""
+"""Node objects: their capacity, and their state after each command."""
 
-from kept_objects import BEGAN
+import os
 
+from kept_objects import AT_ONCE, BEGAN
+
+from backend_plugin.core.quantity import parse
 from backend_plugin.embedded import node_transitions
+from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.scheduling_cycle import read_node_info
 
 OWN = {"key": "gpu", "effect": "NoSchedule"}
@@ -49,3 +53,32 @@ def test_changed_options_keep_the_state_of_a_node():
         **stored,
         "status": {**stored["status"], "capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}},
     }
+
+
+def test_each_node_has_the_capacity_of_this_machine(tmp_path):
+    one, two = node_transitions.build_nodes(EmbeddedOptions(), tmp_path, BEGAN)
+    assert [each["metadata"]["name"] for each in (one, two)] == ["node-1", "node-2"]
+    assert one["status"] == two["status"]
+    assert 1 <= int(one["status"]["capacity"]["cpu"]) <= os.cpu_count()
+    assert parse(one["status"]["capacity"]["memory"]).whole > 2**27
+    assert one["status"]["capacity"]["pods"] == "110"
+    labels = {
+        "node.kubernetes.io/instance-type",
+        *(f"kubernetes.io/{key}" for key in ("arch", "hostname", "os")),
+    }
+    assert set(one["metadata"]["labels"]) == labels
+    assert one["status"]["conditions"][0]["lastTransitionTime"] == AT_ONCE
+
+
+def test_node_options_apply_to_each_node(tmp_path):
+    capacity = {"cpu": "64", "example.com/fpga": "1"}
+    options = EmbeddedOptions(nodes=3, capacity=capacity, labels={"zone": "a"})
+    for each in node_transitions.build_nodes(options, tmp_path, BEGAN):
+        assert capacity.items() <= each["status"]["allocatable"].items()
+        assert each["metadata"]["labels"]["zone"] == "a"
+
+
+def test_gpus_are_assigned_to_only_one_node(tmp_path):
+    options = EmbeddedOptions(capacity={"nvidia.com/gpu": "4"})
+    one, two = (read_node_info(each) for each in node_transitions.build_nodes(options, tmp_path, BEGAN))
+    assert (one.gpus, two.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))
