@@ -20,7 +20,7 @@ from backend_plugin.embedded import pod_logs, pod_status, ports, shim_process
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
 from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
-from backend_plugin.embedded.pod_launch import PodPaths, build_launch
+from backend_plugin.embedded.pod_launch import build_launch
 from backend_plugin.embedded.pod_record import LogSource, PodRecord
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files, layout
@@ -208,8 +208,8 @@ class Kubelet:
                 pod.shim = shim_process.attach_shim(pod.directory)
             elif state is None:
                 ports.require_descriptors()
-                place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
-                pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
+                paths = str(pod.directory.path), pod.directory.ensure_tmpdir()
+                pod.directory.write_launch(build_launch(pod.manifest, *paths, self._options, self._machine))
                 self._without_leftovers -= {pod.uid}
                 lifeline = self._lifeline[0] if self._lifeline else -1
                 pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)

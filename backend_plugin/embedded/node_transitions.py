@@ -125,7 +125,8 @@ def build_nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Seq
 def _count_gpus_per_node(options: EmbeddedOptions) -> Sequence[int]:
     if GPU in options.capacity:
         return [parse_amounts(options.capacity).get(GPU, 0) // ONE] * options.nodes
-    each, rest = divmod(_count_gpus(), max(1, options.nodes))
+    gpus = len([*_GPUS.iterdir()]) if _GPUS.is_dir() else 0
+    each, rest = divmod(gpus, max(1, options.nodes))
     return [each + (index < rest) for index in range(options.nodes)]
 
 
@@ -139,10 +140,6 @@ def _read_capacity(directory: Path) -> Mapping[str, str]:
         "ephemeral-storage": f"{shutil.disk_usage(directory).total // 1024}Ki",
         "pods": _PODS,
     }
-
-
-def _count_gpus() -> int:
-    return sum(1 for _ in _GPUS.iterdir()) if _GPUS.is_dir() else 0
 
 
 def _build_labels() -> Mapping[str, str]:

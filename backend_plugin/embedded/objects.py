@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
@@ -115,18 +114,6 @@ def is_terminating(manifest: Manifest) -> bool:
 def is_tracked(pod: Manifest) -> bool:
     """True if the pod has the finalizer `TRACKING`."""
     return TRACKING in get_texts(pod, "metadata", "finalizers")
-
-
-def build_owner_reference(dialect: Dialect, name: str, uid: str) -> Manifest:
-    """Return the owner reference to the job that controls an object."""
-    return {
-        "apiVersion": dialect.resource.api_version,
-        "kind": dialect.name,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:

@@ -33,17 +33,10 @@ _NO_IMAGE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodPaths:
-    """The paths of a pod on this machine."""
-
-    directory: str
-    temporary: str
-    """The TMPDIR. Its path must be short, because programs create sockets in it."""
-
-
-def build_launch(pod: Manifest, place: PodPaths, options: EmbeddedOptions, machine: HostInfo) -> Manifest:
-    """Return the launch file of a bound pod.
+def build_launch(
+    pod: Manifest, directory: str, tmpdir: str, options: EmbeddedOptions, machine: HostInfo
+) -> Manifest:
+    """Return the launch file of a bound pod with this directory and TMPDIR.
 
     A container whose manifest is invalid has a waiting reason and a message instead of a program.
     """
@@ -53,7 +46,9 @@ def build_launch(pod: Manifest, place: PodPaths, options: EmbeddedOptions, machi
         volumes, trouble = list_volume_names(pod), ""
     except ContainerConfigError as wrong:
         volumes, trouble = (), str(wrong)
-    run = _LaunchContext(pod=pod, place=place, options=options, machine=machine, trouble=trouble)
+    run = _LaunchContext(
+        pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
+    )
     grace = get_int(spec, "terminationGracePeriodSeconds")
     return {
         "uid": uid,
@@ -66,9 +61,9 @@ def build_launch(pod: Manifest, place: PodPaths, options: EmbeddedOptions, machi
         "deadline": get_int(spec, "activeDeadlineSeconds"),
         "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
         "directories": [
-            place.temporary,
-            *(f"{place.directory}/{each}" for each in (layout.LOGS, layout.WORK, layout.TERMINATION)),
-            *(f"{place.directory}/{layout.VOLUMES}/{each}" for each in volumes),
+            tmpdir,
+            *(f"{directory}/{each}" for each in (layout.LOGS, layout.WORK, layout.TERMINATION)),
+            *(f"{directory}/{layout.VOLUMES}/{each}" for each in volumes),
         ],
         "containers": [run.build_container(each, kind) for each, kind in _iter_containers(spec)],
     }
@@ -96,7 +91,8 @@ class _LaunchContext:
     """The data of a pod from which the entries of its containers in the launch file are built."""
 
     pod: Manifest
-    place: PodPaths
+    directory: str
+    tmpdir: str
     options: EmbeddedOptions
     machine: HostInfo
     trouble: str
@@ -130,7 +126,7 @@ class _LaunchContext:
         venv = find_environment(image, self.options)
         if venv is None:
             return {"blocked": ["ImagePullBackOff", _NO_IMAGE.format(image=image)]}
-        directories = build_mounts(container, f"{self.place.directory}/{layout.VOLUMES}")
+        directories = build_mounts(container, f"{self.directory}/{layout.VOLUMES}")
         message = get_text(container, "terminationMessagePath") or "/dev/termination-log"
         paths = MountPaths.from_directories({**directories, message: self._get_termination_path(name)})
         environment = pod_env.read_environment(self.pod, container, paths, self.machine)
@@ -146,13 +142,13 @@ class _LaunchContext:
             "cwd": cwd,
             "directories": [
                 *directories.values(),
-                *([cwd] if cwd and cwd.startswith(self.place.directory) else []),
+                *([cwd] if cwd and cwd.startswith(self.directory) else []),
             ],
             "memory": pod_env.get_memory_limit(container),
         }
 
     def _get_termination_path(self, name: str) -> str:
-        return f"{self.place.directory}/{layout.TERMINATION}/{name}"
+        return f"{self.directory}/{layout.TERMINATION}/{name}"
 
     def _find_working_directory(self, requested: str, paths: MountPaths) -> str | None:
         """Return the working directory if it exists on this machine, else None.
@@ -173,7 +169,7 @@ class _LaunchContext:
         inherited = self.machine.environment
         variables = {
             **inherited,
-            "TMPDIR": self.place.temporary,
+            "TMPDIR": self.tmpdir,
             "HOSTNAME": get_hostname(self.pod),
             **build_loopback_env(self.machine.loopback),
             **declared,

@@ -6,8 +6,31 @@ from datetime import datetime
 from typing import TypeAlias
 
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerJob:
+    """A job as the owner of objects."""
+
+    dialect: Dialect
+    name: str
+    namespace: str
+    uid: str
+
+    def build_object(self, kind: str, name: str, spec: Manifest, **metadata: JsonValue) -> Manifest:
+        """Return a core/v1 object that the job owns, with further metadata fields."""
+        owner: Manifest = {
+            "apiVersion": self.dialect.resource.api_version,
+            "kind": self.dialect.name,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        fields = {"name": name, "namespace": self.namespace, **metadata, "ownerReferences": [owner]}
+        return {"apiVersion": "v1", "kind": kind, "metadata": fields, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

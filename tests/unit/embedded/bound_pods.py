@@ -5,7 +5,6 @@ from typing import Any
 
 from backend_plugin.embedded import pod_launch
 from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
-from backend_plugin.embedded.pod_launch import PodPaths
 
 Manifest = dict[str, Any]
 
@@ -18,7 +17,7 @@ MACHINE = HostInfo(
     memory=1 << 33,
     psutil="/packages",
 )
-PLACE = PodPaths("/pods/u", "/tmp/u")
+PATHS = ("/pods/u", "/tmp/u")
 
 
 def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Manifest:
@@ -47,7 +46,7 @@ def container(
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
     """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
-    launch = pod_launch.build_launch(pod, PLACE, EmbeddedOptions(**options), MACHINE)
+    launch = pod_launch.build_launch(pod, *PATHS, EmbeddedOptions(**options), MACHINE)
     return launch["containers"]
 
 

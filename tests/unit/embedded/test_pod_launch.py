@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from bound_pods import MACHINE, PLACE, container, launched, only, replica
+from bound_pods import MACHINE, PATHS, container, launched, only, replica
 
 from backend_plugin.embedded.options import EmbeddedOptions, RestartBackoff, select_inherited_variables
 from backend_plugin.embedded.pod_launch import build_launch, has_gate
@@ -93,7 +93,7 @@ def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
 )
 def test_launch_file_is_json_with_the_defaults_of_the_kubelet(fields, grace, deadline):
     options = EmbeddedOptions(back_off=RestartBackoff(first=1, most=2, forget=3))
-    made = build_launch(replica(containers=[container("true")], **fields), PLACE, options, MACHINE)
+    made = build_launch(replica(containers=[container("true")], **fields), *PATHS, options, MACHINE)
     assert json.loads(json.dumps(made)) == made
     assert (made["grace"], made["deadline"], made["back_off"]) == (grace, deadline, [1, 2, 3])
     assert made["pod"] == "j-worker-1_a(u)"

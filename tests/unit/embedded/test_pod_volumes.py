@@ -1,7 +1,7 @@
 """Volumes, and paths below their mounts."""
 
 import pytest
-from bound_pods import MACHINE, PLACE, container, launched, only, replica
+from bound_pods import MACHINE, PATHS, container, launched, only, replica
 
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pod_launch import build_launch
@@ -75,7 +75,7 @@ def test_each_volume_is_a_directory_of_the_pod():
     memory = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     absent = {"name": "c", "configMap": {"name": "c", "optional": True}}
     several = {"name": "p", "projected": {"sources": [{"secret": {"name": "s", "optional": True}}]}}
-    made = build_launch(replica(volumes=[DATA, memory, absent, several]), PLACE, EmbeddedOptions(), MACHINE)
+    made = build_launch(replica(volumes=[DATA, memory, absent, several]), *PATHS, EmbeddedOptions(), MACHINE)
     found = [each for each in made["directories"] if "/volumes/" in each]
     assert found == [HERE, *(f"/pods/u/volumes/{name}" for name in "mcp")]
 

@@ -7,6 +7,7 @@ from typing import Final
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.operators.base import OwnerJob
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
@@ -41,12 +42,9 @@ class OperatorReplicaSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(OwnerJob):
     """The spec and metadata of a job."""
 
-    name: str
-    namespace: str
-    uid: str
     roles: tuple[OperatorReplicaSpec, ...]
     """The roles in the order of processing."""
     run_policy: Manifest
@@ -80,6 +78,7 @@ def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
         _read_role(name, get_mapping(replica_specs, name)) for name in order if name in replica_specs
     )
     return JobSpec(
+        dialect=DIALECT,
         name=get_text(manifest, "metadata", "name"),
         namespace=get_text(manifest, "metadata", "namespace"),
         uid=get_text(manifest, "metadata", "uid"),

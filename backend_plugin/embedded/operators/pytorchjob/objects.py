@@ -4,7 +4,6 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import build_owner_reference
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     DIALECT,
@@ -62,34 +61,15 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     if role.name == MASTER or (job.find_role(MASTER) is None and index == 0):
         labels[_JOB_ROLE] = "master"
     copied = {key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": job.build_pod_name(role.name, index),
-            "namespace": job.namespace,
-            "labels": labels,
-            **copied,
-            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
-        },
-        "spec": _build_pod_spec(job, role, index),
-    }
+    name, spec = job.build_pod_name(role.name, index), _build_pod_spec(job, role, index)
+    return job.build_object("Pod", name, spec, labels=labels, **copied)
 
 
 def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     """Return the headless service of a replica."""
     labels = {**build_job_labels(job), **_build_replica_labels(role, index)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": job.build_pod_name(role.name, index),
-            "namespace": job.namespace,
-            "labels": labels,
-            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
-        },
-        "spec": {"clusterIP": "None", "selector": labels, "ports": _build_service_ports(role)},
-    }
+    spec: Manifest = {"clusterIP": "None", "selector": labels, "ports": _build_service_ports(role)}
+    return job.build_object("Service", job.build_pod_name(role.name, index), spec, labels=labels)
 
 
 def _build_replica_labels(role: OperatorReplicaSpec, index: int) -> dict[str, str]:

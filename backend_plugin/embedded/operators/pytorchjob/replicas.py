@@ -112,14 +112,14 @@ def update_conditions(attempt: ReconcilePass) -> None:
     for role in attempt.job.roles:
         attempt.status.replicas[role.name]["selector"] = objects.format_selector(attempt.job, role)
         if not has_master:
-            _judge_workers(attempt, role)
-        elif role.name == MASTER and _judge_master(attempt, role):
+            _update_from_workers(attempt, role)
+        elif role.name == MASTER and _update_from_master(attempt, role):
             # The operator does not evaluate the remaining roles.
             return
-        _judge_failures(attempt, role)
+        _update_from_failures(attempt, role)
 
 
-def _judge_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
+def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
     """Set the conditions from the Master. Return True if the job has succeeded."""
     if attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
@@ -129,7 +129,7 @@ def _judge_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
     return False
 
 
-def _judge_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+def _update_from_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     """Set the conditions of a job without a Master. One succeeded worker is enough if the job is elastic."""
     succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
@@ -146,7 +146,7 @@ def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
     attempt.report_condition(SUCCEEDED, message)
 
 
-def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
+def _update_from_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
     get_count = partial(attempt.status.get_count, role.name)
     failed = get_count("failed")
     if not failed or role.replicas <= get_count("succeeded") + get_count("active"):

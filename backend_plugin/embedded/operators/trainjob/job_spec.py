@@ -10,6 +10,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, merge_patch
+from backend_plugin.embedded.operators.base import OwnerJob
 from kfpytorch_common.completion_indexes import parse_indexes
 
 DIALECT: Final = DIALECTS["TrainJob"]
@@ -30,12 +31,9 @@ FAIL: Final = "FailJobSet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJobSpec:
+class TrainJobSpec(OwnerJob):
     """The spec of a TrainJob, of its JobSet and of its only Job."""
 
-    name: str
-    namespace: str
-    uid: str
     nodes: int
     is_suspended: bool
     template: Manifest
@@ -123,6 +121,7 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
     job_spec = get_mapping(replicated, "template", "spec")
     limit = get_int(job_spec, "backoffLimit")
     return TrainJobSpec(
+        dialect=DIALECT,
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
         uid=get_text(metadata, "uid"),

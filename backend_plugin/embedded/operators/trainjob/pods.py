@@ -9,7 +9,7 @@ from typing_extensions import assert_never
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import TRACKING, build_owner_reference, get_name
+from backend_plugin.embedded.objects import TRACKING, get_name
 from backend_plugin.embedded.operators.base import (
     Action,
     CreatePod,
@@ -44,19 +44,11 @@ def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Ma
     of_job = {f"{prefix}job-name": job.job_name for prefix in (_BATCH, "")}
     of_job |= {f"{prefix}controller-uid": job.uid for prefix in (_BATCH, "")}
     spec = get_mapping(job.template, "spec")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{job.job_name}-{index}-{_build_suffix(job, index, restarts, now)}",
-            "namespace": job.namespace,
-            "labels": {**get_text_map(found, "labels"), **of_jobset, **of_job, **number, _PRIORITY: "0"},
-            "annotations": {**get_text_map(found, "annotations"), **of_jobset, **number},
-            "finalizers": [TRACKING],
-            # In Kubernetes, the owner of a pod is the Job, and that of the service is the JobSet.
-            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
-        },
-        "spec": {
+    # In Kubernetes, the owner of a pod is the Job, and that of the service is the JobSet.
+    return job.build_object(
+        "Pod",
+        f"{job.job_name}-{index}-{_build_suffix(job, index, restarts, now)}",
+        {
             **spec,
             **{
                 kind: [_with_index(each) for each in get_mappings(spec, kind)]
@@ -66,25 +58,17 @@ def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Ma
             "hostname": f"{job.job_name}-{index}",
             "subdomain": job.name,
         },
-    }
+        labels={**get_text_map(found, "labels"), **of_jobset, **of_job, **number, _PRIORITY: "0"},
+        annotations={**get_text_map(found, "annotations"), **of_jobset, **number},
+        finalizers=[TRACKING],
+    )
 
 
 def build_service(job: TrainJobSpec) -> Manifest:
     """Return the headless service of a job."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": job.name,
-            "namespace": job.namespace,
-            "ownerReferences": [build_owner_reference(DIALECT, job.name, job.uid)],
-        },
-        "spec": {
-            "clusterIP": "None",
-            "selector": {LABELS.job_name: job.name},
-            "publishNotReadyAddresses": True,
-        },
-    }
+    selector = {LABELS.job_name: job.name}
+    spec: Manifest = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
+    return job.build_object("Service", job.name, spec)
 
 
 def _build_jobset_labels(job: TrainJobSpec, restarts: int) -> Mapping[str, str]:
