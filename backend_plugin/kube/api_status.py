@@ -25,7 +25,7 @@ class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``v1.Status`` that are read."""
+    """The fields of ``v1.Status`` that the server uses."""
 
     kind: str = ""
     reason: str = ""

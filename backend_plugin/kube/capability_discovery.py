@@ -36,7 +36,7 @@ _LIMITS: Final = ApiResource(group="", version="v1", plural="limitranges")
 _PROBE: Final = "kfpytorch-probe"
 _DRY_RUN: Final = {"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Ignore"}
 _EVENTS: Final = "200"
-"""The number of events that are read to find the schedulers that bind pods."""
+"""The maximum number of events that are listed to find the schedulers that bind pods."""
 _QUEUES: Final = "500"
 _CLOSED: Final = ("Closed", "Closing")
 _LONGEST: Final = 300

@@ -378,7 +378,7 @@ def _get_job_resource(job: ObjectName) -> ApiResource:
 def get_resource(manifest: Manifest) -> ApiResource:
     """Return the resource of an object; raise `RequestRejected` if its kind or API version is malformed.
 
-    All kinds that the backend creates have a regular plural.
+    The plural is the kind in lower case with an `s`, as for all kinds that the backend creates.
     """
     group, _, version = get_text(manifest, "apiVersion").rpartition("/")
     plural = get_text(manifest, "kind").lower() + "s"

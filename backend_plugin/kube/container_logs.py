@@ -42,7 +42,7 @@ class ContainerLog:
         self._failures = 0
 
     async def iter_lines(self) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines that `LogRequest` selects; when following, until the container has ended.
+        """Yield the lines that the `LogRequest` selects; if it follows the log, until the container ends.
 
         Raises:
             ClusterUnavailable: If the log cannot be read.

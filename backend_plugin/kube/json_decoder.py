@@ -1,4 +1,4 @@
-"""Parses objects from JSON: decodes only the fields that are read.
+"""Parses objects from JSON: decodes only the fields that the server uses.
 
 The decoder drops all other fields, such as managedFields and templates. The readers of `core.observed` create
 the records. An object with a field of an unexpected type is decoded as a whole, and the same readers ignore
@@ -32,7 +32,7 @@ class _GroupSpec(TypedDict, total=False):
 
 
 class EventWire(TypedDict, total=False):
-    """The fields of a core/v1 event that are read."""
+    """The fields of a core/v1 event that the server uses."""
 
     metadata: MetadataFields
     involvedObject: ReferenceFields
@@ -46,7 +46,7 @@ class EventWire(TypedDict, total=False):
 
 
 class GroupWire(TypedDict, total=False):
-    """The fields of a PodGroup or a Workload that are read."""
+    """The fields of a PodGroup or a Workload that the server uses."""
 
     apiVersion: Any
     kind: Any
@@ -70,7 +70,10 @@ class JsonDecoder:
     """A `Decoder` for one kind."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
-        """Create a parser; `read` returns None for an object that does not belong to this backend."""
+        """Create a parser that decodes JSON into the type `kind`, and creates records with `read`.
+
+        `read` returns None for an object that does not belong to this backend.
+        """
         self._line: msgspec.json.Decoder[_WatchLine[Any]] = msgspec.json.Decoder(_WatchLine[kind])
         self._body: msgspec.json.Decoder[_ListBody[Any]] = msgspec.json.Decoder(_ListBody[kind])
         self._read = read
@@ -148,7 +151,7 @@ def _create_job_decoder(dialect: str) -> "msgspec.json.Decoder[Any]":
 
 
 def decode_job(dialect: str, body: bytes) -> Manifest:
-    """Decode the fields of a job that are read; raise `MalformedResponse` if the body is not an object."""
+    """Decode the fields of a job that the server uses; raise `MalformedResponse` if it is no object."""
     try:
         job: Manifest = _create_job_decoder(dialect).decode(body)
     except (msgspec.MsgspecError, RecursionError):

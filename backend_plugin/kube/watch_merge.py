@@ -19,7 +19,7 @@ class MergedKind:
         """Set when the sink has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
-        """True if each part keeps its records, because a new snapshot contains the records of all parts."""
+        """True if the parts keep their records, because each snapshot has the records of several parts."""
 
     def add_part(self) -> "KindPart":
         """Add and return the part of one reflector. Add all parts before a reflector sends records."""
@@ -116,5 +116,5 @@ class KindPart:
 
 
 def _parse_version(watched: WatchedObject) -> int:
-    """Return the resource version as a number; 0 if it is no number (then events may be sent twice)."""
+    """Return the resource version as a number; 0 if it is no number, so that events may be sent twice."""
     return int(watched.version) if watched.version.isdecimal() else 0

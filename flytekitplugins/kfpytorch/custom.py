@@ -23,6 +23,8 @@ RDZV_BACKEND: Final = "c10d"
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
     """Encode a `PyTorch` config whose number of workers is set, as protobuf JSON without zero values.
 
+    `resolve_image` returns the image name for a name or an ``ImageSpec``.
+
     Raises:
         ConfigError: If the config was changed and is now invalid.
     """

@@ -118,7 +118,10 @@ def count_processes(task: Any) -> int:
 
 
 def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
-    """Yield a problem if overrides change the number of processes, which is fixed at registration."""
+    """Yield a problem if overrides change the number of processes, which is fixed at registration.
+
+    `granted` has the resources of a replica with the overrides.
+    """
     requested = getattr(task.task_config, "nproc_per_node", None)
     if not isinstance(requested, str) or task.task_config.is_standalone():
         return

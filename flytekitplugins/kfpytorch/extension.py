@@ -112,8 +112,8 @@ class TrainJob(ConfigPart):
             ``PIP_INDEX_URL``, apply if ``environment`` of the task sets them. A failed installation fails the
             task. A local run checks that the packages are installed.
         success_policy: The nodes whose success ends the job: a `SuccessPolicy`. Default: all nodes.
-        pod_failure_policy: What a failed pod causes: a list of `PodFailurePolicyRule`. Default: all nodes
-            restart if a restart is left.
+        pod_failure_policy: Rules for failed pods: a list of `PodFailurePolicyRule`. Default: after a
+            failure, all nodes restart if a restart is left.
         dataset: A data set that is loaded before the nodes start: a URI or a `Dataset`. A runtime that
             ``runtime`` names must have the job ``dataset-initializer``.
         model: A model that is loaded before the nodes start: a URI or a `Model`. A runtime that ``runtime``

@@ -62,7 +62,7 @@ STATUSES: Final = ("True", "False", "Unknown")
 
 @dataclass(kw_only=True)
 class PodFailurePolicyRule(ConfigPart):
-    """A rule of the ``podFailurePolicy`` of a TrainJob's Job: what a failed pod of a node causes.
+    """A rule of the ``podFailurePolicy`` of a TrainJob's Job: the effect of a failed pod on the job.
 
     A rule has either exit codes or pod conditions. The first rule that matches applies. A rule of the backend
     comes before all others: a pod that is lost to a disruption restarts all nodes. If the task is an

@@ -101,7 +101,10 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Return the settings of a process that runs the function, with the display name `replica`."""
+        """Return the settings of a process that runs the function.
+
+        `name` is its name in the console, and `replica` its display name in messages about failures.
+        """
         slot = self.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot}")
         return ProcessSpec(
