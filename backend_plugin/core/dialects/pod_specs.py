@@ -9,23 +9,23 @@ from backend_plugin.core.values import Manifest
 _LARGEST = 3 * 2**19
 
 
-def require_storable(manifest: Manifest) -> Manifest:
-    """Return the manifest unchanged.
+def encode_storable(manifest: Manifest) -> bytes:
+    """Return the JSON of the manifest.
 
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    size = len(msgspec.json.encode(manifest))
-    if size > _LARGEST:
+    encoded = msgspec.json.encode(manifest)
+    if len(encoded) > _LARGEST:
         raise InvalidTask(
             Problem(
                 field="template",
-                value=f"{size:,} bytes",
+                value=f"{len(encoded):,} bytes",
                 message=f"makes the {manifest['kind']} larger than {_LARGEST:,} bytes, a cluster's limit",
                 remedy="pass large data as files or inputs, not in args, variables or annotations",
             )
         )
-    return manifest
+    return encoded
 
 
 def without_duplicate_secrets(spec: Manifest) -> Manifest:

@@ -48,7 +48,10 @@ def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> I
 
 
 def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
-    """Yield the problems for which the API server would later reject the pod when the operator creates it."""
+    """Yield the problems for which the API server would later reject the pod when the operator creates it.
+
+    `pod_resources` checks the resources, which admission plugins may change.
+    """
     for error in pod_rules.check_spec(spec):
         if not _is_uncertain(error, dialect):
             yield build_problem(
@@ -64,8 +67,6 @@ def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
     # A webhook may add a missing volume to a pod. If the dialect has a prerequisite, the pod template is
     # validated in a Kubernetes Job, without the webhook.
     is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
-    # `pod_resources` checks the resources, which admission plugins may change.
-    is_completed |= ".resources" in error.field
     return is_completed or error.field in _UNCERTAIN or not error.is_certain
 
 

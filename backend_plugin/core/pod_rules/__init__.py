@@ -30,7 +30,10 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
 def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors in the spec of a pod. The fields must have the types of the schema."""
+    """Yield the errors in the spec of a pod, except those in the resources of containers.
+
+    The fields must have the types of the schema.
+    """
     yield from _check_volumes(spec.get("volumes", ()))
     yield from containers.check_containers(spec)
     for field, known in _CHOICES.items():

@@ -16,6 +16,7 @@ from backend_plugin.core.pod_rules.field_errors import (
 from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.schema_check import format_amount
 
+_KINDS: Final = ("containers", "initContainers")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -26,12 +27,15 @@ _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors in the containers of a pod spec. The fields must have the types of the schema."""
+    """Yield the errors in the containers of a pod spec, except those in their resources.
+
+    The fields must have the types of the schema.
+    """
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
     if not spec.get("containers"):
         yield build_required_error("spec.containers")
-    for kind in ("containers", "initContainers"):
+    for kind in _KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path, name = f"spec.{kind}[{index}]", container.get("name", "")
             yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
@@ -54,7 +58,6 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
         yield from check_choice(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
     yield from _check_ports(container.get("ports", ()), f"{path}.ports")
     yield from _check_variables(container.get("env", ()), f"{path}.env")
-    yield from _check_resources(container.get("resources", {}), f"{path}.resources")
     for probe in _PROBES:
         if probe in container:
             yield from _check_probe(container[probe], f"{path}.{probe}")
@@ -77,12 +80,12 @@ def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
 
 def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for index, variable in enumerate(variables):
-        name = variable.get("name", "")
+        name, at = variable.get("name", ""), f"{path}[{index}]"
         if not name:
-            yield build_required_error(f"{path}[{index}].name")
-        yield from check_name(f"{path}[{index}].name", name, name_rules.check_variable_name)
+            yield build_required_error(f"{at}.name")
+        yield from check_name(f"{at}.name", name, name_rules.check_variable_name)
         if "valueFrom" in variable:
-            yield from _check_source(variable, f"{path}[{index}]")
+            yield from _check_source(variable, at)
 
 
 def _check_source(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -119,6 +122,13 @@ def _check_mount_path(place: str, taken: set[str], path: str) -> Iterator[FieldE
     elif place in taken:
         yield build_invalid_error(path, place, "must be unique")
     taken.add(place)
+
+
+def check_resources(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors in the resources of the containers of a pod spec."""
+    for kind in _KINDS:
+        for index, container in enumerate(spec.get(kind, ())):
+            yield from _check_resources(container.get("resources", {}), f"spec.{kind}[{index}].resources")
 
 
 def _check_resources(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:

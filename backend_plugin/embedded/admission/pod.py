@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core import pod_rules
+from backend_plugin.core.pod_rules import containers as container_rules
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
@@ -36,7 +37,11 @@ def admit_pod(manifest: Manifest) -> Manifest:
     """
     fields = metadata.read_client_fields(manifest)
     spec: dict[str, Any] = {**get_mapping(manifest, "spec")}
-    wrong = [*metadata.check_metadata(fields, name_rules.check_subdomain), *pod_rules.check_spec(spec)]
+    wrong = [
+        *metadata.check_metadata(fields, name_rules.check_subdomain),
+        *pod_rules.check_spec(spec),
+        *container_rules.check_resources(spec),
+    ]
     if wrong:
         raise build_unprocessable_resource("Pod", fields.get("name", ""), wrong)
     containers: dict[str, Any] = {

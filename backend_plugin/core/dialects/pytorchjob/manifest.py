@@ -7,7 +7,7 @@ docs/reference/differences-from-the-go-plugin.md lists the differences from Flyt
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
@@ -34,7 +34,9 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    return require_storable(_build_manifest(job, draft))
+    manifest = _build_manifest(job, draft)
+    encode_storable(manifest)
+    return manifest
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:

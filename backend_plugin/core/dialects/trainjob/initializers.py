@@ -175,8 +175,9 @@ def build_dependencies(job: TrainingJob) -> Manifest:
 
 def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
     """Yield a problem for each volume or mount of a node that conflicts with the initializers' volume."""
-    names = {VOLUME} if job.sources else set[str]()
-    for path, value in iter_volume_conflicts(spec, names, {PATHS[kind] for kind in job.sources}):
+    if not job.sources:
+        return
+    for path, value in iter_volume_conflicts(spec, {VOLUME}, {PATHS[kind] for kind in job.sources}):
         message = "is the directory of the data set or the model"
         if value == VOLUME:
             message = "is the volume of the initializers"

@@ -9,10 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from backend_plugin.core import names
-from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.trainjob import (
     initializers,
     mpi,
@@ -52,19 +50,19 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
         options.ANNOTATION: options.encode(_build_options(job, draft)),
         **_build_clean_pod_policy(job),
     }
-    return require_storable(
-        {
-            "apiVersion": resource.RESOURCE.api_version,
-            "kind": resource.RESOURCE.kind,
-            "metadata": {**metadata, "annotations": annotations},
-            "spec": {
-                "runtimeRef": _build_reference(job, name),
-                **_build_trainer_fields(job, draft, pod, name),
-                **initializers.build_field(job),
-                **({"suspend": True} if draft.suspended else {}),
-            },
-        }
-    )
+    manifest: Manifest = {
+        "apiVersion": resource.RESOURCE.api_version,
+        "kind": resource.RESOURCE.kind,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {
+            "runtimeRef": _build_reference(job, name),
+            **_build_trainer_fields(job, draft, pod, name),
+            **initializers.build_field(job),
+            **({"suspend": True} if draft.suspended else {}),
+        },
+    }
+    encode_storable(manifest)
+    return manifest
 
 
 def _build_reference(job: TrainingJob, name: str) -> Manifest:
@@ -142,27 +140,25 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
             },
         },
     }
-    return (_require_no_controls(require_storable(runtime)),)
+    _require_no_controls(encode_storable(runtime).decode())
+    return (runtime,)
 
 
 # Trainer stores the runtime as YAML, and its library accepts these characters only as escapes.
 _CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
 
 
-def _require_no_controls(runtime: Manifest) -> Manifest:
-    """Return the runtime, or raise `InvalidTask` if it contains a character that YAML does not allow."""
-    text = msgspec.json.encode(runtime).decode()
-    found = _CONTROLS.search(text)
-    if found is None:
-        return runtime
-    raise InvalidTask(
-        Problem(
-            field="template",
-            value=ascii(text[max(0, found.start() - 20) : found.end() + 20]),
-            message=f"contains U+{ord(found[0]):04X}, a character that Kubeflow Trainer cannot store",
-            remedy="remove it from the args, variables, labels and annotations of the task",
+def _require_no_controls(text: str) -> None:
+    """Raise `InvalidTask` if the JSON of a runtime contains a character that YAML does not allow."""
+    if found := _CONTROLS.search(text):
+        raise InvalidTask(
+            Problem(
+                field="template",
+                value=ascii(text[max(0, found.start() - 20) : found.end() + 20]),
+                message=f"contains U+{ord(found[0]):04X}, a character that Kubeflow Trainer cannot store",
+                remedy="remove it from the args, variables, labels and annotations of the task",
+            )
         )
-    )
 
 
 def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
