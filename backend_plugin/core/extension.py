@@ -56,9 +56,11 @@ _ROLES: Final = {"master": ReplicaRole.MASTER, "worker": ReplicaRole.WORKER}
 
 def decode(value: JsonValue, problems: list[Problem]) -> Extension:
     """Read the value of the key ``kfpytorch``, and add a problem to `problems` for each invalid value."""
+    if value is None:
+        return Extension()
     if not isinstance(value, Mapping):
         remedy = "leave it out, or let the kfpytorch plugin write it"
-        problems += select_problems((value is not None, _PATH, value, "is not an object", remedy))
+        problems.append(build_problem(_PATH, value, "is not an object", remedy))
         return Extension()
     message = task_pb2.TaskExtension()
     parse_message(value, message, _PATH, problems)

@@ -132,6 +132,8 @@ class GangOptions(msgspec.Struct, frozen=True, kw_only=True):
     pending_timeout_seconds: int | None = None
 
 
+_NO_GANG_OPTIONS: Final = GangOptions()
+_NO_TRAIN_OPTIONS: Final = TrainJobOptions()
 TRAIN_JOB: Final = "TrainJob"
 """The name of the dialect that `TrainJobOptions` selects."""
 
@@ -157,17 +159,17 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gang_options(self) -> GangOptions:
         """The author's gang options; the defaults if there are none."""
-        return self.gang or GangOptions()
+        return self.gang or _NO_GANG_OPTIONS
 
     @property
     def train_options(self) -> TrainJobOptions:
         """The author's options for a TrainJob; the defaults if there are none."""
-        return self.train_job or TrainJobOptions()
+        return self.train_job or _NO_TRAIN_OPTIONS
 
     @property
     def sources(self) -> Mapping[str, DataSource]:
         """The data set and the model that initializers load."""
-        return self.train_job.sources if self.train_job is not None else {}
+        return self.train_options.sources
 
     @property
     def framework(self) -> str:

@@ -175,14 +175,17 @@ def _read_resources(message: Any, path: str, problems: list[Problem]) -> Resourc
 
 
 def _read_entries(entries: Any, path: str, problems: list[Problem]) -> dict[str, str]:
-    remedy = "write CPU, MEMORY, GPU or EPHEMERAL_STORAGE"
+    amounts: dict[str, str] = {}
     for index, entry in enumerate(entries):
-        if entry.name not in RESOURCE_NAMES:
+        if name := RESOURCE_NAMES.get(entry.name):
+            amounts[name] = entry.value
+        else:
             is_declared = entry.name in WireResources.ResourceName.values()
             named = WireResources.ResourceName.Name(entry.name) if is_declared else entry.name
             message = "is not a resource that a container can request"
+            remedy = "write CPU, MEMORY, GPU or EPHEMERAL_STORAGE"
             problems.append(build_problem(f"{path}[{index}].name", named, message, remedy))
-    return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
+    return amounts
 
 
 def _get_enum_name(names: Mapping[int, str], number: int, path: str, problems: list[Problem]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from backend_plugin.core.errors import MOST_PROBLEMS, Problem
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.quantity import InvalidQuantity, parse
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 
 QUANTITY: Final = "quantity"
 AMOUNTS: Final = "{quantity}"
@@ -117,11 +117,20 @@ def normalize_json(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
+def parse_amount(value: Any) -> Quantity:
+    """Return the quantity of a resource, which may be a number in JSON.
+
+    Raises:
+        InvalidQuantity: If the value is not a quantity, or is negative.
+    """
     amount = parse(format_amount(value))
     if amount.nano < 0:
         raise InvalidQuantity(value)
-    return _CanonicalQuantity(amount.text)
+    return amount
+
+
+def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
+    return _CanonicalQuantity(parse_amount(value).text)
 
 
 def _encode_amount(amount: _CanonicalQuantity) -> str:

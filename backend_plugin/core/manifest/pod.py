@@ -25,7 +25,7 @@ from backend_plugin.core.values import Manifest
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
     """Return the pod template of each group, in their order: ``{"metadata": ..., "spec": ...}``.
 
-    The templates share no mutable part with the request or with each other.
+    Groups with equal pods have the same template. The templates share no mutable part with the request.
 
     Raises:
         InvalidTask: If the pod of a group is invalid; the error contains the problems of all groups.
@@ -37,7 +37,11 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
         problems.extend(_check_security(context, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
-    return tuple(_copy_pods(pods))
+    distinct = {id(each): each for each in pods}
+    copies: dict[int, Manifest] = {
+        key: msgspec.json.decode(msgspec.json.encode(each, order="sorted")) for key, each in distinct.items()
+    }
+    return tuple(copies[id(each)] for each in pods)
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
@@ -157,7 +161,7 @@ def _with_platform_fields(
     # After the PodTemplate, so that the alternatives in its affinity include the requirement too.
     required = pod_placement.find_node_requirement(run, settings)
     spec = pod_placement.with_requirements(spec, [required]) if required else spec
-    if pod_extended_resources.has_gpu(spec, settings):
+    if extended.HasField("gpu_accelerator") and pod_extended_resources.has_gpu(spec, settings):
         spec = pod_extended_resources.with_accelerator(spec, extended.gpu_accelerator, settings)
     if extended.HasField("shared_memory"):
         invalid = list(pod_extended_resources.check_shared_memory(spec, extended.shared_memory, primary))
@@ -212,12 +216,3 @@ def _build_metadata(context: PodContext, extra: Mapping[str, Any]) -> dict[str, 
         ],
         context.request.settings,
     )
-
-
-def _copy_pods(pods: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
-    """Yield a copy of each pod; a pod that several roles share is encoded once and decoded for each."""
-    written: dict[int, bytes] = {}
-    for pod in pods:
-        if id(pod) not in written:
-            written[id(pod)] = msgspec.json.encode(pod, order="sorted")
-        yield msgspec.json.decode(written[id(pod)])

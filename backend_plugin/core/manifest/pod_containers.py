@@ -85,10 +85,8 @@ def finalize_spec(
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind == "containers" and container["name"] == primary:
-            env = pod_env.with_failure_reporting(
-                pod_env.with_training_env(container, group.processes, settings)
-            )
-            named = {**container, "name": container_name, "env": pod_env.without_duplicates(env)}
+            env = pod_env.build_training_env(container, group.processes, settings)
+            named = {**container, "name": container_name, "env": env}
             return {**named, "image": group.image} if group.image else named
         env = container.get("env", ())
         return {**container, "env": pod_env.without_duplicates(env)} if env else container

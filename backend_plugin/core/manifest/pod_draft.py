@@ -10,7 +10,7 @@ from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from backend_plugin.core.quantity import InvalidQuantity, Quantity
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 
@@ -106,11 +106,10 @@ def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[P
 
 
 def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
-    invalid = list(schema_check.check_value(value, schema_check.QUANTITY, path))
-    problems += invalid
     try:
-        return None if invalid else parse(value)
-    except InvalidQuantity:  # pragma: no cover  (the schema check has reported it)
+        return schema_check.parse_amount(value)
+    except InvalidQuantity:
+        problems += schema_check.check_value(value, schema_check.QUANTITY, path)
         return None
 
 

@@ -1,16 +1,19 @@
 """The environment variables of each container, except those that the operator adds."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import omit_empty
 
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
-_WORKER: Final = {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+_REPORTING: Final = (
+    {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    {"name": "_F_DES", "value": "Earliest"},
+)
 _THREADS: Final = "OMP_NUM_THREADS"
-_STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 
 
 def with_flyte_env(
@@ -45,32 +48,21 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
     return [*entries, *_build_entries(run.environment), *_build_entries(settings.default_env_vars)]
 
 
-def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return `env`, of the primary container, with the variables that make flytekit report failures.
-
-    If the task itself sets FLYTE_FAIL_ON_ERROR, that value stays.
-    """
-    added = [] if _FAIL_ON_ERROR in _get_names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
-    return [*env, *added, _WORKER, _STRATEGY]
-
-
-def with_training_env(
+def build_training_env(
     container: Mapping[str, Any], processes: int, settings: Settings
-) -> Sequence[Mapping[str, Any]]:
-    """Return the environment of the training container, with the platform's variables that it does not set.
+) -> list[Mapping[str, Any]]:
+    """Return the final environment of the primary container, with one entry for each name.
 
-    `processes` is the number of training processes in the container. With ``envFrom`` nothing is added: the
-    names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.
+    It includes the platform's variables and those that make flytekit report failures. A variable that the
+    container sets itself keeps its value. `processes` is the number of training processes in the container.
     """
-    env: Sequence[Mapping[str, Any]] = container.get("env", ())
-    if container.get("envFrom"):
-        return env
-    names = _get_names(env)
-    known = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
-    return [
-        *env,
-        *_build_entries({name: value for name, value in known.items() if value and name not in names}),
-    ]
+    by_name = _index_by_name(container.get("env", ()))
+    added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
+    # The names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.
+    for each in () if container.get("envFrom") else _build_entries(omit_empty(added)):
+        by_name.setdefault(each["name"], each)
+    by_name.setdefault(_FAIL_ON_ERROR, {"name": _FAIL_ON_ERROR, "value": "true"})
+    return [*{**by_name, **_index_by_name(_REPORTING)}.values()]
 
 
 def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
@@ -89,11 +81,11 @@ def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str,
 
 def without_duplicates(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last entry of each name, because the API server rejects duplicate names in a job."""
-    return list({each.get("name"): each for each in env}.values())
+    return list(_index_by_name(env).values())
 
 
-def _get_names(env: Sequence[Mapping[str, Any]]) -> Set[object]:
-    return {each.get("name") for each in env}
+def _index_by_name(env: Sequence[Mapping[str, Any]]) -> dict[object, Mapping[str, Any]]:
+    return {each.get("name"): each for each in env}
 
 
 def _build_entries(values: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
-from backend_plugin.core.schema_check import format_amount
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import omit_empty
 
@@ -233,17 +232,10 @@ def _limit_amount(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
-def _parse_amount(value: Any) -> Quantity:
-    amount = parse(format_amount(value))
-    if amount.nano < 0:
-        raise InvalidQuantity(value)
-    return amount
-
-
 def _parse_amounts(
     values: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings
 ) -> dict[str, Quantity]:
-    amounts = {name: _parse_amount(amount) for name, amount in values.items()}
+    amounts = {name: schema_check.parse_amount(amount) for name, amount in values.items()}
     for name in gpu:
         if name in amounts and name != settings.gpu_resource_name:
             amounts.setdefault(settings.gpu_resource_name, amounts[name])

@@ -10,7 +10,6 @@ from backend_plugin.core.pod_rules.field_errors import (
     build_invalid_error,
     build_required_error,
     check_choice,
-    check_name,
     check_required_name,
 )
 from backend_plugin.core.quantity import Quantity, parse
@@ -83,7 +82,8 @@ def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Itera
         name, at = variable.get("name", ""), f"{path}[{index}]"
         if not name:
             yield build_required_error(f"{at}.name")
-        yield from check_name(f"{at}.name", name, name_rules.check_variable_name)
+        for wrong in name_rules.check_variable_name(name):
+            yield build_invalid_error(f"{at}.name", name, wrong)
         if "valueFrom" in variable:
             yield from _check_source(variable, at)
 

@@ -54,6 +54,11 @@ def test_image_with_a_mutable_tag_is_always_pulled(image: str, policy: str) -> N
     assert stored["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
+def test_request_may_be_less_than_the_limit_or_have_none() -> None:
+    stored: Any = admit_pod(limits({"cpu": 1, "memory": "1Gi"}, cpu=2))
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 2}
+
+
 def a_pod_with(**metadata: Any) -> dict[str, Any]:
     pod = a_pod()
     return {**pod, "metadata": {**pod["metadata"], **metadata}}

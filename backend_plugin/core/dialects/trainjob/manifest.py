@@ -150,7 +150,8 @@ _CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
 
 def _require_no_controls(text: str) -> None:
     """Raise `InvalidTask` if the JSON of a runtime contains a character that YAML does not allow."""
-    if found := _CONTROLS.search(text):
+    # The search is slow, and most texts are ASCII.
+    if (not text.isascii() or "\x7f" in text) and (found := _CONTROLS.search(text)):
         raise InvalidTask(
             Problem(
                 field="template",

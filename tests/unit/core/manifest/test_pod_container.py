@@ -8,7 +8,6 @@ from msgspec import structs
 from pods import (
     DEFAULT_RESOURCES,
     FOR_TRAINING,
-    MASTER,
     METADATA,
     OF_RUN,
     RUN,
@@ -18,11 +17,9 @@ from pods import (
     WORKER,
     container,
     pod,
-    request,
 )
 
 from backend_plugin.core.job import Placement, ReplicaGroup, Resources
-from backend_plugin.core.manifest.pod import build_pod_templates
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 OTHER = {"key": "y", "operator": "DoesNotExist"}
@@ -307,13 +304,6 @@ def test_shared_memory_is_mounted_as_a_volume(fields: dict[str, str], written: s
         "containers": [{**TRAINER, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": written}}],
     }
-
-
-def test_identical_roles_share_no_objects() -> None:
-    one, other = build_pod_templates(request(container()), [MASTER, WORKER])
-    assert one == other
-    assert one is not other
-    assert one["spec"] is not other["spec"]
 
 
 def test_execution_without_a_task_sets_no_task_variables() -> None:
