@@ -31,7 +31,11 @@ def _complete_named_server(server: Server, named: str) -> Server:
     """
     running = server_file.read(server_file.get_state_directory(os.environ))
     if running is None or running.endpoint != named:
-        return _with_tls(_with_environment(replace(server, address=named)))
+        files = {
+            name: getattr(server, name) or os.environ.get(variable, "") for name, variable in FILES.items()
+        }
+        token = _parse_token(server.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
+        return _with_tls(replace(server, address=named, token=token, **files))
     token = server.token or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
     return _with_local(replace(server, token=token), running)
 
@@ -55,28 +59,18 @@ def _require_running_server(state: Path) -> server_file.ServerInfo:
     return running
 
 
-def _with_environment(server: Server) -> Server:
-    files = {name: getattr(server, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
-    token = _parse_token(server.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
-    return replace(server, token=token, **files)
-
-
 def _with_tls(server: Server) -> Server:
     """Return the server; add ``grpcs://`` to its address if a certificate is set."""
-    _check_key_pair(server)
-    address = str(server.address)
-    if (server.ca or server.cert) and not address.startswith(TLS):
-        return replace(server, address=f"{TLS}{address}")
-    return server
-
-
-def _check_key_pair(server: Server) -> None:
     for one, other in (("cert", "key"), ("key", "cert")):
         if getattr(server, one) and not getattr(server, other):
             raise RequestFailed(
                 f"--{one} {getattr(server, one)} has no effect without --{other}; "
                 f"write --{other} FILE, or set {FILES[other]}"
             )
+    address = str(server.address)
+    if (server.ca or server.cert) and not address.startswith(TLS):
+        return replace(server, address=f"{TLS}{address}")
+    return server
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:

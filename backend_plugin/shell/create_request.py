@@ -95,7 +95,14 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
     sizes: Counter[int] = Counter()
     for index, (number, encoded, content) in enumerate(_iter_fields(data)):
         if index == MAX_FIELDS:
-            problems.append(_build_field_count_problem(part.path))
+            problems.append(
+                Problem(
+                    field=part.path or "request",
+                    value=f"more than {MAX_FIELDS:,} fields",
+                    message=f"has more than the limit of {MAX_FIELDS:,} fields",
+                    remedy="remove fields that are not needed",
+                )
+            )
             break
         if (inner := part.fields.get(number)) is None:
             continue
@@ -109,15 +116,6 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
     for number, size in sizes.items():
         problems += task_sizes.check_size(part.fields[number].path, size, part.fields[number].limit)
     return b"".join(fields)
-
-
-def _build_field_count_problem(path: str) -> Problem:
-    return Problem(
-        field=path or "request",
-        value=f"more than {MAX_FIELDS:,} fields",
-        message=f"has more than the limit of {MAX_FIELDS:,} fields",
-        remedy="remove fields that are not needed",
-    )
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:

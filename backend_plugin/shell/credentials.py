@@ -42,11 +42,6 @@ class Tls:
     client_names: Sequence[str] = ()
     """Accepted names in client certificates; empty for all names."""
 
-    @property
-    def files(self) -> Sequence[Path]:
-        """The paths of all files."""
-        return tuple(each for each in (self.certificate, self.key, self.client_ca) if each is not None)
-
 
 def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
     """Return the common name and the subject alternative names of a verified client certificate."""
@@ -60,7 +55,8 @@ def build_server_credentials(tls: Tls) -> grpc.ServerCredentials:
     Raises:
         UnusableCredentials: If a file is missing or invalid, or the key does not match the certificate.
     """
-    followed = ReloadedValue(tls.files, lambda: _build_configuration(tls))
+    files = [each for each in (tls.certificate, tls.key, tls.client_ca) if each is not None]
+    followed = ReloadedValue(files, lambda: _build_configuration(tls))
 
     def fetch() -> Any:
         return followed.value if followed.reload_if_changed() else None
@@ -76,7 +72,12 @@ def _build_configuration(tls: Tls) -> Any:
     authority = None
     if tls.client_ca is not None:
         authority = _read_content(tls.client_ca)
-        _require_authority(authority, tls.client_ca)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=authority.decode("ascii"))
+        except (ssl.SSLError, ValueError) as error:
+            raise UnusableCredentials(
+                f"{tls.client_ca}: contains no CA certificate; write it as PEM"
+            ) from error
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
 
@@ -92,13 +93,6 @@ def _require_matching_pair(tls: Tls) -> None:
         ) from error
     except OSError as error:  # The file was changed after it was read.
         raise UnusableCredentials(f"{tls.certificate} or {tls.key}: {error.strerror}") from error
-
-
-def _require_authority(content: bytes, file: Path) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise UnusableCredentials(f"{file}: contains no CA certificate; write it as PEM") from error
 
 
 @dataclass(slots=True)

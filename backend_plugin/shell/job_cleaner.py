@@ -8,7 +8,6 @@ from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.core.scheduling import registry
-from backend_plugin.core.values import Manifest
 from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, Misconfigured, build_pod_name
@@ -62,7 +61,15 @@ class JobCleaner:
         if patch is None:
             return
         log.info("deactivating its %s", group.kind, extra=entry.log_fields)
-        await self._cluster.patch_object(_build_reference(entry, group), patch)
+        name = group.object_name or group.name
+        await self._cluster.patch_object(
+            {
+                "apiVersion": f"{group.api}/{group.version}",
+                "kind": group.kind,
+                "metadata": {"namespace": entry.namespace, "name": name, "uid": group.uid},
+            },
+            patch,
+        )
 
     async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
         """End pods but keep them for their logs. Return False if the cluster does not permit that."""
@@ -77,12 +84,3 @@ class JobCleaner:
                 return False
             entry.stopped |= {pod.uid}
         return True
-
-
-def _build_reference(entry: CachedJob, group: PodGroup) -> Manifest:
-    name = group.object_name or group.name
-    return {
-        "apiVersion": f"{group.api}/{group.version}",
-        "kind": group.kind,
-        "metadata": {"namespace": entry.namespace, "name": name, "uid": group.uid},
-    }

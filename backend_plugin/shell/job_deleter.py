@@ -9,7 +9,6 @@ from typing import Final
 from backend_plugin.core import attempts, names
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
@@ -100,7 +99,8 @@ class JobDeleter:
         manifest = await self._cluster.get(name)
         if manifest is None:
             return
-        keeps = _format_finalizers(manifest)
+        finalizers = get_mapping(manifest, "metadata").get("finalizers")
+        keeps = ", ".join(map(str, finalizers)) if finalizers and isinstance(finalizers, Sequence) else "none"
         log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps)
         while self._cache.get((name.namespace, name.name)) is not None and not self._is_gone(name):
             await asyncio.sleep(self._seconds)
@@ -111,8 +111,3 @@ class JobDeleter:
         if entry is None:
             return False
         return entry.gone is not None or (entry.job is not None and entry.job.uid != name.uid)
-
-
-def _format_finalizers(manifest: Manifest) -> str:
-    finalizers = get_mapping(manifest, "metadata").get("finalizers")
-    return ", ".join(map(str, finalizers)) if finalizers and isinstance(finalizers, Sequence) else "none"

@@ -24,13 +24,14 @@ _MAX_EVENTS: Final = 30
 def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
     """Encode a job and its phase, without its replicas and events."""
     ready = verdict.info.get("ready")
+    ended = job.completed or (job.end_condition.since if job.end_condition is not None else None)
     return wire.Job(
         namespace=job.namespace,
         name=job.name,
         uid=job.uid,
         attempt=_encode_attempt(job),
         created=_encode_time(job.created),
-        ended=_encode_time(_find_end_time(job)),
+        ended=_encode_time(ended),
         total=job.replicas,
         ready=ready if isinstance(ready, int) else 0,
         verdict=_encode_verdict(verdict),
@@ -101,10 +102,6 @@ def _encode_attempt(job: Job) -> wire.Attempt:
         task=run.task_name,
         output_prefix=prefix,
     )
-
-
-def _find_end_time(job: Job) -> datetime | None:
-    return job.completed or (job.end_condition.since if job.end_condition is not None else None)
 
 
 def _encode_verdict(verdict: Verdict) -> wire.Verdict:

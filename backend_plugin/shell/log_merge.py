@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from backend_plugin.core import reading
 from backend_plugin.shell.cluster import LogLine
+from backend_plugin.shell.timeouts import timeout
 
 # Limits in lines and characters; a replica that writes faster than the client reads must wait.
 _HELD: Final = 1_000
@@ -82,22 +83,22 @@ class LogMerge:
                 self._news.clear()
                 await self._news.wait()
         finally:
-            await self._stop_pumps()
+            for pump in self._pumps.values():
+                pump.cancel()
+            await asyncio.gather(*self._pumps.values(), return_exceptions=True)
 
     async def _wait_for_heads(self) -> None:
         if not self._awaited:
             return
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wait_for_all_heads(), self._patience)
+            async with timeout(self._patience):
+                while self._awaited:
+                    self._raise_failure()
+                    self._news.clear()
+                    await self._news.wait()
+                self._raise_failure()
         # A source that is silent now may stay silent, so the others do not wait for it again.
         self._awaited.clear()
-
-    async def _wait_for_all_heads(self) -> None:
-        while self._awaited:
-            self._raise_failure()
-            self._news.clear()
-            await self._news.wait()
-        self._raise_failure()
 
     def _raise_failure(self) -> None:
         for source, pump in list(self._pumps.items()):
@@ -153,15 +154,7 @@ class LogMerge:
             source.room.clear()
             await source.room.wait()
 
-    async def _stop_pumps(self) -> None:
-        for pump in self._pumps.values():
-            pump.cancel()
-        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
-
 
 def _split_line(line: LogLine) -> Iterator[LogLine]:
-    if len(line.text) <= _LONGEST:
-        yield line
-        return
-    for begin in range(0, len(line.text), _LONGEST):
+    for begin in range(0, max(1, len(line.text)), _LONGEST):
         yield LogLine(time=line.time, text=line.text[begin : begin + _LONGEST])

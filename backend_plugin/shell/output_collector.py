@@ -51,7 +51,8 @@ class OutputCollector:
         self._outcomes = outcomes
         self.orders = orders
         self._ring = ring
-        cache.removal_listeners.append(self._cancel_read)
+        # Cancel the read for a job that leaves the cache; thousands may wait for a slow store.
+        cache.removal_listeners.append(lambda entry: orders.cancel(("read_outputs", entry)))
 
     def on_change(self, entry: CachedJob) -> None:
         """Start to read the outputs of a job if it has ended and they have not been read."""
@@ -71,10 +72,6 @@ class OutputCollector:
         self.orders.submit(
             ("read_outputs", entry), lambda: self._read_outputs(entry, prefix), entry.log_fields
         )
-
-    def _cancel_read(self, entry: CachedJob) -> None:
-        """Cancel the read of outputs of a job that left the cache; thousands may wait for a slow store."""
-        self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:
         """True if our keys signed the job, or if there is no job, because its reference has been verified."""

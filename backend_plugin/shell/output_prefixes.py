@@ -56,8 +56,7 @@ class StoreLocation:
     @property
     def url(self) -> str:
         """The URL of the location."""
-        start = "file://" if self.scheme == "file" else f"{self.scheme}://"
-        return "/".join(part for part in (f"{start}{self.root.rstrip('/')}", self.path) if part)
+        return "/".join(filter(None, (f"{self.scheme}://{self.root.rstrip('/')}", self.path)))
 
 
 class OutputPrefixes:

@@ -62,17 +62,13 @@ class ReadLimits:
     """Maximum time in the queue for a read; after a restart thousands may be queued."""
 
 
-def _ignore_error(scheme: str, error: BackendError) -> None:
-    """Ignore an error; the default callback for failed reads."""
-
-
 @dataclass(slots=True)
 class OutputReader:
     """Reads the outputs of tasks in threads; nothing is cached."""
 
     prefixes: OutputPrefixes
     bounds: ReadLimits = field(default_factory=ReadLimits)
-    trouble: Callable[[str, BackendError], None] = _ignore_error
+    trouble: Callable[[str, BackendError], None] = lambda _scheme, _error: None
     """Called for every failed read, with the scheme of its store."""
     _stores: OutputStores = field(default_factory=OutputStores, init=False)
     _turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = field(

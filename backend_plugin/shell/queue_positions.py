@@ -44,7 +44,8 @@ class QueuePositions:
         turns = self._turns.get(queue, [])
         if registry.has_queue_position(group) and len(turns) < _LONGEST:
             self._turns[queue] = turns
-            turn = _build_sort_key(group)
+            created = group.created.timestamp() if group.created else 0.0
+            turn = _SortKey(-group.priority, created, group.uid)
             insort(turns, turn)
             self._where[group.uid] = queue, turn
 
@@ -69,7 +70,3 @@ class QueuePositions:
         queue, turn = position
         turns = self._turns[queue]
         return group if len(turns) >= _LONGEST else structs.replace(group, ahead=bisect_left(turns, turn))
-
-
-def _build_sort_key(group: PodGroup) -> _SortKey:
-    return _SortKey(-group.priority, group.created.timestamp() if group.created else 0.0, group.uid)

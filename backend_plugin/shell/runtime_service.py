@@ -15,7 +15,6 @@ from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.runtime_packages import PackagesUnknown
 from backend_plugin.core.runtimes import PackageJob, Runtime
-from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cache import Cache
@@ -117,10 +116,11 @@ class RuntimeService:
 
     async def _run_job(self, runtime: Runtime, job: PackageJob) -> Sequence[str]:
         dialect = _get_dialect(runtime)
+        assert dialect.runtimes is not None  # noqa: S101 - for mypy.
         name = ObjectName(namespace=job.namespace, name=job.name, dialect=dialect.name)
         log.info("job %s/%s lists the packages of runtime %s", name.namespace, name.name, runtime.name)
         try:
-            await create_job(self.cluster, dialect, _build_job(dialect, runtime, job))
+            await create_job(self.cluster, dialect, dialect.runtimes.build_package_job(runtime, job))
             entry = await self._wait_for_end(job)
             return await self._read_log(entry, runtime)
         finally:
@@ -165,8 +165,3 @@ def _get_dialect(runtime: Runtime) -> Dialect:
         for each in table.DIALECTS.values()
         if each.runtimes is not None and runtime.kind in {kind.kind for kind in each.runtimes.kinds}
     )
-
-
-def _build_job(dialect: Dialect, runtime: Runtime, job: PackageJob) -> Manifest:
-    assert dialect.runtimes is not None  # noqa: S101 - for mypy.
-    return dialect.runtimes.build_package_job(runtime, job)

@@ -54,10 +54,6 @@ Settle: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 """Work to do after the last call has ended; receives the remaining seconds of the drain."""
 
 
-async def _do_nothing(_: float) -> None:
-    """Do nothing; the default if there is no work outside calls."""
-
-
 class PortUnavailable(BackendError):
     """The port is in use, or the host is not an address of this machine."""
 
@@ -91,9 +87,7 @@ class GrpcServer:
     def __post_init__(self) -> None:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
-    async def run(
-        self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _do_nothing
-    ) -> None:
+    async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
         """Serve until `stop` is called or a signal arrives; a second call or signal ends the drain.
 
         Args:

@@ -85,12 +85,11 @@ def read(state: Path) -> ServerInfo | None:
 
 def is_alive(server: ServerInfo) -> bool:
     """True if the server's process exists, or if that cannot be determined."""
-    if server.pid <= 0:
-        return True
     try:
-        os.kill(server.pid, 0)
+        if server.pid > 0:
+            os.kill(server.pid, 0)
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        return True
+        pass
     return True

@@ -110,7 +110,7 @@ async def serving(
         (front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **options})
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    life = asyncio.ensure_future(server.run(ready, port.set_result))
+    life = asyncio.ensure_future(server.run(ready, port.set_result, do_nothing))
     await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
@@ -148,13 +148,17 @@ async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     raise AssertionError("it was answered")
 
 
+async def do_nothing(_: float) -> None:
+    """Return at once: there is no work outside calls."""
+
+
 async def _main() -> None:
     tiny = Tiny(lambda word: print(word, flush=True))
     server = GrpcServer(
         (RpcMiddleware(tiny.handlers(), 10),),
         ServerOptions(host="127.0.0.1", port=0, drain_seconds=float(sys.argv[1])),
     )
-    await server.run(asyncio.Event(), lambda port: print(port, flush=True))
+    await server.run(asyncio.Event(), lambda port: print(port, flush=True), do_nothing)
     print("ended", flush=True)
 
 
