@@ -7,7 +7,7 @@ directory are rejected in `output_stores`.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -64,15 +64,13 @@ class OutputPrefixes:
 
     Args:
         listed: Buckets and directories; everything below them may be read.
-        stores: The known schemes, in addition to ``file``.
 
     Raises:
         PrefixNotAllowed: If an item is malformed.
     """
 
-    def __init__(self, listed: Iterable[str] = DEFAULT, *, stores: Collection[str] = STORES) -> None:
-        self._stores = stores
-        self._listed = tuple(_parse_prefix(each, _PATTERN, stores) for each in listed)
+    def __init__(self, listed: Iterable[str] = DEFAULT) -> None:
+        self._listed = tuple(_parse_prefix(each, _PATTERN) for each in listed)
 
     def find_rejection_reason(self, prefix: str) -> str | None:
         """Return the reason why the prefix may not be read, without a full stop; None if it may."""
@@ -88,7 +86,7 @@ class OutputPrefixes:
         Raises:
             PrefixNotAllowed: If it is malformed, or not below a listed location.
         """
-        location = _parse_prefix(prefix, _BUCKET, self._stores)
+        location = _parse_prefix(prefix, _BUCKET)
         for listed in self._listed:
             inner = _find_below(location, listed)
             if inner is not None:
@@ -104,7 +102,7 @@ class OutputPrefixes:
         return frozenset(each.scheme for each in self._listed)
 
 
-def _parse_prefix(written: str, bucket: re.Pattern[str], stores: Collection[str]) -> StoreLocation:
+def _parse_prefix(written: str, bucket: re.Pattern[str]) -> StoreLocation:
     if len(written) > _LONGEST or _ODD.search(written):
         raise PrefixNotAllowed(
             f"{_format_value(written)} is not an output prefix: write a plain URL without :: ? # or \\"
@@ -112,15 +110,13 @@ def _parse_prefix(written: str, bucket: re.Pattern[str], stores: Collection[str]
     url = _URL.fullmatch(written)
     if url is None or url["scheme"] == "file":
         return _parse_directory(written, url["rest"] if url else written)
-    return _parse_url(written, url, bucket, stores)
+    return _parse_url(written, url, bucket)
 
 
-def _parse_url(
-    written: str, url: re.Match[str], bucket: re.Pattern[str], stores: Collection[str]
-) -> StoreLocation:
+def _parse_url(written: str, url: re.Match[str], bucket: re.Pattern[str]) -> StoreLocation:
     scheme, (root, _, path) = url["scheme"], url["rest"].partition("/")
-    if scheme not in stores:
-        known = ", ".join((*stores, "file"))
+    if scheme not in STORES:
+        known = ", ".join((*STORES, "file"))
         raise PrefixNotAllowed(
             f"{_format_value(written)} has an unsupported scheme; supported schemes: {known}"
         )

@@ -73,7 +73,7 @@ class OutputStores:
 
     def _get_filesystem(self, scheme: str, deadline: float) -> Any:
         """Return the client of a store; it is created only once, even if several threads need it."""
-        lock = self._locks.setdefault(scheme, threading.Lock())
+        lock = self._locks[scheme]
         if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise TimeoutError
         try:
@@ -87,9 +87,9 @@ class OutputStores:
         try:
             made = fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
         except ImportError as missing:
-            package = STORES.get(scheme, scheme)
             raise StoreUnusable(
-                f"{scheme}:// needs the package {package}, which is not installed; run: pip install {package}"
+                f"{scheme}:// needs the package {STORES[scheme]}, which is not installed; "
+                f"run: pip install {STORES[scheme]}"
             ) from missing
         self._known[scheme] = made
         return made

@@ -12,7 +12,7 @@ from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
 from backend_plugin.core import file_terminations
-from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import StoreUnavailable
 from kfpytorch_common.causes import Cause
@@ -46,14 +46,15 @@ class Held(MemoryFileSystem):  # type: ignore[misc]
 
 
 @pytest.fixture
-def build_held_store() -> type[Held]:
+def build_held_store(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
+    monkeypatch.setitem(STORES, "held", "held")  # Another scheme than those of installed packages.
     fsspec.register_implementation("held", Held, clobber=True)
     Held.built, Held.inside, Held.go_on = 0, 0, threading.Event()
     return Held
 
 
 def outcomes(**bounds: Any) -> OutputReader:
-    return OutputReader(OutputPrefixes(("held://*",), stores=("held",)), ReadLimits(**bounds))
+    return OutputReader(OutputPrefixes(["held://*"]), ReadLimits(**bounds))
 
 
 async def wait_until(true: Any) -> None:

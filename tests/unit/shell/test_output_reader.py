@@ -14,7 +14,7 @@ from flyteidl.core.execution_pb2 import ExecutionError
 from fsspec.implementations.memory import MemoryFileSystem
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell.output_prefixes import OutputPrefixes, PrefixNotAllowed
+from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
 
@@ -35,12 +35,8 @@ def document(message: str = "no data", seconds: int = int(AT.timestamp()), nanos
 
 def read_outputs(prefix: str, *listed: str, **bounds: Any) -> TaskOutputs:
     return asyncio.run(
-        OutputReader(prefixes(*(listed or [prefix])), ReadLimits(**bounds)).read_outputs(prefix)
+        OutputReader(OutputPrefixes(listed or [prefix]), ReadLimits(**bounds)).read_outputs(prefix)
     )
-
-
-def prefixes(*listed: str) -> OutputPrefixes:
-    return OutputPrefixes(listed, stores=("memory", "odd", "lost"))
 
 
 @pytest.fixture
@@ -72,7 +68,7 @@ def test_missing_location_has_no_outputs(prefix: str) -> None:
 
 
 async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
-    outcomes = OutputReader(prefixes(prefix.removesuffix("/out")))
+    outcomes = OutputReader(OutputPrefixes([prefix.removesuffix("/out")]))
 
     before = await outcomes.read_outputs(prefix)
     write(prefix, outputs__pb=b"")
@@ -167,7 +163,7 @@ def test_directory_is_no_error_file(prefix: str) -> None:
 def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path: Path) -> None:
     for name in ("error-a.pb", "error-b.pb"):
         (tmp_path / name).write_bytes(document())
-    place = prefixes(f"file://{tmp_path}").get_location(f"file://{tmp_path}")
+    place = OutputPrefixes([f"file://{tmp_path}"]).get_location(f"file://{tmp_path}")
 
     with OutputStores().open_directory(place, time.monotonic() + 10) as directory:
         entries = directory.iter_entries()
@@ -205,7 +201,8 @@ class OddError(MemoryFileSystem):
 
 
 @pytest.fixture
-def odd() -> type[OddError]:
+def odd(monkeypatch: pytest.MonkeyPatch) -> type[OddError]:
+    monkeypatch.setitem(STORES, "odd", "odd")  # Another scheme than those of installed packages.
     fsspec.register_implementation("odd", OddError, clobber=True)
     return OddError
 
@@ -227,7 +224,7 @@ def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddError], 
 
     async def both() -> TaskOutputs:
         bounds = ReadLimits(seconds=0.3, at_once=2, turn_seconds=0.3)
-        outcomes = OutputReader(prefixes("odd://a", str(tmp_path)), bounds, trouble)
+        outcomes = OutputReader(OutputPrefixes(["odd://a", str(tmp_path)]), bounds, trouble)
         with pytest.raises(StoreUnavailable, match=r"odd://a did not answer within 0.3 s; check that"):
             await outcomes.read_outputs("odd://a/b")
         found = await outcomes.read_outputs(str(tmp_path))
@@ -272,7 +269,8 @@ def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(od
         read_outputs("odd://a/b")
 
 
-def test_store_without_its_package_is_reported_with_the_install_command() -> None:
+def test_store_without_its_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STORES, "lost", "lostfs")  # Some of the real packages may be installed.
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
-    with pytest.raises(StoreUnusable, match="run: pip install lost"):
+    with pytest.raises(StoreUnusable, match="run: pip install lostfs"):
         read_outputs("lost://a/b")
