@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -58,6 +60,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = items[first - 1 :: of]
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Restore the handlers and the level that a server in this process replaces."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,7 +1,5 @@
 """Adds this folder to the import path for its subfolders, and shortens the pauses of the product."""
 
-import logging
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -23,13 +21,3 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def served(tmp_path: Path) -> AbstractAsyncContextManager[Served]:
     """A connector that is ready; the event loop of the test starts and stops it."""
     return ready_server(tmp_path)
-
-
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    """Restore the handlers and the level that a server in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)

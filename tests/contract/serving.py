@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,7 +74,6 @@ class Served:
     orders: BackgroundOperations
     channel: grpc.aio.Channel
     store: Path
-    get_now: list[datetime] = field(default_factory=list)
 
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
@@ -187,7 +186,6 @@ async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float 
 
 # ---- scenarios
 
-Story = Callable[[Served], Awaitable[None]]
 LABEL = "training.kubeflow.org/"
 
 
@@ -197,14 +195,6 @@ async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
     async with serving(store, **more) as served:
         await wait_until(served.cache.ready.is_set)
         yield served
-
-
-def run_story(story: Story, store: Path, **more: Any) -> None:
-    async def run() -> None:
-        async with ready_server(store, **more) as served:
-            await story(served)
-
-    asyncio.run(run())
 
 
 def condition(kind: str, **fields: Any) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Text for users contains no control characters that a terminal or browser interprets."""
 
 import asyncio
-import io
 import json
-import logging
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from backend_plugin.cli import command_errors, inspect_commands, json_lines, tab
 from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem, RequestRejected
 from backend_plugin.core.observed import Event
-from backend_plugin.shell import job_encoding, logging_setup
+from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cluster import ClusterUnavailable
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
@@ -60,19 +58,6 @@ def test_job_event_contains_no_control_characters(tmp_path: Path) -> None:
         Event(at=at, warning=True, reason="R", message=EVIL, kind="Pod", name="p")
     )
     assert encoded.message == SHOWN
-
-
-@pytest.mark.parametrize("form", logging_setup.FORMS)
-def test_log_line_contains_no_control_characters(form: str, restored_logging: None) -> None:
-    stream = io.StringIO()
-    logging_setup.configure_logging(form=form, stream=stream)
-    logging.getLogger("x").warning("refused: %s", EVIL, extra={"execution": EVIL})
-    written = stream.getvalue()
-    assert printable.escape(written) == written
-    if form == "json":
-        assert json.loads(written)["message"] == f"refused: {EVIL}"
-    else:
-        assert written.count(SHOWN) == 2
 
 
 def table() -> str:

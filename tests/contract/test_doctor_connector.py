@@ -101,18 +101,10 @@ async def test_roots_of_grpc_are_trusted(tmp_path: Path) -> None:
     assert "does not support this call" in errors
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
-)
-def test_unusable_ca_file_is_reported_instead_of_the_server(
-    tmp_path: Path, content: str | None, why: str
-) -> None:
-    file = tmp_path / "roots.crt"
-    if content is not None:
-        file.write_text(content)
-    found = probe_server("grpcs://", secured(tmp_path), file)
-    assert f"{file} cannot be used: {why}" in found.trouble
+def test_unusable_ca_file_is_reported_instead_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "roots.crt").write_text("not PEM")
+    found = probe_server("grpcs://", secured(tmp_path), tmp_path / "roots.crt")
+    assert "roots.crt cannot be used: no certificate or crl found" in found.trouble
     assert found.remedy.startswith("name PEM files with --ca")
 
 

@@ -1,6 +1,7 @@
 """The creation of jobs with prerequisites, and the scan that sets their owners or deletes them."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -122,15 +123,17 @@ class Runtimes:
         self.items[metadata["name"]]["metadata"] |= patch["metadata"]
 
 
-async def scan(cluster: Runtimes, *jobs: Job) -> dict[str, list[str]]:
-    """Return the uids of the owners of each runtime after a scan."""
+async def scan(cluster: Runtimes, *jobs: Job, owned: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the uids of the owners of each runtime after a scan, or after the first job owns `owned`."""
     cache = Cache(lambda: NOW)
     cache.replace_records(Job, [("n", job) for job in jobs])
     orders = BackgroundOperations(Metrics())
     prerequisites = Prerequisites(cluster, cache, orders, lambda: NOW)  # type: ignore[arg-type]
-    await prerequisites.scan()
-    while len(orders):
-        await asyncio.sleep(0.005)
+    if owned:
+        prerequisites.own(jobs[0], [cluster.items[name] for name in owned])
+    else:
+        await prerequisites.scan()
+    await orders.drain(5.0)
     return {
         name: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
         for name, each in cluster.items.items()
@@ -147,13 +150,18 @@ async def scan(cluster: Runtimes, *jobs: Job) -> dict[str, list[str]]:
     ],
     ids=["of a job", "of a job of another dialect", "young", "old"],
 )
-def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(
+async def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(
     created: datetime, jobs: list[Job], owners: dict[str, list[str]]
 ) -> None:
-    assert asyncio.run(scan(Runtimes(a=created), *jobs)) == owners
+    assert await scan(Runtimes(a=created), *jobs) == owners
 
 
-def test_a_runtime_with_an_owner_is_kept() -> None:
+async def test_a_runtime_with_an_owner_is_kept() -> None:
     cluster = Runtimes(a=OLD)
     cluster.items["a"]["metadata"]["ownerReferences"] = [{"uid": "gone"}]
-    assert asyncio.run(scan(cluster)) == {"a": ["gone"]}
+    assert await scan(cluster) == {"a": ["gone"]}
+
+
+async def test_each_prerequisite_of_a_job_gets_its_owner() -> None:
+    job = Job(name="j", namespace="n", uid="u", dialect="TrainJob")
+    assert await scan(Runtimes(a=NEW, b=NEW), job, owned=("a", "b")) == {"a": ["u"], "b": ["u"]}

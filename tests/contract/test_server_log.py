@@ -8,39 +8,33 @@ import grpc
 import pytest
 from scripted_cluster import ScriptedCluster
 from server_metrics import read_counts
-from serving import Served, name_of, pod, ready_server, run_story, status, wait_until
+from serving import name_of, pod, ready_server, status, wait_until
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell import reconciler
 from backend_plugin.shell.cluster import ClusterUnavailable, Misconfigured
 
 
-def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(
+async def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
     cluster = ScriptedCluster()
-    metas: list[bytes] = []
-
-    async def run_first_server(served: Served) -> None:
+    async with ready_server(tmp_path, cluster=cluster) as served:
         for number in range(3):
-            metas.append(await served.create(execution=f"f{number}"))
-            name = name_of(metas[-1])
+            name = name_of(await served.create(execution=f"f{number}"))
             cluster.status(name, status("Running"))
             for replica in ("master-0", "worker-0"):
                 cluster.apply(pod(name, replica, "Running"))
-
-    async def second(_: Served) -> None:
+        await wait_until(lambda: str(list_reconciler_messages(caplog)).count("RUNNING: 2 of 2") == 3)
+    caplog.clear()
+    async with ready_server(tmp_path, cluster=cluster):
         await wait_until(lambda: any("existing" in line for line in list_reconciler_messages(caplog)))
         assert list_reconciler_messages(caplog) == ["existing jobs: 3 RUNNING"]
-        cluster.apply(pod(name_of(metas[1]), "worker-0", "Failed"))
-        cluster.status(name_of(metas[1]), status("Failed"))
+        cluster.apply(pod(name, "worker-0", "Failed"))
+        cluster.status(name, status("Failed"))
         await wait_until(lambda: len(list_reconciler_messages(caplog)) > 1)
         assert list_reconciler_messages(caplog)[1].startswith("RETRYABLE_FAILED: ")
-
-    run_story(run_first_server, tmp_path, cluster=cluster)
-    caplog.clear()
-    run_story(second, tmp_path, cluster=cluster)
 
 
 @pytest.mark.parametrize(

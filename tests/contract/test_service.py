@@ -19,7 +19,7 @@ from serving import (
     metadata,
     name_of,
     pod,
-    run_story,
+    ready_server,
     serving,
     status,
     template,
@@ -210,29 +210,19 @@ async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_d
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
-def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: Path) -> None:
+async def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
-    metas: list[bytes] = []
-
-    async def run_first_server(served: Served) -> None:
-        metas.append(await served.create())
-        cluster.status(name_of(metas[0]), status("Running"))
-        cluster.apply(pod(name_of(metas[0]), "master-0", "Running"))
-        cluster.apply(pod(name_of(metas[0]), "worker-0", "Running"))
-
-    async def second(served: Served) -> None:
-        assert await served.phase(metas[0]) == "RUNNING"
-
-    async def third(served: Served) -> None:
-        await wait_until(lambda: is_phase(served, metas[0], "SUCCEEDED"))
-
-    run_story(run_first_server, tmp_path, cluster=cluster)
-    run_story(second, tmp_path, cluster=cluster)
+    async with ready_server(tmp_path, cluster=cluster) as served:
+        meta = await served.create()
+        cluster.status(name_of(meta), status("Running"))
+        for replica in ("master-0", "worker-0"):
+            cluster.apply(pod(name_of(meta), replica, "Running"))
+    async with ready_server(tmp_path, cluster=cluster) as served:
+        assert await served.phase(meta) == "RUNNING"
+        served.leave("outputs.pb")
     cluster.objects.clear()
-    folder = tmp_path / "f1" / "n0" / "data" / "0"
-    folder.mkdir(parents=True)
-    (folder / "outputs.pb").write_bytes(b"")
-    run_story(third, tmp_path, cluster=cluster)
+    async with ready_server(tmp_path, cluster=cluster) as served:
+        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
 
 
 async def test_last_log_lines_of_replicas_are_returned(served: Served) -> None:

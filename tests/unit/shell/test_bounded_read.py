@@ -2,7 +2,6 @@
 
 import os
 import re
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -33,9 +32,3 @@ def test_oversized_or_irregular_file_is_rejected_and_closed(tmp_path: Path) -> N
     after = os.open(tmp_path, os.O_RDONLY)  # The lowest free descriptor.
     os.close(after)
     assert after == before
-
-
-def test_stream_is_limited_in_size() -> None:
-    assert bounded_read.read_all(BytesIO(b"1234"), 4) == b"1234"
-    with pytest.raises(OSError, match="is larger than the limit of 4 bytes"):
-        bounded_read.read_all(BytesIO(b"12345"), 4)

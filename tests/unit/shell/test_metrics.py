@@ -9,19 +9,6 @@ def page(metrics: Metrics) -> list[str]:
     ]
 
 
-def test_counted_values_are_exported() -> None:
-    metrics = Metrics()
-    metrics.orphans.add("adopted")
-    metrics.orphans.add("adopted")
-    metrics.cluster_errors.add("create_job", "ClusterUnavailable")
-    metrics.background_operations.compute = lambda: {("delete_job",): 4}
-    assert [line for line in page(metrics) if not line.endswith(" 0.0")] == [
-        'kfpytorch_cluster_errors_total{error="ClusterUnavailable",operation="create_job"} 1.0',
-        'kfpytorch_orphans_total{result="adopted"} 2.0',
-        'kfpytorch_background_operations{operation="delete_job"} 4.0',
-    ]
-
-
 def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     metrics = Metrics()
     before = page(metrics)

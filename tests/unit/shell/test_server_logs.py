@@ -3,29 +3,20 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from backend_plugin.core import printable
 from backend_plugin.shell import logging_setup
 
+pytestmark = pytest.mark.usefixtures("restored_logging")
 LOG = logging.getLogger("backend_plugin.test")
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def set_up(form: str | None = None, stream: io.StringIO | None = None, level: str = "info") -> io.StringIO:
@@ -82,12 +73,20 @@ def test_terminal_log_lines_are_coloured() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d \x1b\[31mERROR  \x1b\[0m broken\n", stream.getvalue())
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
+EVIL = "a\x1b[2Jb\x9bc\rd \u202egnp.exe\u202c \u2028next\x00"
+
+
+@pytest.mark.parametrize("form", logging_setup.FORMS)
 def test_control_characters_in_names_are_escaped_and_a_traceback_is_logged(form: str) -> None:
     stream = set_up(form)
-    LOG.info("from %s", "a\x1b[2Jb\x9bc\rd", extra={"job": "x\ny\x07"})
-    assert len(stream.getvalue().splitlines()) == 1
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", stream.getvalue())
+    LOG.info("from %s", EVIL, extra={"job": f"x\n{EVIL}"})
+    written = stream.getvalue()
+    assert len(written.splitlines()) == 1
+    assert printable.escape(written) == written
+    if form == "json":
+        assert json.loads(written)["message"] == f"from {EVIL}"
+    else:
+        assert written.count(printable.escape(EVIL)) == 2
     try:
         int("deep")
     except ValueError:

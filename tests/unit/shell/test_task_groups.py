@@ -16,36 +16,34 @@ async def slow_to_end(ended: list[str], name: str) -> None:
         ended.append(name)
 
 
-def test_cancelled_group_waits_for_all_tasks() -> None:
+async def cancel_after_start(life: "asyncio.Task[None]") -> None:
+    """Cancel a group of tasks; none of them remains."""
+    await asyncio.sleep(0.01)
+    life.cancel()
+    await asyncio.wait([life])
+    assert life.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_cancelled_group_waits_for_all_tasks() -> None:
     ended: list[str] = []
-
-    async def check() -> None:
-        life = asyncio.create_task(run_until_first_exit(slow_to_end(ended, "a"), slow_to_end(ended, "b")))
-        await asyncio.sleep(0.01)
-        life.cancel()
-        await asyncio.wait([life])
-        assert life.cancelled()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(check())
+    group = run_until_first_exit(slow_to_end(ended, "a"), slow_to_end(ended, "b"))
+    await cancel_after_start(asyncio.create_task(group))
     assert sorted(ended) == ["a", "b"]
 
 
-def test_first_failure_ends_all_tasks() -> None:
+async def test_first_failure_ends_all_tasks() -> None:
     ended: list[str] = []
 
     async def fails() -> None:
         raise ValueError("broken")
 
-    async def check() -> None:
-        with pytest.raises(ValueError, match="broken"):
-            await run_until_first_exit(fails(), slow_to_end(ended, "b"))
-
-    asyncio.run(check())
+    with pytest.raises(ValueError, match="broken"):
+        await run_until_first_exit(fails(), slow_to_end(ended, "b"))
     assert ended == ["b"]
 
 
-def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
+async def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
     kept: list[str] = []
 
     async def keeps_one() -> None:
@@ -57,12 +55,5 @@ def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
                     raise
                 kept.append("")
 
-    async def check() -> None:
-        life = asyncio.create_task(run_until_first_exit(keeps_one()))
-        await asyncio.sleep(0.01)
-        life.cancel()
-        await asyncio.wait([life])
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(check())
+    await cancel_after_start(asyncio.create_task(run_until_first_exit(keeps_one())))
     assert kept == [""]
