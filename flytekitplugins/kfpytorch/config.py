@@ -23,7 +23,7 @@ from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_conf
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from flytekitplugins.kfpytorch.validators import Reader
 from kfpytorch_common.frameworks import MPI
 
 
@@ -55,10 +55,10 @@ class RunPolicy(ConfigPart):
     backoff_limit: int | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "clean_pod_policy": build_optional_reader(validators.build_enum_reader(CleanPodPolicy, aliases={})),
-        "ttl_seconds_after_finished": build_optional_reader(validators.build_count_reader(low=0)),
-        "active_deadline_seconds": build_optional_reader(validators.build_count_reader(low=0)),
-        "backoff_limit": build_optional_reader(validators.build_count_reader(low=0)),
+        "clean_pod_policy": validators.build_enum_reader(CleanPodPolicy, aliases={}),
+        "ttl_seconds_after_finished": validators.build_count_reader(low=0),
+        "active_deadline_seconds": validators.build_count_reader(low=0),
+        "backoff_limit": validators.build_count_reader(low=0),
     }
 
 
@@ -79,8 +79,8 @@ def get_backoff_limit(policy: object) -> int | None:
 
 
 _JOB_READERS: Final[Mapping[str, Reader]] = {
-    "gang": build_optional_reader(build_config_reader(Gang)),
-    "train_job": build_optional_reader(build_config_reader(TrainJob)),
+    "gang": build_config_reader(Gang),
+    "train_job": build_config_reader(TrainJob),
 }
 
 
@@ -99,14 +99,14 @@ class _Role(ConfigPart):
     priority_class_name: str | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "image": build_optional_reader(validators.read_image),
-        "requests": build_optional_reader(quantities.read_single_resources),
-        "limits": build_optional_reader(quantities.read_single_resources),
-        "restart_policy": build_optional_reader(
-            validators.build_enum_reader(RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE})
+        "image": validators.read_image,
+        "requests": quantities.read_single_resources,
+        "limits": quantities.read_single_resources,
+        "restart_policy": validators.build_enum_reader(
+            RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE}
         ),
-        "resources": build_optional_reader(quantities.read_paired_resources),
-        "num_retries": build_optional_reader(validators.build_count_reader(low=0)),
+        "resources": quantities.read_paired_resources,
+        "num_retries": validators.build_count_reader(low=0),
         **pod_options.READERS,
     }
 
@@ -165,7 +165,7 @@ class Worker(_Role):
 
     readers: ClassVar[Mapping[str, Reader]] = {
         **_Role.readers,
-        "replicas": build_optional_reader(validators.build_count_reader(low=0)),
+        "replicas": validators.build_count_reader(low=0),
     }
 
 
@@ -224,8 +224,8 @@ class PyTorch(Config):
     readers: ClassVar[Mapping[str, Reader]] = {
         "master": build_config_reader(Master),
         "worker": build_config_reader(Worker),
-        "run_policy": build_optional_reader(_read_run_policy),
-        "num_workers": build_optional_reader(validators.build_count_reader(low=0)),
+        "run_policy": _read_run_policy,
+        "num_workers": validators.build_count_reader(low=0),
         "increase_shared_mem": validators.read_flag,
         **_JOB_READERS,
     }
@@ -249,7 +249,7 @@ class PyTorch(Config):
             return
         if {"run_policy", "train_job"} <= sound:
             limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
-            yield from extension.check_max_restarts(self.train_job, roles, limit)
+            yield from retries.check_max_restarts(self.train_job, roles, limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._find_retry_contradictions(sound)
 
@@ -333,7 +333,7 @@ class Elastic(Config):
         "max_restarts": validators.build_count_reader(low=0),
         "rdzv_configs": torchrun_options.read_rendezvous,
         "increase_shared_mem": validators.read_flag,
-        "run_policy": build_optional_reader(_read_run_policy),
+        "run_policy": _read_run_policy,
         **_JOB_READERS,
     }
 
@@ -342,7 +342,8 @@ class Elastic(Config):
             yield from extension.check_min_member(self.gang, *self.min_max_nodes())
         if {"run_policy", "train_job"} <= sound:
             yield from extension.check_succeeded_nodes(self.train_job, None)
-            yield from extension.check_max_restarts(self.train_job, (), get_backoff_limit(self.run_policy))
+            limit = get_backoff_limit(self.run_policy)
+            yield from retries.check_max_restarts(self.train_job, (), limit)
         if {"nnodes", "train_job"} <= sound and self.is_standalone():
             yield from data_sources.check_pod(self.train_job)
         if "train_job" in sound:

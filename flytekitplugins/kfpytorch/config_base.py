@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from flytekitplugins.kfpytorch.problems import (
     ConfigError,
@@ -14,11 +14,15 @@ from flytekitplugins.kfpytorch.problems import (
 )
 from flytekitplugins.kfpytorch.validators import Reader, find_problems
 
+# Stands for the default of a field that has none.
+_REQUIRED: Final = object()
+
 
 class Config:
     """The base class of all configs. A config checks its fields when it is constructed."""
 
     readers: ClassVar[Mapping[str, Reader]]
+    """The reader of each field. A field with the default None also accepts None."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -43,7 +47,10 @@ class Config:
         ]
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
-        return find_problems(name, lambda value: setattr(self, name, reader(value)), getattr(self, name))
+        given = getattr(self, name)
+        if given is None and getattr(type(self), name, _REQUIRED) is None:
+            return []  # None is the default.
+        return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
         """Yield the contradictions between fields; `sound` contains the names of the valid fields."""

@@ -11,7 +11,6 @@ from flytekitplugins.kfpytorch.validators import (
     Reader,
     build_mapping_reader,
     build_object_name_reader,
-    build_optional_reader,
 )
 from kfpytorch_common import data_sources
 
@@ -47,14 +46,19 @@ def _read_variables(value: object) -> object:
     return dict(value)
 
 
-_ACCESS_READERS: Final[Mapping[str, Reader]] = {
-    "secret": build_optional_reader(_read_object_name),
-    "env": build_optional_reader(_read_variables),
-}
+@dataclass(kw_only=True)
+class _Source(ConfigPart):
+    """The fields that `Dataset` and `Model` share."""
+
+    uri: str
+    secret: str | None = None
+    env: Mapping[str, str] | None = None
+
+    readers: ClassVar[Mapping[str, Reader]] = {"secret": _read_object_name, "env": _read_variables}
 
 
 @dataclass(kw_only=True)
-class Dataset(ConfigPart):
+class Dataset(_Source):
     """A data set that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
     The ranks find the files in the directory that the variable ``FLYTE_KFPYTORCH_DATASET`` contains. In a
@@ -68,18 +72,14 @@ class Dataset(ConfigPart):
             are an error here, because everyone who may read the job sees them.
     """
 
-    uri: str
-    secret: str | None = None
-    env: Mapping[str, str] | None = None
-
     readers: ClassVar[Mapping[str, Reader]] = {
         "uri": _build_uri_reader(data_sources.DATASET),
-        **_ACCESS_READERS,
+        **_Source.readers,
     }
 
 
 @dataclass(kw_only=True)
-class Model(ConfigPart):
+class Model(_Source):
     """A model that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
     The ranks find the files in the directory that the variable ``FLYTE_KFPYTORCH_MODEL`` contains. In a job
@@ -91,13 +91,9 @@ class Model(ConfigPart):
         env: See `Dataset`.
     """
 
-    uri: str
-    secret: str | None = None
-    env: Mapping[str, str] | None = None
-
     readers: ClassVar[Mapping[str, Reader]] = {
         "uri": _build_uri_reader(data_sources.MODEL),
-        **_ACCESS_READERS,
+        **_Source.readers,
     }
 
 
@@ -126,9 +122,9 @@ class Storage(ConfigPart):
     claim: str | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "size": build_optional_reader(_read_size),
-        "storage_class": build_optional_reader(_read_object_name),
-        "claim": build_optional_reader(_read_object_name),
+        "size": _read_size,
+        "storage_class": _read_object_name,
+        "claim": _read_object_name,
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -151,9 +147,9 @@ def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    "dataset": build_optional_reader(_build_short_reader(Dataset, lambda uri: Dataset(uri=uri))),
-    "model": build_optional_reader(_build_short_reader(Model, lambda uri: Model(uri=uri))),
-    "storage": build_optional_reader(_build_short_reader(Storage, lambda size: Storage(size=size))),
+    "dataset": _build_short_reader(Dataset, lambda uri: Dataset(uri=uri)),
+    "model": _build_short_reader(Model, lambda uri: Model(uri=uri)),
+    "storage": _build_short_reader(Storage, lambda size: Storage(size=size)),
 }
 
 

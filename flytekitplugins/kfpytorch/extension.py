@@ -8,15 +8,14 @@ from flytekitplugins.kfpytorch import data_sources, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.train_job_policies import (
     PodFailurePolicyRule,
     SuccessPolicy,
     Topology,
-    check_success_policy,
     read_pod_failure_policy,
 )
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from flytekitplugins.kfpytorch.validators import Reader
+from kfpytorch_common.completion_indexes import parse_indexes
 from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
@@ -53,12 +52,12 @@ class Gang(ConfigPart):
     pending_timeout_seconds: int | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "scheduler": build_optional_reader(validators.read_name),
-        "queue": build_optional_reader(validators.read_name),
-        "min_member": build_optional_reader(validators.build_count_reader(low=1)),
-        "priority_class_name": build_optional_reader(validators.read_priority_class),
-        "queue_timeout_seconds": build_optional_reader(validators.build_count_reader(low=1)),
-        "pending_timeout_seconds": build_optional_reader(validators.build_count_reader(low=1)),
+        "scheduler": validators.read_name,
+        "queue": validators.read_name,
+        "min_member": validators.build_count_reader(low=1),
+        "priority_class_name": validators.read_priority_class,
+        "queue_timeout_seconds": validators.build_count_reader(low=1),
+        "pending_timeout_seconds": validators.build_count_reader(low=1),
     }
 
 
@@ -139,19 +138,17 @@ class TrainJob(ConfigPart):
     topology: Topology | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "runtime": build_optional_reader(validators.build_object_name_reader("a runtime")),
-        "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
-        "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
-        "packages": build_optional_reader(
-            validators.build_list_reader(
-                _read_package, "must be a list of requirements such as ['einops>=0.8']"
-            )
+        "runtime": validators.build_object_name_reader("a runtime"),
+        "runtime_kind": validators.build_choice_reader(*_RUNTIME_KINDS),
+        "max_restarts": validators.build_count_reader(low=0),
+        "packages": validators.build_list_reader(
+            _read_package, "must be a list of requirements such as ['einops>=0.8']"
         ),
-        "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
-        "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
+        "success_policy": build_config_reader(SuccessPolicy),
+        "pod_failure_policy": read_pod_failure_policy,
         **data_sources.READERS,
         "framework": validators.build_choice_reader(*FRAMEWORKS),
-        "topology": build_optional_reader(build_config_reader(Topology)),
+        "topology": build_config_reader(Topology),
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -167,18 +164,10 @@ def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iter
     policy = train_job.success_policy if train_job is not None else None
     if policy is None:
         return
+    ranges = parse_indexes(policy.succeeded_indexes)
     if nodes is None:
         remedy = "names nodes, and rank 0 of Elastic may be on any node; use PyTorch, or leave it out"
         yield ConfigProblem("train_job.success_policy", policy, remedy)
-    else:
-        yield from check_success_policy(policy, nodes)
-
-
-def check_max_restarts(
-    train_job: TrainJob | None, roles: Sequence[RoleRetries], backoff_limit: int | None
-) -> Iterator[ConfigProblem]:
-    """Yield a problem if another setting of the task contradicts ``max_restarts`` of a TrainJob."""
-    if train_job is None or train_job.max_restarts is None:
-        return
-    if remedy := find_second_limit(train_job.max_restarts, roles, backoff_limit):
-        yield ConfigProblem("train_job.max_restarts", train_job.max_restarts, remedy)
+    elif ranges and ranges[-1].stop > nodes:
+        remedy = f"the task has {nodes} nodes; write indexes up to {nodes - 1}"
+        yield ConfigProblem("train_job.success_policy.succeeded_indexes", policy.succeeded_indexes, remedy)

@@ -14,7 +14,7 @@ from flytekitplugins.kfpytorch.problems import (
     require_no_problems,
     suggest_name,
 )
-from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader, find_problems
+from flytekitplugins.kfpytorch.validators import Reader, find_problems
 from kfpytorch_common import labels
 
 
@@ -44,19 +44,17 @@ def _check_toleration(toleration: object, mapping: Mapping[Any, object]) -> Iter
         if reader is None:
             remedy = f"a toleration has no such key{suggest_name(key, [*_TOLERATION])}"
             yield ConfigProblem(str(key), item, remedy)
-        else:
+        elif item is not None:
             yield from find_problems(str(key), reader, item)
 
 
 # The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
 _TOLERATION: Final[Mapping[str, Reader]] = {
-    "key": build_optional_reader(validators.read_text),
-    "operator": build_optional_reader(validators.build_choice_reader("Exists", "Equal")),
-    "value": build_optional_reader(validators.read_text),
-    "effect": build_optional_reader(
-        validators.build_choice_reader("NoSchedule", "PreferNoSchedule", "NoExecute")
-    ),
-    "tolerationSeconds": build_optional_reader(validators.read_int),
+    "key": validators.read_text,
+    "operator": validators.build_choice_reader("Exists", "Equal"),
+    "value": validators.read_text,
+    "effect": validators.build_choice_reader("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "tolerationSeconds": validators.read_int,
 }
 
 
@@ -114,15 +112,13 @@ def _is_json_scalar(value: object) -> bool:
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    "node_selector": build_optional_reader(
-        validators.build_mapping_reader(_check_label, "must be a dict of labels such as {'gpu': 'h100'}")
+    "node_selector": validators.build_mapping_reader(
+        _check_label, "must be a dict of labels such as {'gpu': 'h100'}"
     ),
-    "tolerations": build_optional_reader(
-        validators.build_list_reader(
-            _read_toleration,
-            "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}",
-        )
+    "tolerations": validators.build_list_reader(
+        _read_toleration,
+        "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}",
     ),
-    "pod_template": build_optional_reader(_read_pod_template),
-    "priority_class_name": build_optional_reader(validators.read_priority_class),
+    "pod_template": _read_pod_template,
+    "priority_class_name": validators.read_priority_class,
 }

@@ -6,10 +6,11 @@ or more (training-operator v1, ``pkg/core/job.go``). The limit is therefore one 
 that all replicas may use together, so that each replica gets its last permitted restart.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
+from flytekitplugins.kfpytorch.problems import ConfigProblem
 
 
 class RoleRetries(Protocol):
@@ -79,22 +80,25 @@ def find_contradiction(role: RoleRetries) -> str | None:
     return _CONTRADICTIONS.get((role.num_retries > 0, role.restart_policy))
 
 
-def find_second_limit(
-    max_restarts: int, roles: Sequence[RoleRetries], backoff_limit: int | None
-) -> str | None:
-    """Return a message if another setting contradicts `max_restarts` of a TrainJob, else None.
+def check_max_restarts(
+    train_job: Any, roles: Sequence[RoleRetries], backoff_limit: int | None
+) -> Iterator[ConfigProblem]:
+    """Yield a problem if another setting contradicts ``max_restarts`` of `train_job`, a `TrainJob` or None.
 
     Such settings are ``num_retries`` or a policy of `roles`, and `backoff_limit`.
     """
-    if any(role.num_retries is not None for role in roles):
-        return "num_retries= sets the limit already; leave one of the two out"
-    if backoff_limit is not None:
-        return "run_policy.backoff_limit= sets the limit already; leave one of the two out"
+    max_restarts: int | None = getattr(train_job, "max_restarts", None)
+    if max_restarts is None:
+        return
     policies = {role.restart_policy for role in roles} - {None}
-    if max_restarts:
-        return _NO_RESTART if RestartPolicy.NEVER in policies else None
-    return _NONE_ALLOWED if policies - {RestartPolicy.NEVER} else None
-
-
-_NO_RESTART: Final = "restart_policy=NEVER permits no restart; leave it out"
-_NONE_ALLOWED: Final = "restart_policy= requires restarts and 0 permits none; leave one of the two out"
+    if any(role.num_retries is not None for role in roles):
+        remedy = "num_retries= sets the limit already; leave one of the two out"
+    elif backoff_limit is not None:
+        remedy = "run_policy.backoff_limit= sets the limit already; leave one of the two out"
+    elif max_restarts and RestartPolicy.NEVER in policies:
+        remedy = "restart_policy=NEVER permits no restart; leave it out"
+    elif not max_restarts and policies - {RestartPolicy.NEVER}:
+        remedy = "restart_policy= requires restarts and 0 permits none; leave one of the two out"
+    else:
+        return
+    yield ConfigProblem("train_job.max_restarts", max_restarts, remedy)

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.validators import Reader, build_list_reader, build_optional_reader, is_list
+from flytekitplugins.kfpytorch.validators import Reader, build_list_reader, is_list
 from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
@@ -84,9 +84,9 @@ class PodFailurePolicyRule(ConfigPart):
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "action": validators.build_choice_reader("FailJob", "Ignore", "Count"),
-        "exit_codes": build_optional_reader(_read_exit_codes),
+        "exit_codes": _read_exit_codes,
         "operator": validators.build_choice_reader("In", "NotIn"),
-        "pod_conditions": build_optional_reader(_read_pod_conditions),
+        "pod_conditions": _read_pod_conditions,
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -116,7 +116,7 @@ class Topology(ConfigPart):
             lambda value: isinstance(value, str) and labels.is_key(value),
             f"must be the name of a label of nodes: {labels.KEY}",
         ),
-        "mode": build_optional_reader(validators.build_choice_reader("exclusive", "required", "preferred")),
+        "mode": validators.build_choice_reader("exclusive", "required", "preferred"),
     }
 
 
@@ -132,11 +132,3 @@ def read_pod_failure_policy(value: object) -> object:
     if is_list(value) and len(value) > _MOST_RULES:
         raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
     return _read_rules(value)
-
-
-def check_success_policy(policy: SuccessPolicy, nodes: int) -> Iterator[ConfigProblem]:
-    """Yield a problem if the policy contains a node that the task does not have."""
-    ranges = parse_indexes(policy.succeeded_indexes)
-    if ranges and ranges[-1].stop > nodes:
-        remedy = f"the task has {nodes} nodes; write indexes up to {nodes - 1}"
-        yield ConfigProblem("train_job.success_policy.succeeded_indexes", policy.succeeded_indexes, remedy)

@@ -100,11 +100,6 @@ def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], r
     return read
 
 
-def build_optional_reader(reader: Reader) -> Reader:
-    """Return a reader that accepts ``None`` and passes every other value to `reader`."""
-    return lambda value: None if value is None else reader(value)
-
-
 def build_count_reader(low: int) -> Reader:
     """Return a reader for whole numbers of at least `low`; a bool is not a number."""
 
