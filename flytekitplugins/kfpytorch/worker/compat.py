@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
-from flytekitplugins.kfpytorch.worker import loading, replica
+from flytekitplugins.kfpytorch.worker import exceptions, flyte_context, loading, replica
 from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
 
@@ -23,9 +23,12 @@ def spawn_helper(
     from flytekit.exceptions.user import FlyteRecoverableException
 
     function = cloudpickle.loads(fn)
-    payload = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
+    settings = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
     try:
-        return replica.call_function(payload)
-    except FlyteRecoverableException:
+        with flyte_context.enter_execution(settings, None):
+            return replica.compute_result(function, kwargs)
+    except exceptions.UserError as caught:
+        error = caught.error
+    if exceptions.is_instance(error, FlyteRecoverableException):
         create_recoverable_error_file()
-        raise
+    raise error  # Outside the handler, so that `UserError` does not become its context.

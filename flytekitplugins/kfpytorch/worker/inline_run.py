@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
@@ -16,24 +16,20 @@ from kfpytorch_common import operator_env
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.frameworks import JAX, TORCH
 
-if TYPE_CHECKING:
-    from flytekitplugins.kfpytorch.task import PyTorchFunctionTask
-
 _reported: set[str] = set()
 
 
-def report_world_of_one(task: "PyTorchFunctionTask") -> None:
-    """Print once that a task with several replicas runs as a single rank.
+def report_world_of_one(task: str, ranks: int) -> None:
+    """Print once that a task with several `ranks` runs as a single rank.
 
     Print nothing if ``FLYTE_KFPYTORCH_LOCAL`` or ``RANK`` is set.
     """
-    ranks = 1 + (task.task_config.workers() or 0)
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
-    if ranks == 1 or is_set or task.name in _reported:
+    if ranks == 1 or is_set or task in _reported:
         return
-    _reported.add(task.name)
+    _reported.add(task)
     text = (
-        f"kfpytorch  {task.name}: runs in this process with a world size of 1; to start all {ranks} ranks, "
+        f"kfpytorch  {task}: runs in this process with a world size of 1; to start all {ranks} ranks, "
         f"use pyflyte run or set {topology.OVERRIDE}=replicas"
     )
     print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -42,10 +38,9 @@ def report_world_of_one(task: "PyTorchFunctionTask") -> None:
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the function in this process with a world size of 1, so that `init_process_group` works."""
     with runtime_info.reserve_port() as port:
-        master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
-        env = {**defaults, **operator_env.build_single_process_env(master)}
+        env = {**defaults, **operator_env.build_single_process_env(port)}
         if get_framework(task.task_config) == JAX:
             env |= jax_processes.build_env(0, 1, env)
         with set_environment(env):

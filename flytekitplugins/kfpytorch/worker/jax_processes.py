@@ -16,9 +16,15 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a process; `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job."""
-    master = operator_env.RendezvousEndpoint(address=env["MASTER_ADDR"], port=int(env["MASTER_PORT"]))
-    numbers = {"RANK": str(process), "WORLD_SIZE": str(processes)}
-    return {**numbers, **operator_env.build_jax_env(process, processes, master), **build_bind_address(env)}
+    return {
+        "RANK": str(process),
+        "WORLD_SIZE": str(processes),
+        # The names that Trainer's policy for jax sets.
+        "JAX_COORDINATOR_ADDRESS": f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}",
+        "JAX_NUM_PROCESSES": str(processes),
+        "JAX_PROCESS_ID": str(process),
+        **build_bind_address(env),
+    }
 
 
 def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:

@@ -38,23 +38,9 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
     loading.require_not_importing(task.name)
-    if get_framework(task.task_config) == MPI:
-        with _report_start_errors(task):
-            by_default = local_mode.is_under_pyflyte_run()
-            ranks = 1 + (task.task_config.workers() or 0)
-            return _run_processes(task, inputs, ranks, replicas_by_default=by_default)
-    if not runtime_info.is_local():
-        return inline_run.run_in_pod(task, inputs)
-    by_default = local_mode.is_under_pyflyte_run()
-    with _report_start_errors(task), _prepare_local_run(task, replicas_by_default=by_default) as chosen:
-        if chosen.inline:
-            inline_run.report_world_of_one(task)
-            return inline_run.run_inline(task, inputs)
-        from flytekitplugins.kfpytorch.worker import local_run
-
-        _require_framework(task)
-        size = (1 + (task.task_config.workers() or 0), 1)
-        return local_run.run_replicas(task, inputs, _fit_topology(task, size, chosen))
+    with _report_start_errors(task):
+        ranks = 1 + (task.task_config.workers() or 0)
+        return _run_processes(task, inputs, ranks, replicas_by_default=local_mode.is_under_pyflyte_run())
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -88,17 +74,20 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
     Unless ``FLYTE_KFPYTORCH_LOCAL`` is set, `replicas_by_default` selects whether a local run starts a
     process for each replica or calls the function in this process.
     """
-    from flytekitplugins.kfpytorch.worker import local_run, mpi_run
-
     is_mpi = get_framework(task.task_config) == MPI
-    if not runtime_info.is_local():
-        if is_mpi:
-            return mpi_run.run_in_pod(task, inputs)
-        has_one = task.task_config.nproc_per_node == 1
-        return inline_run.run_in_pod(task, inputs) if has_one else local_run.run_node_processes(task, inputs)
+    in_pod = not runtime_info.is_local()
+    if in_pod and not is_mpi and getattr(task.task_config, "nproc_per_node", 1) == 1:
+        return inline_run.run_in_pod(task, inputs)
+    if in_pod:
+        from flytekitplugins.kfpytorch.worker import local_run, mpi_run
+
+        return mpi_run.run_in_pod(task, inputs) if is_mpi else local_run.run_node_processes(task, inputs)
     with _prepare_local_run(task, replicas_by_default=replicas_by_default) as chosen:
         if chosen.inline:
+            inline_run.report_world_of_one(task.name, ranks)
             return inline_run.run_inline(task, inputs)
+        from flytekitplugins.kfpytorch.worker import local_run, mpi_run
+
         _require_framework(task)
         start = mpi_run.run_here if is_mpi else local_run.run_replicas
         return start(task, inputs, _fit_topology(task, (ranks, 1), chosen))

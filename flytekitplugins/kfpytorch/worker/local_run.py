@@ -33,6 +33,7 @@ from kfpytorch_common import operator_env
 from kfpytorch_common.forkserver.child import can_fork
 from kfpytorch_common.frameworks import JAX, TORCH
 from kfpytorch_common.loaded_modules import find_loaded
+from kfpytorch_common.operator_env import LOOPBACK_ADDRESS
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
 _AGENT = "flytekitplugins.kfpytorch.worker.elastic_agent:main"
-_HOME = "127.0.0.1"
 # Seconds between SIGTERM and SIGKILL. In a local run the user waits; in a pod the kubelet waits 30 s
 # in total.
 PATIENCE_HERE = 3.0
@@ -175,11 +175,10 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run a task locally with one process per node. All processes get the rendezvous address as variables."""
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
-        master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         processes = []
         for index in range(fitted.nodes):
             name = operator_env.format_replica_name(index) if run.framework == TORCH else f"process {index}"
-            env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
+            env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, port)}
             if run.framework == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
             processes.append(run.build_replica(name, name, env, interactive=index == 0))
@@ -191,11 +190,10 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     config = task.task_config
     with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:
         run.print_layout(f"{_format_count(fitted.nodes, 'node')} x {fitted.nproc_per_node}", fitted)
-        endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
-        settings = _build_launch_config(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
-        private = _without_network(settings, run.scratch)
         size = (fitted.nodes, fitted.nproc_per_node)
-        elastic = operator_env.build_elastic_env(*size, config.max_restarts, endpoint)
+        elastic = operator_env.build_elastic_env(*size, config.max_restarts, port)
+        settings = _build_launch_config(task, *size, elastic["PET_RDZV_ENDPOINT"])
+        private = _without_network(settings, run.scratch)
         processes = [
             _build_agent(run, index, private, {**build_env(fitted, index), **elastic})
             for index in range(fitted.nodes)
@@ -242,7 +240,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
         )
     processes = machine.count_pod_processes(config.nproc_per_node, os.environ)
     with open_run(task, inputs, config.start_method, in_pod=True) as run:
-        settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
+        settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{LOOPBACK_ADDRESS}:0")
         env = dict(os.environ)
         if processes > 1:
             env.setdefault("OMP_NUM_THREADS", "1")
@@ -295,7 +293,7 @@ def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticL
         run_id=secrets.token_hex(16),
         rdzv_endpoint=str(directory / "rendezvous"),
         rdzv_configs={**settings.rdzv_configs, "store_type": "file"},
-        local_addr=_HOME,
+        local_addr=LOOPBACK_ADDRESS,
         on_one_machine=True,
     )
 

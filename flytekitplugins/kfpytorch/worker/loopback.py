@@ -20,13 +20,12 @@ _PARAMETERS: Final = (
     "host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant",
     "master_listen_fd", "use_libuv",
 )  # fmt: skip
-_ADDRESS: Final = "127.0.0.1"
 _BACKLOG: Final = 4096
 
 
 def find_loopback_address() -> str | None:
     """Return the loopback address for the rendezvous; None if ranks may be on other machines."""
-    return _ADDRESS if os.environ.get(operator_env.LOOPBACK_ONLY) == "1" else None
+    return operator_env.LOOPBACK_ADDRESS if os.environ.get(operator_env.LOOPBACK_ONLY) == "1" else None
 
 
 @contextlib.contextmanager
@@ -73,7 +72,7 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
     host = given.get("host_name")
     if not given.get("is_master") or given.get("master_listen_fd") is not None or not _is_loopback(host):
         return None
-    own = _ADDRESS if host == "localhost" else str(host)
+    own = operator_env.LOOPBACK_ADDRESS if host == "localhost" else str(host)
     family = socket.AF_INET6 if ":" in own else socket.AF_INET
     try:
         return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)

@@ -106,17 +106,6 @@ def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> re
         return compute_result(*loading.load_function(parcel))
 
 
-def call_function(payload: loading.Payload) -> result.ElasticWorkerResult:
-    """Run the function in a separate Flyte context, with the output prefix and checkpoints of the caller."""
-    assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
-    try:
-        with flyte_context.enter_execution(payload, None):
-            return compute_result(payload.function, payload.inputs)
-    except exceptions.UserError as caught:
-        error = caught.error
-    raise error  # Outside the handler, so that `UserError` does not become its context.
-
-
 def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
     """Call the function, and return its value with the decks and the metadata for Flyte.
 

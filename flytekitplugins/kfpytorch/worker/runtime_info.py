@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from flytekit.core.context_manager import FlyteContextManager
 
+from kfpytorch_common import operator_env
+
 
 def is_local() -> bool:
     """True if flytekit runs the task without a cluster."""
@@ -33,5 +35,5 @@ def reserve_port() -> Iterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         # With this option on both sockets, the port can be bound twice while neither socket listens.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
+        sock.bind((operator_env.LOOPBACK_ADDRESS, 0))
         yield sock.getsockname()[1]

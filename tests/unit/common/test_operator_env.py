@@ -3,19 +3,16 @@
 import pytest
 
 from kfpytorch_common import operator_env
-from kfpytorch_common.operator_env import RendezvousEndpoint
-
-MASTER = RendezvousEndpoint(address="train-master-0", port=23456)
 
 
 @pytest.mark.parametrize("rank", ["0", "1", "2"])
 def test_replica_gets_the_master_address_and_its_rank(rank: str) -> None:
-    assert operator_env.build_replica_env(int(rank), 3, MASTER) == {
+    assert operator_env.build_replica_env(int(rank), 3, 23456) == {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "23456",
         "PET_MASTER_PORT": "23456",
-        "MASTER_ADDR": "train-master-0",
-        "PET_MASTER_ADDR": "train-master-0",
+        "MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_ADDR": "127.0.0.1",
         "WORLD_SIZE": "3",
         "RANK": rank,
         "PET_NODE_RANK": rank,
@@ -25,10 +22,9 @@ def test_replica_gets_the_master_address_and_its_rank(rank: str) -> None:
 
 
 def test_elastic_node_gets_the_rendezvous_endpoint() -> None:
-    endpoint = RendezvousEndpoint(address="train-worker-0", port=29400)
-    assert operator_env.build_elastic_env(2, 8, 3, endpoint) == {
+    assert operator_env.build_elastic_env(2, 8, 3, 29400) == {
         "PYTHONUNBUFFERED": "1",
-        "PET_RDZV_ENDPOINT": "train-worker-0:29400",
+        "PET_RDZV_ENDPOINT": "127.0.0.1:29400",
         "PET_RDZV_BACKEND": "c10d",
         "PET_NNODES": "2:2",
         "PET_MAX_RESTARTS": "3",
@@ -37,7 +33,7 @@ def test_elastic_node_gets_the_rendezvous_endpoint() -> None:
 
 
 def test_single_process_gets_all_variables_of_torchrun() -> None:
-    assert operator_env.build_single_process_env(RendezvousEndpoint(address="127.0.0.1", port=4000)) == {
+    assert operator_env.build_single_process_env(4000) == {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "4000",
         "PET_MASTER_PORT": "4000",
