@@ -341,14 +341,12 @@ def get_remedy(failure: Failure) -> str:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
-    return _find_usage_remedy(failure.exception, evidence) or _get_crash_remedy(failure)
+    usage = _find_usage_remedy(failure.exception, evidence)
+    crash = _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")
+    return usage or crash
 
 
 def _find_usage_remedy(exception: str, evidence: str) -> str:
     if exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(evidence):
         return _SAME_COLLECTIVES
     return next((remedy for message, remedy in _NCCL_REMEDIES.items() if message in evidence), "")
-
-
-def _get_crash_remedy(failure: Failure) -> str:
-    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

@@ -6,10 +6,10 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from flytekitplugins.kfpytorch.problems import (
-    ConfigError,
     ConfigProblem,
     build_invalid_value,
     require_no_problems,
+    require_valid,
     suggest_name,
 )
 from flytekitplugins.kfpytorch.validators import Reader, find_problems
@@ -33,8 +33,7 @@ class Config:
         Raises:
             ConfigError: If a value is invalid; it lists all problems.
         """
-        if problems := self.problems():
-            raise ConfigError(type(self).__name__, problems)
+        require_valid(type(self).__name__, self.problems())
 
     def problems(self) -> list[ConfigProblem]:
         """Normalize the fields, and return their problems instead of raising an error."""

@@ -21,14 +21,10 @@ RDZV_BACKEND: Final = "c10d"
 
 
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
-    """Encode a `PyTorch` config whose number of workers is set, as protobuf JSON without zero values.
+    """Encode a valid `PyTorch` config with a number of workers, as protobuf JSON without zero values.
 
     `resolve_image` returns the image name for a name or an ``ImageSpec``.
-
-    Raises:
-        ConfigError: If the config was changed and is now invalid.
     """
-    config.check()
     restarts = config.restarts()
     master = _encode_replicas(config.master, resolve_image)
     worker = _encode_replicas(config.worker, resolve_image)
@@ -45,14 +41,10 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
-    """Encode an `Elastic` config for more than one node, as protobuf JSON without zero values.
+    """Encode a valid `Elastic` config for more than one node, as protobuf JSON without zero values.
 
     `nproc_per_node` is required if the config has a word such as ``"gpu"`` instead of a number.
-
-    Raises:
-        ConfigError: If the config was changed and is now invalid.
     """
-    config.check()
     low, high = config.min_max_nodes()
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
         worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),

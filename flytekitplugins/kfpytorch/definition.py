@@ -12,7 +12,7 @@ from flytekit.models.task import Resources as ResourcesModel
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import quantities, validators
 from flytekitplugins.kfpytorch.config import Elastic, PyTorch, Worker
-from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, add_prefix
+from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, add_prefix, require_valid
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 
@@ -47,8 +47,7 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     if not _touches(found, "nproc_per_node") and not _touches(unread, *_ARGUMENTS, *_GPU_FIELDS):
         granted = read_amounts(*_split_resources(arguments), template)
         problems += _find_ranks_without_gpus(config, granted)
-    if problems:
-        raise ConfigError(type(config).__name__, problems)
+    require_valid(type(config).__name__, problems)
 
 
 def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
@@ -57,8 +56,7 @@ def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
 
 def require_valid_config(config: PyTorch | Elastic) -> None:
     """Check a config that replaces that of an existing task; raise a `ConfigError` with all problems."""
-    if problems := [*config.problems(), *_find_missing_workers(config)]:
-        raise ConfigError(type(config).__name__, problems)
+    require_valid(type(config).__name__, [*config.problems(), *_find_missing_workers(config)])
 
 
 def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
@@ -88,8 +86,7 @@ class CheckedNode(Node):  # type: ignore[misc]
             found += _find_changed_count(task, granted)
         if not _touches(found, *_GPU_FIELDS):
             found += _find_ranks_without_gpus(task.task_config, granted)
-        if found:
-            raise ConfigError(type(task.task_config).__name__, add_prefix("with_overrides", found))
+        require_valid(type(task.task_config).__name__, add_prefix("with_overrides", found))
         return node
 
 

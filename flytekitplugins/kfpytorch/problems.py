@@ -54,6 +54,12 @@ class ConfigError(ValueError):
         return "\n  ".join([f"{self.owner}: {len(self.problems)} problems", *self.problems])
 
 
+def require_valid(owner: str, problems: Iterable[ConfigProblem | str]) -> None:
+    """Raise a `ConfigError` with all of `problems` of the config class `owner`, if there are any."""
+    if found := [*problems]:
+        raise ConfigError(owner, found)
+
+
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
     """Return an `InvalidValue` for the whole value that a reader received."""
     return InvalidValue(ConfigProblem("", value, remedy))

@@ -36,7 +36,8 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     number is 0.
     If neither role has a number, the result has the policies of the roles and no limit.
     """
-    master_retries, worker_retries = _fill_missing(master.num_retries, worker.num_retries)
+    master_retries = worker.num_retries if master.num_retries is None else master.num_retries
+    worker_retries = master.num_retries if worker.num_retries is None else worker.num_retries
     if master_retries is None or worker_retries is None:
         return RestartSettings(master.restart_policy, worker.restart_policy, None)
     restarts = RestartSettings(_get_policy(master, master_retries), _get_policy(worker, worker_retries), None)
@@ -45,10 +46,6 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
     # second case, the restarts have no limit.
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
-
-
-def _fill_missing(one: int | None, other: int | None) -> tuple[int | None, int | None]:
-    return (other if one is None else one), (one if other is None else other)
 
 
 def _get_policy(role: RoleRetries, retries: int) -> RestartPolicy | str:

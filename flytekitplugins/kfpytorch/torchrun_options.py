@@ -57,19 +57,15 @@ _RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes",
 
 
 def _check_rendezvous_key(key: object, value: object) -> Iterator[ConfigProblem]:
-    remedy = _find_remedy(key, value) if isinstance(key, str) else "a key must be text"
-    if remedy:
-        yield ConfigProblem("", value, remedy)
-
-
-def _find_remedy(key: str, value: object) -> str:
-    if key in _RDZV_TAKEN:
-        return "is set by the plugin; leave it out"
-    if key in _RDZV_POSITIVE and not _is_positive_int(value):
-        return "must be a whole number above 0 (the time-outs are in seconds)"
+    if not isinstance(key, str):
+        yield ConfigProblem("", value, "a key must be text")
+    elif key in _RDZV_TAKEN:
+        yield ConfigProblem("", value, "is set by the plugin; leave it out")
+    elif key in _RDZV_POSITIVE and not _is_positive_int(value):
+        yield ConfigProblem("", value, "must be a whole number above 0 (the time-outs are in seconds)")
     # A key that resembles no known key is accepted, because a newer torch may read it.
-    hint = "" if key in _RDZV_KNOWN else suggest_name(key, _RDZV_KNOWN, cutoff=0.8)
-    return f"torch would ignore this key{hint}" if hint else ""
+    elif key not in _RDZV_KNOWN and (hint := suggest_name(key, _RDZV_KNOWN, cutoff=0.8)):
+        yield ConfigProblem("", value, f"torch would ignore this key{hint}")
 
 
 read_rendezvous: Final = build_mapping_reader(

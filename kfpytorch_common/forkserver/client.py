@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import shutil
 import socket
 import sys
 import threading
@@ -27,18 +26,11 @@ def build_import_path() -> list[str]:
 
     `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
-    roots = [
-        _get_import_root(Path(file))
-        for name, file in loaded_modules.list_source_files().items()
-        if "." not in name and name != "__main__"
-    ]
+    files = loaded_modules.list_source_files().items()
+    loaded = [Path(file) for name, file in files if "." not in name and name != "__main__"]
+    roots = [file.parent.parent if file.stem == "__init__" else file.parent for file in loaded]
     added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
     return [*added, *sys.path]
-
-
-def _get_import_root(file: Path) -> Path:
-    """Return the directory on the path from which a top-level module or package was loaded."""
-    return file.parent.parent if file.stem == "__init__" else file.parent
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,6 @@ class Client:
         self._sock = sock
         self._next = 0
         self._exits: list[tuple[int, int]] = []
-        self._scratch: list[str] = []
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
@@ -111,7 +102,6 @@ class Client:
 
     def keep_scratch(self, path: str) -> None:
         """Undo `add_scratch` for the directory `path`, so that the server does not remove it."""
-        self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 
     def wait_until_handled(self) -> None:
@@ -122,7 +112,6 @@ class Client:
 
     def add_scratch(self, path: str) -> None:
         """Register a directory that the server removes when the connection closes."""
-        self._scratch.append(path)
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
@@ -145,11 +134,6 @@ class Client:
         with contextlib.suppress(ForkServerGone):
             self._send({"op": "stop"})
         self.close()
-
-    def remove_scratch(self) -> None:
-        """Remove the directories of `add_scratch` that the server left, because it was stopped too early."""
-        for path in self._scratch:
-            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Close the connection; the server then ends all children of this client."""

@@ -61,7 +61,6 @@ class ForkServer:
         self.client.stop()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        self.client.remove_scratch()
 
     def _is_alive(self) -> bool:
         with contextlib.suppress(ChildProcessError):

@@ -1,20 +1,10 @@
 """The values that all recipes share, and their validation."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, suggest_name
-
-
-def raise_problems(owner: str, problems: Iterable[ConfigProblem]) -> None:
-    """Raise all problems of a config in one error.
-
-    Raises:
-        ConfigError: If `problems` is not empty.
-    """
-    if found := [*problems]:
-        raise ConfigError(owner, found)
+from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid, suggest_name
 
 
 def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
@@ -43,7 +33,7 @@ class Lora:
 
     def __post_init__(self) -> None:
         """Report all invalid values."""
-        raise_problems("Lora", self._check())
+        require_valid("Lora", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
         yield from _check_at_least(1, rank=self.rank, alpha=self.alpha)
@@ -77,7 +67,7 @@ class Training:
 
     def __post_init__(self) -> None:
         """Report all invalid values."""
-        raise_problems("Training", self._check())
+        require_valid("Training", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
         if not self.output_dir:
@@ -105,7 +95,7 @@ class Training:
         """
         remedy = "is not an option of this recipe{}"
         unknown = [name for name in self.options if name not in known]
-        raise_problems(
+        require_valid(
             "Training",
             [ConfigProblem("options", name, remedy.format(suggest_name(name, [*known]))) for name in unknown],
         )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flytekitplugins.kfpytorch.problems import ConfigProblem
-from flytekitplugins.kfpytorch.recipes.config import Lora, Trained, Training, raise_problems
+from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid
+from flytekitplugins.kfpytorch.recipes.config import Lora, Trained, Training
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -102,7 +102,7 @@ def distill(
 
 
 def _train(method: _Method, training: Training, dataset: "Samples", **arguments: Any) -> Trained:
-    raise_problems("dataset", _check_columns(method, dataset, training))
+    require_valid("dataset", _check_columns(method, dataset, training))
     trl = _import_trl()
     import torch
     from datasets import Dataset
@@ -183,7 +183,7 @@ def _build_adapter(lora: Lora | None, model: "Model", *, has_gpu: bool) -> dict[
     if lora is None:
         return {}
     if lora.four_bits:
-        raise_problems("Lora", _check_four_bits(model, has_gpu=has_gpu))
+        require_valid("Lora", _check_four_bits(model, has_gpu=has_gpu))
     from peft import LoraConfig
 
     adapter = LoraConfig(

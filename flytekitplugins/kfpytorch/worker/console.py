@@ -43,7 +43,8 @@ class Console:
         if self.directory is not None:
             slot.log = (self.directory / slot.log_name).open("wb", buffering=0)
         self.slots.append(slot)
-        has_terminal = interactive and not self._all_ranks and _is_terminal(sys.stdout)
+        # The parent of this process may have closed its standard output.
+        has_terminal = interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
         streams, ends = open_terminal(slot) if has_terminal else open_pipes(slot)
         self._streams |= {stream.fd: stream for stream in streams}
         return slot, ends
@@ -184,7 +185,3 @@ class Console:
         self._write_lines(stream, stream.lines.flush())
         self._streams.pop(stream.fd)
         os.close(stream.fd)
-
-
-def _is_terminal(out: TextIO | None) -> bool:
-    return out is not None and out.isatty()  # The parent of this process may have closed it.

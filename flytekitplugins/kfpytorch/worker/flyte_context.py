@@ -3,7 +3,6 @@
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 from flytekitplugins.kfpytorch.worker.loading import Parcel, Payload
 
@@ -15,18 +14,27 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
     flytekit writes its local files into `workspace`; None selects flytekit's default directory.
     """
     from flytekit.bin.entrypoint import setup_execution
+    from flytekit.core.context_manager import FlyteContextManager
+    from flytekit.core.data_persistence import FileAccessProvider
 
     with contextlib.ExitStack() as context:
         if workspace:
-            context.enter_context(_redirect_files(workspace, settings.raw_output_prefix))
-        with _redirect_temporary_files(workspace):
-            context.enter_context(
-                setup_execution(
-                    raw_output_data_prefix=settings.raw_output_prefix,
-                    checkpoint_path=settings.checkpoint_dest,
-                    prev_checkpoint=settings.checkpoint_src,
-                )
+            access = FileAccessProvider(
+                local_sandbox_dir=workspace, raw_output_prefix=settings.raw_output_prefix
             )
+            changed = FlyteContextManager.current_context().with_file_access(access)
+            context.enter_context(FlyteContextManager.with_context(changed))
+        execution = setup_execution(
+            raw_output_data_prefix=settings.raw_output_prefix,
+            checkpoint_path=settings.checkpoint_dest,
+            prev_checkpoint=settings.checkpoint_src,
+        )
+        before = tempfile.tempdir
+        tempfile.tempdir = workspace or before
+        try:
+            context.enter_context(execution)
+        finally:
+            tempfile.tempdir = before
         yield
 
 
@@ -41,25 +49,3 @@ def set_working_directory(workspace: str) -> Iterator[None]:
     state = context.execution_state.with_params(user_space_params=parameters.build())
     with FlyteContextManager.with_context(context.with_execution_state(state)):
         yield
-
-
-def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
-    from flytekit.core.context_manager import FlyteContextManager
-    from flytekit.core.data_persistence import FileAccessProvider
-
-    access = FileAccessProvider(local_sandbox_dir=workspace, raw_output_prefix=raw_output_prefix)
-    changed: contextlib.AbstractContextManager[Any] = FlyteContextManager.with_context(
-        FlyteContextManager.current_context().with_file_access(access)
-    )
-    return changed
-
-
-@contextlib.contextmanager
-def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
-    """While the context is active, create temporary files in `workspace`, unless it is None."""
-    before = tempfile.tempdir
-    tempfile.tempdir = workspace or before
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before

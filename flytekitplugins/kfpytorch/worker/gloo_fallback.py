@@ -22,7 +22,7 @@ def replace_nccl() -> Iterator[None]:
     if not distributed.is_available():
         yield
         return
-    warn = _build_warn_once()
+    warn = functools.cache(_print_warning)  # It prints once.
     places = [distributed, distributed.distributed_c10d]
     originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
     for place, name, original in originals:
@@ -58,13 +58,9 @@ def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], N
     return call
 
 
-def _build_warn_once() -> Callable[[], None]:
-    @functools.cache
-    def warn() -> None:
-        if os.environ.get("RANK", "0") == "0":
-            print(WARNING, file=sys.stderr)  # noqa: T201 - for the user at the terminal.
-
-    return warn
+def _print_warning() -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(WARNING, file=sys.stderr)  # noqa: T201 - for the user at the terminal.
 
 
 def _replace_backend(backend: str) -> str:

@@ -70,18 +70,14 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
         value = catch(lambda: task.task_function(**inputs))
     if isinstance(value, Caught):
         if not isinstance(value.error, IgnoreOutputs):
-            _prepare_failure(value.error, rank, is_torch=is_torch)
+            _add_replica_note(value.error, rank)
+            if not is_torch:
+                jax_processes.exit_without_peers(1)
         raise value.error
     if rank != "0":
         # All replicas would write to the same prefix, and the last one would overwrite the others.
         raise IgnoreOutputs
     return value
-
-
-def _prepare_failure(error: BaseException, rank: str, *, is_torch: bool) -> None:
-    _add_replica_note(error, rank)
-    if not is_torch:
-        jax_processes.exit_without_peers(1)
 
 
 def _add_replica_note(error: BaseException, rank: str) -> None:

@@ -39,7 +39,8 @@ def load_sources(config: Any) -> Mapping[str, str]:
 
 
 def _load(kind: str, source: Any) -> Path:
-    directory = _get_directory(kind, source.uri)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    directory = Path(cache, "kfpytorch", kind, hashlib.sha256(source.uri.encode()).hexdigest()[:16])
     print(f"kfpytorch  loading {source.uri} to {directory}", file=sys.stderr, flush=True)  # noqa: T201
     instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
     try:
@@ -53,12 +54,6 @@ def _load(kind: str, source: Any) -> Path:
             f"the {kind} {source.uri} exists only in a cluster: run it there, {instead}"
         ) from error
     return directory
-
-
-def _get_directory(kind: str, uri: str) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    root = Path(cache) if cache else Path.home() / ".cache"
-    return root / "kfpytorch" / kind / hashlib.sha256(uri.encode()).hexdigest()[:16]
 
 
 class PackagesNotInstalled(ImportError):

@@ -155,7 +155,7 @@ class LocalRun:
         """
         limit: Any = self.task.metadata.timeout if self.on_this_machine else None
         deadline = self.began + limit.total_seconds() if limit else math.inf
-        group = ProcessSupervisor(self.client, self.console, deadline=deadline, directory=self.scratch)
+        group = ProcessSupervisor(self.client, self.console, self.scratch, deadline)
         ended = collect(group.run(processes, self.ends))
         ended.at_terminal, ended.complete = self.on_this_machine, complete
         if group.timed_out:

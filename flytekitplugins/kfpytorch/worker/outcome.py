@@ -93,13 +93,10 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
             ended.failures += failures or [member.read_termination()]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
     ended.rank_zero = newest.parent if newest else None
-    ended.failures = _without_stopped_agents(ended.failures)
-    return ended
-
-
-def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
     # Agents that ended only because they were stopped are left out, if other failures remain.
-    return [each for each in failures if not (each.stopped and each.rank is None)] or failures
+    relevant = [each for each in ended.failures if not (each.stopped and each.rank is None)]
+    ended.failures = relevant or ended.failures
+    return ended
 
 
 def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
@@ -132,7 +129,8 @@ def build_exception(
     Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
     """
     known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
-    last_words = _list_last_lines(console, known.cause)
+    slots = [slot for slot in console.slots if slot.rank == known.cause.rank]
+    last_words = [line for slot in slots for line in slot.list_last_lines()]
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
     for each in ended.failures:
         console.append_text(each.rank, each.traceback)
@@ -154,10 +152,6 @@ def build_exception(
     if not local_mode.is_under_pyflyte_run():
         return kind(text, cause.time_ns / 1e9)
     return _build_printed_error(kind, text, text, cause.time_ns / 1e9)
-
-
-def _list_last_lines(console: "Console", cause: Failure) -> list[str]:
-    return [line for slot in console.slots if slot.rank == cause.rank for line in slot.list_last_lines()]
 
 
 def _with_source(failure: Failure) -> Failure:

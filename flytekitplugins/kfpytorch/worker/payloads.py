@@ -4,6 +4,7 @@ import ast
 import contextlib
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -173,8 +174,10 @@ def _list_module_calls(file: Path) -> list[str]:
 
 
 def _describe_unpicklable(payload: Payload) -> str:
+    from flytekitplugins.kfpytorch.worker import pickling
+
     for where, value in _list_values(payload).items():
-        if not _is_picklable(value):
+        if isinstance(catch(partial(pickling.dumps, value)), Caught):
             return f"{where} is a {type(value).__name__}: "
     return ""
 
@@ -196,9 +199,3 @@ def _get_cell_content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # Not yet assigned.
         return None
-
-
-def _is_picklable(value: Any) -> bool:
-    from flytekitplugins.kfpytorch.worker import pickling
-
-    return not isinstance(catch(lambda: pickling.dumps(value)), Caught)

@@ -28,14 +28,18 @@ class _Rank:
             return file.read().decode(errors="replace")
         return ""
 
+    def read_position(self) -> Failure:
+        found = failure_file.read_position(self.directory)
+        return Failure(rank=self.number, replica="", exit_code=0, time_ns=0, **found)
+
 
 class RankPositions:
     """The ranks of a run, and the socket at which `kfpytorch stacks` requests their lines of code."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path) -> None:
         self._ranks: dict[int, _Rank] = {}
         self._asking: list[socket.socket] = []
-        self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
+        self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
         """Set the rank of the process in `slot` of the console, and the `directory` with its stack file.
@@ -85,7 +89,7 @@ class RankPositions:
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
         silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]
-        found = [_read_position(rank) for rank in ranks if rank not in ended and rank not in silent]
+        found = [rank.read_position() for rank in ranks if rank not in ended and rank not in silent]
         return [
             *rank_groups.list_positions(found),
             *(f"rank {rank.number} has ended" for rank in ended),
@@ -97,11 +101,6 @@ class RankPositions:
         self.reply([])
         if self._listener is not None:
             self._listener.close()
-
-
-def _read_position(rank: _Rank) -> Failure:
-    found = failure_file.read_position(rank.directory)
-    return Failure(rank=rank.number, replica="", exit_code=0, time_ns=0, **found)
 
 
 def _listen(path: Path) -> socket.socket | None:

@@ -49,16 +49,16 @@ class ProcessSupervisor:
 
     client: Client
     console: Console
+    directory: Path
+    """The directory of the run, for the socket that reports the lines of code at which ranks are."""
     deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
-    directory: Path | None = None
-    """The directory of the run, for the socket that reports the lines of code at which ranks are."""
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
     """The function to call when a descriptor is readable, for each descriptor outside of the console."""
-    _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
+    _positions: RankPositions = field(init=False)
 
     def __post_init__(self) -> None:
         self._group = ProcessGroup(self.client)

@@ -88,14 +88,12 @@ def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
 def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
     if cause.exception == "SystemExit" and cause.exit_code == 0:
         return [cause] if any(map(is_waiting, others)) else []
-    if not is_consequence(cause) or _has_waited_for_stopped(cause, others):
+    # A collective may have timed out because of a rank that ran until it was stopped.
+    is_slow = is_timeout(cause) and bool(list_stopped_elsewhere(others))
+    if not is_consequence(cause) or is_slow:
         return []
-    return _list_ended_before([cause, *others], well)
-
-
-def _list_ended_before(failures: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
-    """Return the ranks of `well` that may have ended before the first rank noticed the loss of a peer."""
-    noticed = min(each.time_ns for each in failures if is_consequence(each))
+    # The ranks that may have ended before the first rank noticed the loss of a peer.
+    noticed = min(each.time_ns for each in [cause, *others] if is_consequence(each))
     early = [each for each in well if each.time_ns - (0 if each.message else _NOTICED) <= noticed]
     return sorted(early, key=lambda each: each.rank or 0)
 
@@ -103,8 +101,3 @@ def _list_ended_before(failures: Sequence[Failure], well: Sequence[Failure]) -> 
 def list_stopped_elsewhere(failures: Sequence[Failure]) -> list[Failure]:
     """Return the ranks that were stopped while they did not wait for their peers."""
     return [each for each in failures if each.stopped and not each.waiting]
-
-
-def _has_waited_for_stopped(cause: Failure, others: Sequence[Failure]) -> bool:
-    """True if the collective of a rank timed out because of a rank that ran until it was stopped."""
-    return is_timeout(cause) and bool(list_stopped_elsewhere(others))

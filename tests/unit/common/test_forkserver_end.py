@@ -93,6 +93,7 @@ def test_server_removes_scratch_directories_when_it_stops(caller: ForkCaller, tm
         caller.client.add_scratch(str(tmp_path / name))
     for name in ("one", "two", "not announced"):
         (tmp_path / name / "deep").mkdir(parents=True)
+    caller.client.wait_until_handled()
     caller.server.stop()
     assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
 

@@ -106,8 +106,11 @@ def test_config_may_change_until_it_is_encoded() -> None:
     made.task_config.worker.replicas = 5
     assert made.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 5
     made.task_config.worker.replicas = -5
-    with pytest.raises(ConfigError):
-        made.get_custom(SETTINGS)
+    elastic = defined(Elastic(nnodes=2))
+    elastic.task_config.nproc_per_node = "gpus"
+    for invalid in (made, elastic):
+        with pytest.raises(ConfigError):
+            invalid.get_custom(SETTINGS)
 
 
 # Pods.
