@@ -31,6 +31,7 @@ from backend_plugin.core.job import (
 )
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.train_job_options import TrainJobOptions
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
@@ -69,8 +70,8 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     custom = protojson.decode_struct(template.custom)
     parsed = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    options, config = extended.train_job, parsed.elastic
-    framework = TORCH if options is None else options.framework
+    options, config = extended.train_job or TrainJobOptions(), parsed.elastic
+    framework = options.framework
     elastic = _build_elastic_policy(config) if framework == TORCH else None
     groups = _build_replica_groups(parsed, extended)
     replicas = sum([group.replicas for group in groups])

@@ -82,9 +82,7 @@ def _select_served(capabilities: Capabilities) -> DialectSelection:
     or its APIs are unknown, return the default dialect.
     """
     served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
-    if capabilities.apis is None or not served:
-        return DialectSelection(dialect=table.DEFAULT)
-    if len(served) == 1 and served[0] is table.DEFAULT:
+    if capabilities.apis is None or served in ([], [table.DEFAULT]):
         return DialectSelection(dialect=table.DEFAULT)
     first, *others = [
         each for each in served if each.name not in capabilities.unavailable_operators

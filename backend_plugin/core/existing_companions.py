@@ -13,7 +13,6 @@ from backend_plugin.core.values import Manifest
 
 
 def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
-    """Return the companion objects of a job that exist."""
     if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
         return ()
     existing = {group.kind for group in observed.pod_groups if not group.foreign}

@@ -160,7 +160,8 @@ def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
         return []
     return [
         build_event(job, note.event, note.text, now, since=job.created or now)
-        for note in job_warnings.list_event_warnings(observed)
+        for note in job_warnings.list_scheduler_warnings(observed)
+        if note.event
     ]
 
 

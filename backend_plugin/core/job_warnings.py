@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core import job_conditions
-from backend_plugin.core.observed import Job, Observed, Pod, PodGroup
+from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.pending import JobWarning
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS, is_controller_managed
@@ -27,14 +27,20 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
     """Return the warnings that events and pod groups show."""
     if not observed.events and not observed.pod_groups:
         return []
-    of_schedulers = [note for words in WORDS for note in words.notes(observed)]
-    foreign = [_build_foreign_group_warning(group) for group in observed.pod_groups if group.foreign]
-    return of_schedulers + foreign
+    foreign = [
+        JobWarning(
+            text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
+            " job can have no group; delete the existing one, or start another attempt",
+        )
+        for group in observed.pod_groups
+        if group.foreign
+    ]
+    return [*list_scheduler_warnings(observed), *foreign]
 
 
-def list_event_warnings(observed: Observed) -> list[JobWarning]:
-    """Return the warnings that the server also writes as Kubernetes events about the job."""
-    return [note for words in WORDS for note in words.notes(observed) if note.event]
+def list_scheduler_warnings(observed: Observed) -> list[JobWarning]:
+    """Return the warnings that schedulers and queues report; those with an `event` also become an event."""
+    return [note for words in WORDS for note in words.notes(observed)]
 
 
 IN_PART: Final = (
@@ -82,13 +88,6 @@ def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
 def _is_waiting(pod: Pod) -> bool:
     """True if the pod waits for a node."""
     return pod.phase == "Pending" and not pod.is_bound and pod.deleted is None
-
-
-def _build_foreign_group_warning(group: PodGroup) -> JobWarning:
-    return JobWarning(
-        text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
-        " job can have no group; delete the existing one, or start another attempt",
-    )
 
 
 def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:

@@ -132,9 +132,9 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
         yield build_problem(path, least, message, f"write at least {fewest}")
 
 
-def check_mpi(options: TrainJobOptions | None, nodes: int) -> Iterator[Problem]:
+def check_mpi(options: TrainJobOptions, nodes: int) -> Iterator[Problem]:
     """Yield a problem for each option that an MPI job with this number of nodes cannot have."""
-    if options is None or options.framework != MPI:
+    if options.framework != MPI:
         return
     path = "custom.kfpytorch.trainJob"
     too_few = "leaves the launcher of mpirun without another node"
@@ -151,10 +151,10 @@ def check_mpi(options: TrainJobOptions | None, nodes: int) -> Iterator[Problem]:
 
 
 def check_max_restarts(
-    options: TrainJobOptions | None, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
+    options: TrainJobOptions, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
 ) -> Iterator[Problem]:
     """Yield a problem if the job has both `max_restarts` and another limit for restarts."""
-    if options is None or options.max_restarts is None:
+    if options.max_restarts is None:
         return
     # With retries and a backoff limit, report the retries: the plugin derives the backoff limit from them.
     retries = max((each.num_retries for each in groups if each.num_retries is not None), default=None)

@@ -1,13 +1,12 @@
 """Computes the `JobStatus` of a job from its observed state. `verdict_rules` derives the phase from it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import structs
 
 from backend_plugin.core import (
-    initializers,
     job_conditions,
     job_warnings,
     pending_reasons,
@@ -21,7 +20,7 @@ from backend_plugin.core.final_status import (
 )
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.observed import Condition, Job, Observed, Pod
-from backend_plugin.core.pending import PendingReason
+from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
@@ -141,7 +140,7 @@ def _list_pending_reasons(
         return tuple(pending_reasons.list_creation_failures(observed, pods))
     if any(pod.phase != "Succeeded" for pod in observed.initializers):
         # No replica exists yet, so ignore the pod group.
-        of_data = initializers.list_reasons(observed.initializers, exit_codes)
+        of_data = _iter_initializer_reasons(observed.initializers, exit_codes)
         failures = pending_reasons.list_creation_failures(observed, pods)
         return tuple(pending_reasons.merge_reasons([*failures, *of_data]))
     of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes, gang)
@@ -154,6 +153,24 @@ def _list_pending_reasons(
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
     placed = _count_placed(pods) if any(wait.shortages for wait in dated) else {}
     return tuple(pending_reasons.merge_reasons([_with_sentence(wait, gang, placed) for wait in dated]))
+
+
+def _iter_initializer_reasons(
+    pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+) -> Iterator[PendingReason]:
+    """Yield a pending reason for each initializer that has not ended, because the replicas wait for it."""
+    for pod in pods:
+        if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
+            yield wait
+        elif pod.phase == "Running":
+            # Without `since`, so that no timeout applies: a download may take longer than the start of a pod.
+            yield PendingReason(
+                stage=PendingStage.STARTING,
+                cause=Cause.SYSTEM_ERROR,
+                reason="Initializing",
+                text=f"the {pod.role.removesuffix('-initializer')} is being loaded",
+                replicas=(pod.replica,),
+            )
 
 
 def _count_placed(pods: Iterable[Pod]) -> Mapping[str, int]:

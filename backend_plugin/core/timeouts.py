@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from backend_plugin.core import initializers, messages
 from backend_plugin.core import job_status as statuses
+from backend_plugin.core import messages
 from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit, is_exceeded
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
@@ -106,7 +106,8 @@ def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime 
     """
     if not status.has_run:
         created = None if status.job is None else status.job.created
-        return max(filter(None, (created, initializers.find_end(status.initializers))), default=None)
+        ends = [pod.termination.finished for pod in status.initializers if pod.termination is not None]
+        return max(filter(None, (created, *ends)), default=None)
     source = status.condition if wait is None else wait
     return None if source is None else source.since
 

@@ -17,10 +17,8 @@ _MOST_RULES: Final = 19
 """A Job has at most 20 rules, and the backend adds one for disruptions."""
 
 
-def check_policies(options: TrainJobOptions | None, nodes: int, *, elastic: bool) -> Iterator[Problem]:
+def check_policies(options: TrainJobOptions, nodes: int, *, elastic: bool) -> Iterator[Problem]:
     """Yield the problems of the policies, for a job with this number of nodes."""
-    if options is None:
-        return
     if options.succeeded_indexes is not None:
         yield from _check_indexes(options.succeeded_indexes, nodes, elastic=elastic)
     rules, path = options.pod_failure_rules, f"{_PATH}.podFailurePolicy"
