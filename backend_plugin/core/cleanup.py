@@ -72,7 +72,8 @@ def _plan_for_ended_job(job: Job, observed: Observed, verdict: Verdict, now: dat
     patch = _build_verdict_patch(verdict, now) if _is_unrecorded(job, verdict) else None
     if job.unfinished:
         # Do not delete pods: the operator would create them again. The suspension of the job deletes them.
-        return CleanupActions(patch=patch, groups=_select_active_groups(observed), ends=not job.ending)
+        groups = _select_active_groups(job, observed.pod_groups)
+        return CleanupActions(patch=patch, groups=groups, ends=not job.ending)
     left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
     # The first pod that ends also ends the job; the others still write their logs.
     stops = _select_running_pods(job, left) if _is_cancelling(job, verdict, now) else ()
@@ -86,7 +87,7 @@ def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: da
         return CleanupActions(stops=_select_running_pods(job, observed.pods))
     # A queue may have resumed a job that was suspended because of its failure.
     if verdict.phase.is_failure and not job.ending:
-        return CleanupActions(groups=_select_active_groups(observed), ends=True)
+        return CleanupActions(groups=_select_active_groups(job, observed.pod_groups), ends=True)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
 
 
@@ -98,11 +99,9 @@ def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> 
     if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
         return CleanupActions(patch={**patch, "spec": stop} if stop else patch)
     # A suspension is sufficient for a job without pods.
-    groups = _select_active_groups(observed)
-    return CleanupActions(
-        patch={**patch, "spec": dialect.suspend_spec if job.started is None else dialect.end_spec},
-        groups=groups,
-    )
+    spec = dialect.suspend_spec if job.started is None else dialect.end_spec
+    groups = _select_active_groups(job, observed.pod_groups)
+    return CleanupActions(patch={**patch, "spec": spec}, groups=groups)
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
@@ -131,14 +130,13 @@ def is_expired(job: Job, now: datetime) -> bool:
     return is_exceeded(max(job.ttl, LINGER), ended, now)
 
 
-def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
+def _select_active_groups(job: Job, groups: Sequence[PodGroup]) -> tuple[PodGroup, ...]:
     """Return the pod groups to deactivate before a suspension, because their queue would resume the job."""
-    job = observed.job
-    if job is None or not get_dialect(job.dialect).ends_by_suspension:
+    if not get_dialect(job.dialect).ends_by_suspension:
         return ()
     return tuple(
         group
-        for group in observed.pod_groups
+        for group in groups
         if not group.foreign and group.active and registry.get_deactivation(group) is not None
     )
 

@@ -11,16 +11,6 @@ from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
 
-
-def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
-    if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
-        return ()
-    existing = {group.kind for group in observed.pod_groups if not group.foreign}
-    return tuple(
-        each for each in companions.read_companions(observed.job) if get_text(each, "kind") in existing
-    )
-
-
 # The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
 # changes, not when a pod ends.
 _COUNTING: Final = frozenset({"Scheduling", "Running"})
@@ -39,14 +29,16 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     has_active_pod = any(pod.phase in ACTIVE_PHASES for pod in observed.pods)
     if has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups):
         return ()
-    return _list_existing_companions(observed)
+    existing = {group.kind for group in observed.pod_groups if not group.foreign}
+    return tuple(each for each in companions.read_companions(job) if get_text(each, "kind") in existing)
 
 
 def is_missing_companions(observed: Observed) -> bool:
     """True if an active job lacks a companion object, and no other object has taken its name."""
     job = observed.job
-    if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
+    if job is None or is_finished(observed):
         return False
     if any(group.foreign for group in observed.pod_groups):  # The name is taken, so creation would fail.
         return False
-    return len(_list_existing_companions(observed)) < len(companions.read_companions(job))
+    existing = {group.kind for group in observed.pod_groups}
+    return any(get_text(each, "kind") not in existing for each in companions.read_companions(job))

@@ -66,10 +66,10 @@ def decide_event(
 ) -> JobEventDecision | None:
     """Decide whether a job that has run now waits for resources or runs again, and the event to write.
 
-    Return None if the job has not run, its phase is not RUNNING, or neither is the case.
+    Return None if neither is the case, or if the Flyte phase is not RUNNING, as before the first run.
     """
     job = status.job
-    if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
+    if job is None or verdict.phase is not Phase.RUNNING:
         return None
     events_of_job = _list_written_events(job, events)
     last = events_of_job[-1] if events_of_job else None

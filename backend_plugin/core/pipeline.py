@@ -136,7 +136,7 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
     """Decide whether a job that has run now waits for resources or runs again, and the event to write.
 
-    Return None if the job has not run, its phase is not RUNNING, or neither is the case.
+    Return None if neither is the case, or if the Flyte phase is not RUNNING, as before the first run.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)

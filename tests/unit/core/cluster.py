@@ -98,6 +98,11 @@ def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest
     return pod(name, "Pending", node="", conditions=[unscheduled])
 
 
+def anew(made: Manifest, created: float = 160) -> Manifest:
+    """Return the pod with a later creation time, as the replacement of a lost pod."""
+    return {**made, "metadata": {**made["metadata"], "creationTimestamp": at(created)}}
+
+
 def going(made: Manifest, ordered: float = 100) -> Manifest:
     """Return the pod with a deletion request at the time `ordered`, in seconds."""
     metadata = {**made["metadata"], "deletionTimestamp": at(ordered + 30), "deletionGracePeriodSeconds": 30}

@@ -14,6 +14,7 @@ from cluster import (
     build_ended_pod,
     condition,
     error_file,
+    going,
     job,
     pod,
     running,
@@ -88,7 +89,7 @@ def test_job_without_pods_is_suspended_after_its_timeout() -> None:
 
 
 def test_running_peers_of_a_failed_replica_are_stopped() -> None:
-    deleted = pod("worker-1", metadata={"name": "j-worker-1", "deletionTimestamp": "2026-01-01T00:01:00Z"})
+    deleted = going(pod("worker-1"), 60)
     pods = (build_ended_pod("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(observe(job(RUNNING, FAILED, workers=3), *pods))
     assert verdict.phase is Phase.FAILED
@@ -317,7 +318,7 @@ UNDISTURBED = {
     "one has ended": (False, job(RUNNING), [build_ended_pod("worker-0", 1)]),
     "one restarts": (False, job(RUNNING), [pod("worker-0", container=LOOP)]),
     "one is about to be taken away": (False, job(RUNNING), [pod("worker-0", conditions=[condition("DisruptionTarget")])]),
-    "one is deleted": (False, job(RUNNING), [pod("worker-0", metadata={"deletionTimestamp": at(90), "deletionGracePeriodSeconds": 30})]),
+    "one is deleted": (False, job(RUNNING), [going(pod("worker-0"), 60)]),
 }  # fmt: skip
 
 

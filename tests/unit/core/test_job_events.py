@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cluster import BEGAN, RUNNING, SUCCEEDED, at, condition, job, pod, running, unplaced
+from cluster import BEGAN, RUNNING, SUCCEEDED, anew, at, condition, job, pod, running, unplaced
 from waiting_gang import gang, group
 
 from backend_plugin.core import job_events
@@ -17,12 +17,6 @@ NO_ROOM = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
 STOPPED = {**RUNNING, "status": "False"}
 SUSPENDED = condition("Suspended", since=150)
 ALL = [running(name) for name in ("master-0", "worker-0")]
-
-
-def anew(manifest: Any, created: float = 160) -> Any:
-    """Return the pod with a later creation time, as the replacement of a lost pod."""
-    metadata = {**manifest["metadata"], "creationTimestamp": at(created)}
-    return {**manifest, "metadata": metadata}
 
 
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]

@@ -1,7 +1,7 @@
 """Tests for the pending reason of a running job if a lost replica cannot be created again."""
 
 import pytest
-from cluster import RUNNING, at, condition, running, verdict
+from cluster import RUNNING, anew, at, condition, going, running, verdict
 from waiting_gang import first_line, gang
 
 REFUSED = {
@@ -34,25 +34,17 @@ def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
     assert result.message.splitlines()[1].startswith("the namespace's ResourceQuota")
 
 
-def build_pod(name, seconds, deleted=None):
-    pod = running(name)
-    pod["metadata"]["creationTimestamp"] = at(seconds)
-    if deleted is not None:
-        pod["metadata"]["deletionTimestamp"] = at(deleted)
-    return pod
-
-
 @pytest.mark.parametrize(
     ("pods", "refusal"),
     [
         # All replicas exist.
-        ([*LEFT, build_pod("worker-3", 160)], refused(165)),
+        ([*LEFT, anew(running("worker-3"))], refused(165)),
         # The failed creation precedes the first full set.
         (LEFT, refused(0)),
         # Another replica was created after the failed creation.
-        ([*LEFT[:3], build_pod("worker-2", 160)], refused(150)),
+        ([*LEFT[:3], anew(running("worker-2"))], refused(150)),
         # The replica was created after the failed creation, and is being deleted.
-        ([*LEFT, build_pod("worker-3", 160, deleted=180)], refused(150)),
+        ([*LEFT, going(anew(running("worker-3")), 180)], refused(150)),
         # The event has no time.
         (LEFT, refused(None)),
         (LEFT, {**refused(150), "type": "Normal"}),
@@ -66,5 +58,5 @@ def test_past_creation_failure_is_not_reported(pods, refusal):
 
 
 def test_replica_that_is_being_deleted_counts_as_lost():
-    result = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
+    result = verdict(gang(RUNNING), *LEFT, going(running("worker-3"), 140), events=[refused(150)])
     assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"

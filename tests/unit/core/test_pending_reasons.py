@@ -2,20 +2,11 @@
 
 import pytest
 from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
+from waiting_gang import group
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
-
-
-def group(*conditions, kind="PodGroup", phase="", api="", **status):
-    return {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": {"name": "g"},
-        "spec": {"queue": "ml"},
-        "status": {"phase": phase, "conditions": list(conditions), **status},
-    }
 
 
 def test_replicas_with_the_same_pending_reason_share_a_line():
@@ -53,13 +44,13 @@ def test_restarting_container_is_in_the_details_of_a_running_job():
 
 def test_pending_reason_of_members_precedes_that_of_their_pod_group():
     members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
-    result = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
+    result = verdict(job(), *members, pod_groups=[group("", phase="Scheduling")])
     assert short(result) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
-    assert result.message.splitlines()[1].startswith("PodGroup g: ")
+    assert result.message.splitlines()[1].startswith("PodGroup j: ")
 
 
 def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
-    scheduled = group(condition("PodGroupInitiallyScheduled"), api="scheduling.k8s.io/v1beta1")
+    scheduled = group("scheduling.k8s.io", condition("PodGroupInitiallyScheduled"))
     assert "waits" not in verdict(job(started=None), pod_groups=[scheduled]).info
 
 
@@ -95,7 +86,9 @@ def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
 
 
 def test_pod_group_with_all_members_placed_is_no_pending_reason():
-    late = group(condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable"))
+    late = group(
+        "", condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable")
+    )
     members = [waiting(name, "ContainerCreating") for name in ("master-0", "worker-0")]
     result = verdict(job(), *members, pod_groups=[late])
     assert (result.phase.value, result.cause) == ("INITIALIZING", None)

@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from cluster import RUNNING, at, condition, pod, running, verdict
+from cluster import RUNNING, anew, at, condition, pod, running, verdict
 from waiting_gang import event, first_line, gang, holder, members, waiting_line
 
 from backend_plugin.core import settings
@@ -162,8 +162,7 @@ def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
     ],
 )
 def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, reason):
-    again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
-    again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
+    again = anew(pod("worker-0", "Pending", node="", conditions=[NO_ROOM]), 50)
     told_of = event(ONE, name="j-worker-0", **times)
     others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
     result = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
