@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 import rich_click as click
-from msgspec import structs
 
 from backend_plugin.cli import (
     cluster_options,
@@ -75,11 +74,12 @@ def command(**options: Any) -> None:
         return
     _check_usage(options)
     with command_errors.exit_on_invalid_input():
-        planned = _build_plan(options)
-    _print_plan(planned, options)
+        planned, manifests = _build_plan(options)
+    _print_plan(planned, manifests, options)
 
 
-def _build_plan(options: Mapping[str, Any]) -> Plan:
+def _build_plan(options: Mapping[str, Any]) -> tuple[Plan, Sequence[Manifest]]:
+    """Return the plan of the task, and its manifests, with --dry-run as the cluster would store them."""
     settings = input_files.read_settings(options["settings"])
     pod_templates = input_files.read_pod_templates(options["pods"])
     template, run = sample_attempt.read_task(
@@ -94,7 +94,8 @@ def _build_plan(options: Mapping[str, Any]) -> Plan:
 
     if options["dry_run"]:
         return _send_dry_runs(options, run.namespace, settings, plan_task)
-    return plan_task((), NOTHING)
+    planned = plan_task((), NOTHING)
+    return planned, planned.manifests
 
 
 def _send_dry_runs(
@@ -102,8 +103,8 @@ def _send_dry_runs(
     namespace: str,
     settings: Settings,
     plan_task: Callable[[Sequence[Manifest], Capabilities], Plan],
-) -> Plan:
-    """Return the plan of a task, with each manifest as the cluster would store it.
+) -> tuple[Plan, Sequence[Manifest]]:
+    """Return the plan of a task, and each manifest as the cluster would store it.
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
@@ -121,10 +122,7 @@ def _send_dry_runs(
             examines_gangs=not plugin.gang.is_unconfigured,
         )
     )
-    stored = _require_stored(planned, replies)
-    first = len(planned.prerequisites)
-    prerequisites, job, companions = tuple(stored[:first]), stored[first], tuple(stored[first + 1 :])
-    return structs.replace(planned, prerequisites=prerequisites, job=job, companions=lambda _: companions)
+    return planned, _require_stored(planned, replies)
 
 
 def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:
@@ -158,18 +156,18 @@ def _check_usage(options: Mapping[str, Any]) -> None:
         raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
 
 
-def _print_plan(planned: Plan, options: Mapping[str, Any]) -> None:
+def _print_plan(planned: Plan, manifests: Sequence[Manifest], options: Mapping[str, Any]) -> None:
     reasons = planned.reasons if options["explain_scheduling"] else ()
     for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
         click.echo(line, err=True)
     # Write bytes, so that the output does not depend on the locale.
     if options["output"] == "json":
-        json_lines.print_json(planned.manifests)
+        json_lines.print_json(manifests)
     else:
-        click.echo(_encode_yaml(planned.manifests), nl=False)
+        click.echo(_encode_yaml(manifests), nl=False)
 
 
-def _encode_yaml(manifests: tuple[Manifest, ...]) -> bytes:
+def _encode_yaml(manifests: Sequence[Manifest]) -> bytes:
     import yaml
 
     # JSON removes shared values, so that the YAML contains no anchors.

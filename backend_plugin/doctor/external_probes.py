@@ -22,13 +22,8 @@ _SECONDS: Final = 20.0
 _CALL: Final = 10.0
 _AMAZONS: Final = frozenset({"s3", "s3a"})
 _CONTENT: Final = b"kfpytorch doctor\n"
-_WRITABLE: Final = (
-    "give this account, and the pods' ServiceAccount, get, put, list and delete below it; check that "
-    "the bucket or directory exists"
-)
-_READABLE: Final = (
-    "give this account, and the servers' ServiceAccount, get and list below it; check that the bucket or "
-    "directory exists"
+_RIGHTS: Final = (
+    "give this account, and the {} ServiceAccount, {} below it; check that the bucket or directory exists"
 )
 
 
@@ -49,9 +44,9 @@ async def probe_external(
 
 
 async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
-    do, what, rights = (
-        (_read_prefix, "read", _READABLE) if read_only else (_write_test_object, "written", _WRITABLE)
-    )
+    do, what, rights = _write_test_object, "written", _RIGHTS.format("pods'", "get, put, list and delete")
+    if read_only:
+        do, what, rights = _read_prefix, "read", _RIGHTS.format("servers'", "get and list")
     # The package of each store raises its own exception types.
     (error,) = await asyncio.gather(
         asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS), return_exceptions=True

@@ -208,7 +208,7 @@ def _iter_trials(facts: Facts) -> Iterator[tuple[str, Subject, Manifest]]:
     replica role of a pod.
     """
     task = facts.task
-    for each in filter(None, (task.job, *task.prerequisites)):
+    for each in (task.plan.job, *task.plan.prerequisites) if task.plan is not None else ():
         yield "job", Subject.JOB_TRIAL, each
     yield "invalid", Subject.INVALID_TRIAL, get_operator(task.dialect).build_invalid_job(facts.namespace)
     for role in task.roles:

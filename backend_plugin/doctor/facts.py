@@ -9,6 +9,7 @@ from typing import Final
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
@@ -132,13 +133,15 @@ class PlannedTask:
     dialect_reasons: Sequence[str] = ()
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     framework: str = TORCH
-    job: Manifest | None = None
-    """The manifest of the job; None if the task cannot be planned."""
-    prerequisites: Sequence[Manifest] = ()
-    beside: Sequence[Manifest] = ()
-    """The objects that are created after the job."""
+    plan: Plan | None = None
+    """The manifests; None if the task cannot be planned."""
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
+
+    @property
+    def job(self) -> Manifest | None:
+        """The manifest of the job; None if the task cannot be planned."""
+        return self.plan.job if self.plan is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

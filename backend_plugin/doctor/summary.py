@@ -42,7 +42,7 @@ def _format_deployments(
 def _format_task(facts: Facts) -> str:
     task = facts.task
     name = task.name or "no task given; a generic task with the default resources of the platform"
-    if task.job is None:
+    if task.plan is None:
         return f"{name}; it cannot be planned"
     roles = " and ".join(f"{each.count} {each.name}{'s' if each.count > 1 else ''}" for each in task.roles)
     amounts = role_pods.compute_needed_requests(task).items()

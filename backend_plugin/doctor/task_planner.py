@@ -7,7 +7,6 @@ from backend_plugin.core import custom, pipeline
 from backend_plugin.core.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
-from backend_plugin.core.plan import NO_UID
 from backend_plugin.core.scheduling.adapter import OPERATOR
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.gang_settings import GangSettings
@@ -47,9 +46,7 @@ def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
     gang = chosen.gang
     task = replace(
         task,
-        job=planned.job,
-        prerequisites=planned.prerequisites,
-        beside=planned.companions(NO_UID),
+        plan=planned,
         roles=role_pods.build_role_pods(planned, _get_scheduler_name(gang)),
     )
     return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))

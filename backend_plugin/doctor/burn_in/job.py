@@ -4,13 +4,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from backend_plugin.core import task_annotation
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.names import CLEAN_POD_POLICY
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.operators.base import JobManifests
 from backend_plugin.doctor.operators.table import get_operator
 
 _EXECUTION: Final = "burn-in"
@@ -31,17 +33,17 @@ def build_attempt(run: Attempt, token: str) -> Attempt:
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
-def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
-    """Return the job with the command ``python -c PROGRAM SECONDS`` and with the time limits of a burn-in.
+def build_trial(planned: Plan, program: str, seconds: int) -> Plan:
+    """Return the plan with the command ``python -c PROGRAM SECONDS`` and the time limits of a burn-in.
 
     In an elastic job, torch's agent runs this command.
     """
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
-    dialect = table.find_dialect(planned.job) or table.DEFAULT
+    dialect = table.get_dialect(planned.dialect)
     change_template = partial(_build_template, dialect.container, command)
     trial = get_operator(dialect).build_trial(planned, change_template, seconds + _AFTERWARDS)
-    return replace(trial, job={**trial.job, "metadata": _build_metadata(trial.job, seconds)})
+    return structs.replace(trial, job={**trial.job, "metadata": _build_metadata(trial.job, seconds)})
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:

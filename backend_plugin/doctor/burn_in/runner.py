@@ -12,6 +12,7 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Pod
+from backend_plugin.core.plan import NO_UID, Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.verdict import Phase, Verdict
@@ -28,7 +29,6 @@ from backend_plugin.doctor.cluster_reader import (
     open_connection,
 )
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.operators.base import JobManifests
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS
 from backend_plugin.kube.cluster import KubernetesCluster, get_resource
@@ -65,15 +65,13 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
     """
     task = facts.task
-    if task.job is None:
+    if task.plan is None:
         why = facts.unreachable or "the task cannot be planned"
         return [_build_not_run(why, "correct the problems in the other findings")]
     if task.framework != TORCH:
         why = f"its program uses {TORCH}, and the framework of the task is {task.framework}"
         return [_build_not_run(why, f"select a task of {TORCH}")]
-    program = _PROGRAM.read_text(encoding="utf-8")
-    planned = JobManifests(job=task.job, prerequisites=task.prerequisites)
-    trial = making.build_trial(planned, program, limits.seconds)
+    trial = making.build_trial(task.plan, _PROGRAM.read_text(encoding="utf-8"), limits.seconds)
     try:
         async with open_connection(options) as (connection, api):
             cluster = KubernetesCluster(connection, options)
@@ -111,7 +109,7 @@ class _BurnInRunner:
         self._failed: dict[str, tuple[bool, str]] = {}
         """The sort key of each failed pod: True if the end time of its program is unknown, then that time."""
 
-    async def run(self, trial: JobManifests) -> Sequence[Finding]:
+    async def run(self, trial: Plan) -> Sequence[Finding]:
         """Run the job; return the finding for its result, and another one if it cannot be deleted."""
         name = get_text(trial.job, "metadata", "name")
         await self._require_permissions(trial)
@@ -122,7 +120,7 @@ class _BurnInRunner:
 
     # ---- create and delete
 
-    async def _require_permissions(self, trial: JobManifests) -> None:
+    async def _require_permissions(self, trial: Plan) -> None:
         """Check the permissions for all objects before the first one is created.
 
         Raises:
@@ -131,7 +129,7 @@ class _BurnInRunner:
         rules = (
             build_permission(JOBS[self._dialect.name], "create", "get", "delete"),
             *_NEEDED,
-            *(build_permission(get_resource(each), "create") for each in self._facts.task.beside),
+            *(build_permission(get_resource(each), "create") for each in trial.companions(NO_UID)),
             *(build_permission(get_resource(each), "create", "delete") for each in trial.prerequisites),
         )
         needed = [replace(each, namespace=self._facts.namespace) for each in rules]
@@ -141,7 +139,7 @@ class _BurnInRunner:
             raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager
-    async def _open_job(self, trial: JobManifests, left: list[Finding]) -> AsyncIterator[None]:
+    async def _open_job(self, trial: Plan, left: list[Finding]) -> AsyncIterator[None]:
         kind, job_name = self._dialect.name, get_text(trial.job, "metadata", "name")
         name = ObjectName(namespace=self._facts.namespace, name=job_name, dialect=kind)
         self._limits.say(f"creating {kind} {name.namespace}/{name.name}, which is deleted at the end")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
@@ -13,14 +14,6 @@ from backend_plugin.doctor.facts import Facts, RolePods, Subject
 KEPT_SECONDS: Final = 600
 """Seconds that an ended trial job is kept, if ``kfpytorch doctor`` is killed before it deletes the job."""
 _HOOK: Final = "failed calling webhook"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobManifests:
-    """A job and the objects that must exist before it."""
-
-    job: Manifest
-    prerequisites: Sequence[Manifest] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +45,8 @@ class OperatorSupport:
     """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
     build_invalid_job: Callable[[str], Manifest]
     """Return a job in the given namespace; the webhook of the operator rejects this job."""
-    build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], int], JobManifests]
-    """Return a trial job: the given job with changed pod templates and a deadline in seconds.
+    build_trial: Callable[[Plan, Callable[[Manifest], Manifest], int], Plan]
+    """Return the plan of a trial job: the given job with changed pod templates and a deadline in seconds.
 
     The trial job has no retries, and is kept for `KEPT_SECONDS` after its end.
     """

@@ -14,6 +14,7 @@ import pytest
 from builders import a_run, a_template
 from kube_server import kubeconfig
 from kube_world import JOBS, PODS, apply
+from msgspec import structs
 
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.pipeline import plan
@@ -29,8 +30,8 @@ KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 ROLES = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
 TEMPLATE = a_template(ROLES, id={"resourceType": "TASK", "name": "train"})
 RUN = job.build_attempt(a_run(namespace="ns"), "0123")
-PLANNED, *_ = plan(TEMPLATE, RUN, Settings()).manifests
-NAME = PLANNED["metadata"]["name"]
+PLANNED = plan(TEMPLATE, RUN, Settings())
+NAME = PLANNED.job["metadata"]["name"]
 MASTER = f"{NAME}-master-0"
 SIZE = {"mebibytes": 8, "seconds": 0.01, "algbw": 2.5, "busbw": 2.5}
 MEASURED = {"ranks": 2, "hosts": 2, "backend": "gloo", "device": "cpu", "torch": "2", "sizes": [SIZE]}
@@ -85,7 +86,7 @@ def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
     thread.start()
     messages = []
     options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=10.0)
-    known = Facts(namespace="ns", **{"task": PlannedTask(job=PLANNED), **facts})
+    known = Facts(namespace="ns", **{"task": PlannedTask(plan=PLANNED), **facts})
     limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
     try:
         return asyncio.run(runner.run_burn_in(options, known, limits)), messages
@@ -153,7 +154,8 @@ def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(ser
 )
 def test_missing_permission_prevents_the_burn_in_and_its_rule_is_reported(server, tmp_path, forbidden, rule):
     server.forbidden.add(forbidden)
-    (found,), messages = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, beside=[GROUP]))
+    planned = structs.replace(PLANNED, companions=lambda _: (GROUP,))
+    (found,), messages = burned_in(server, tmp_path, task=PlannedTask(plan=planned))
     assert (found.id, found.level) == ("burn-in", Severity.UNKNOWN)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
     assert rule in found.remedy
@@ -223,9 +225,7 @@ def test_doctor_without_the_burn_in_option_creates_no_job(server, tmp_path):
 TRAINER = "trainer.kubeflow.org"
 TRAIN_JOB = plan(TEMPLATE, RUN, read({"kfpytorch": {"dialect": "trainjob"}}))
 TRAIN_JOB_NAME = TRAIN_JOB.job["metadata"]["name"]
-ON_TRAINER = PlannedTask(
-    dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites
-)
+ON_TRAINER = PlannedTask(dialect=DIALECTS["TrainJob"], plan=TRAIN_JOB)
 
 
 def node(index):
@@ -288,6 +288,6 @@ async def test_failed_list_of_events_of_one_kind_does_not_hide_the_others():
 
 
 def test_task_of_another_framework_has_no_burn_in(server, tmp_path):
-    (found,), _ = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, framework="mpi"))
+    (found,), _ = burned_in(server, tmp_path, task=PlannedTask(plan=PLANNED, framework="mpi"))
     assert (found.level, jobs(server)) == (Severity.UNKNOWN, [])
     assert "the framework of the task is mpi" in found.sentence

@@ -77,7 +77,7 @@ def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, 
 def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     server.groups.update(TRAINER)
     facts = collect(server, tmp_path)
-    (name,) = {each["metadata"]["name"] for each in facts.task.prerequisites}
+    (name,) = {each["metadata"]["name"] for each in facts.task.plan.prerequisites}
     made = [(each["kind"], each["metadata"]["name"]) for each in server.bodies if each["kind"] != "Pod"]
     assert made == [("TrainJob", name), ("TrainingRuntime", name), ("TrainJob", "kfpytorch-doctor")]
     assert facts.job_reply.stored["kind"] == "TrainJob"

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor import external_probes
@@ -52,6 +52,10 @@ def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any)
         spec={"containers": [container], **spec},
     )
     return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
+
+
+def task_of(job: Mapping[str, Any], dialect: str = "PyTorchJob") -> PlannedTask:
+    return PlannedTask(dialect=DIALECTS[dialect], plan=Plan(dialect=dialect, job=job))
 
 
 def container(**fields: Any) -> PlannedTask:
@@ -158,7 +162,7 @@ CASES: Mapping[str, Facts] = {
     "queue-missing": facts({Subject.QUEUES: []}, gang=KUEUE),
     "queue-outdated": facts(
         {DEPLOYMENTS: [deployment("kueue-controller-manager", "kueue:v0.16.2")]},
-        task=replace(TRAIN_JOB, job={"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}),
+        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}, "TrainJob"),
     ),
     "queue-closed": facts({Subject.QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
     "queue-too-small": facts(
@@ -176,7 +180,7 @@ CASES: Mapping[str, Facts] = {
     ),
     "priority-class-missing": facts(task=role(priorityClassName="urgent")),
     "workload-priority-class-missing": facts(
-        task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}),
+        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}),
         gang=KUEUE,
     ),
     "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
@@ -186,7 +190,7 @@ CASES: Mapping[str, Facts] = {
     ),
     "job-rejected": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
     "pod-rejected": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
-    "job-changed": facts(task=PlannedTask(job={"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
+    "job-changed": facts(task=task_of({"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
     "pod-changed": facts(task=role(), pod_replies={"worker": DryRunReply(stored={})}),
     "template-containers": facts(
         {Subject.TEMPLATES: [template(containers=[{"name": "x", "env": [{"name": "A", "value": "b"}]}])]},

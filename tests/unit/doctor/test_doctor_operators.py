@@ -2,6 +2,7 @@
 
 import pytest
 from builders import a_run, a_template
+from remedy_cases import TRAIN_JOB, task_of
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.names import IDENTITY
@@ -17,7 +18,6 @@ ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 4, "maxRestarts": 3},
 }
-TRAIN_JOB = PlannedTask(dialect=DIALECTS["TrainJob"])
 
 
 def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
@@ -148,7 +148,7 @@ def test_kueue_version_that_drops_train_job_selectors_is_reported(tag, label, di
         "metadata": {"name": "kueue-controller-manager", "namespace": "kueue-system"},
         "spec": {"template": {"spec": {"containers": [{"image": f"registry.k8s.io/kueue/kueue:{tag}"}]}}},
     }
-    task = PlannedTask(dialect=DIALECTS[dialect], job={"metadata": {"labels": label}})
+    task = task_of({"metadata": {"labels": label}}, dialect)
     found = [*check.judge(Facts(namespace="n", task=task, objects={Subject.DEPLOYMENTS: [kueue]}))]
     assert len(found) == count
     assert all("0.16.2" in each.sentence and "0.17.0" in each.remedy for each in found)

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.facts import RolePods
-from backend_plugin.doctor.operators.base import KEPT_SECONDS, JobManifests
+from backend_plugin.doctor.operators.base import KEPT_SECONDS
 from backend_plugin.embedded.operators.pytorchjob import job_spec, objects
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
@@ -37,9 +40,7 @@ def build_invalid_job(namespace: str) -> Manifest:
     return {**probe, "spec": {_REPLICA_SPECS: {_MASTER: {**master, "replicas": 2}}}}
 
 
-def build_trial(
-    planned: JobManifests, change_template: Callable[[Manifest], Manifest], seconds: int
-) -> JobManifests:
+def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
     """Return a trial job: see `OperatorSupport.build_trial`."""
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
@@ -63,4 +64,4 @@ def build_trial(
         },
         **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
     }
-    return JobManifests(job={**job, "spec": {**spec, **changed}})
+    return structs.replace(planned, job={**job, "spec": {**spec, **changed}})

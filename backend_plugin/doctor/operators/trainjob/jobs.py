@@ -12,10 +12,11 @@ from msgspec import structs
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import ROLE, build_host_name
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import RolePods
-from backend_plugin.doctor.operators.base import KEPT_SECONDS, JobManifests
+from backend_plugin.doctor.operators.base import KEPT_SECONDS
 
 _DIALECT: Final = DIALECTS["TrainJob"]
 _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
@@ -73,9 +74,7 @@ def build_invalid_job(namespace: str) -> Manifest:
     return _DIALECT.build_probe({"name": "kfpytorch-doctor", "namespace": namespace})
 
 
-def build_trial(
-    planned: JobManifests, change_template: Callable[[Manifest], Manifest], seconds: int
-) -> JobManifests:
+def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
     """Return a trial job: it is never restarted, and the kubelet enforces a deadline on its pods.
 
     A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes the job.
@@ -91,11 +90,12 @@ def build_trial(
         (container,) = get_mappings(template, "spec", "containers")
         trainer = {key: value for key, value in get_mapping(spec, "trainer").items() if key != "args"}
         spec = {**spec, "trainer": {**trainer, "command": container["command"]}}
-    return JobManifests(
+    return structs.replace(
+        planned,
         job={**planned.job, "metadata": {**metadata, "annotations": annotations}, "spec": spec},
-        prerequisites=[
+        prerequisites=tuple(
             _build_trial_runtime(each, change_template, seconds) for each in planned.prerequisites
-        ],
+        ),
     )
 
 

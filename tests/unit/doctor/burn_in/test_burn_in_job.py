@@ -10,7 +10,6 @@ from backend_plugin.core.names import OUTPUT_PREFIX
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.doctor.burn_in import job
-from backend_plugin.doctor.operators.base import JobManifests
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}
 ELASTIC = {
@@ -27,8 +26,7 @@ CONTAINER = {
 
 def planned(custom, token="a", settings=None, **template):
     run = job.build_attempt(a_run(), token)
-    found = plan(a_template(custom, **template), run, read(settings or {}))
-    return JobManifests(job=found.job, prerequisites=found.prerequisites)
+    return plan(a_template(custom, **template), run, read(settings or {}))
 
 
 def build_trial(*arguments):
@@ -125,7 +123,7 @@ def test_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
     custom = {**REPLICAS, "kfpytorch": {"trainJob": {"runtime": "torch-distributed"}}}
     before = planned(custom, settings=TRAIN_JOB, container=CONTAINER)
     after = job.build_trial(before, "program", 300)
-    assert (before.prerequisites, after.prerequisites) == ((), [])
+    assert (before.prerequisites, after.prerequisites) == ((), ())
     kept = {key: value for key, value in before.job["spec"]["trainer"].items() if key != "args"}
     command = ["python", "-c", "program", "300"]
     assert before.job["spec"]["trainer"]["args"] == ["--long"]
