@@ -39,21 +39,22 @@ GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "meta
 LINE = json.dumps({"kfpytorch-burn-in": MEASURED})
 
 
-def replica(role, node, exit_code=0):
-    about = {"job-name": NAME, "replica-type": role, "replica-index": "0"}
+def ended_pod(name, labels, node, container="pytorch", exit_code=0):
     ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
     return {
-        "metadata": {
-            "name": f"{NAME}-{role}-0",
-            "namespace": "ns",
-            "labels": {f"training.kubeflow.org/{key}": value for key, value in about.items()},
-        },
-        "spec": {"nodeName": node, "containers": [{"name": "pytorch"}]},
+        "metadata": {"name": name, "namespace": "ns", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": container}]},
         "status": {
             "phase": "Failed" if exit_code else "Succeeded",
-            "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+            "containerStatuses": [{"name": container, "state": {"terminated": ended}}],
         },
     }
+
+
+def replica(role, node, exit_code=0):
+    about = {"job-name": NAME, "replica-type": role, "replica-index": "0"}
+    labels = {f"training.kubeflow.org/{key}": value for key, value in about.items()}
+    return ended_pod(f"{NAME}-{role}-0", labels, node, exit_code=exit_code)
 
 
 def failed(server):
@@ -229,22 +230,10 @@ ON_TRAINER = PlannedTask(dialect=DIALECTS["TrainJob"], plan=TRAIN_JOB)
 
 
 def node(index):
-    ended = {"exitCode": 0, "reason": "Completed"}
-    name = f"{TRAIN_JOB_NAME}-node-0-{index}-aaaaa"
     about = {"jobset-name": TRAIN_JOB_NAME, "replicatedjob-name": "node", "restart-attempt": "0"}
     labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in about.items()}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "labels": {**labels, "batch.kubernetes.io/job-completion-index": str(index)},
-        },
-        "spec": {"nodeName": f"node-{index}", "containers": [{"name": "node"}]},
-        "status": {
-            "phase": "Succeeded",
-            "containerStatuses": [{"name": "node", "state": {"terminated": ended}}],
-        },
-    }
+    labels["batch.kubernetes.io/job-completion-index"] = str(index)
+    return ended_pod(f"{TRAIN_JOB_NAME}-node-0-{index}-aaaaa", labels, f"node-{index}", "node")
 
 
 def test_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server, tmp_path):

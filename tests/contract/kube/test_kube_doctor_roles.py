@@ -53,22 +53,10 @@ def list_permitted(items):
                 yield from ((where, f"{verb} {plural}") for plural in rule["resources"])
 
 
-def test_remedy_command_permits_each_forbidden_request(server, tmp_path):
+def test_remedy_command_grants_the_account_each_forbidden_request(server, tmp_path):
     server.forbidden |= FORBIDDEN
     (found,) = unseen(server, tmp_path)
     assert found.level is Severity.UNKNOWN
-    items = read_manifests(found.remedy)
-    permitted = set(list_permitted(items))
-    assert {each for _, each in permitted} == FORBIDDEN
-    assert ("ns", "list resourcequotas") in permitted
-    assert ("", "list nodes") in permitted
-    server.forbidden -= {each for _, each in permitted}
-    assert unseen(server, tmp_path) == []
-
-
-def test_role_is_bound_to_the_account_of_the_command(server, tmp_path):
-    server.forbidden |= FORBIDDEN
-    (found,) = unseen(server, tmp_path)
     items = read_manifests(found.remedy)
     assert [each["kind"] for each in items] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
     for role, binding in zip(items[::2], items[1::2], strict=True):
@@ -76,6 +64,12 @@ def test_role_is_bound_to_the_account_of_the_command(server, tmp_path):
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert binding["metadata"] == role["metadata"]
         assert [each["name"] for each in binding["subjects"]] == ["us"]
+    permitted = set(list_permitted(items))
+    assert {each for _, each in permitted} == FORBIDDEN
+    assert ("ns", "list resourcequotas") in permitted
+    assert ("", "list nodes") in permitted
+    server.forbidden -= {each for _, each in permitted}
+    assert unseen(server, tmp_path) == []
 
 
 def test_missing_rules_of_a_connector_are_in_one_role():

@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
+from remedy_cases import GPU, facts, node, role
 
 from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor.check import Violation
 from backend_plugin.doctor.checks import nodes
-from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
+from backend_plugin.doctor.facts import Subject
 
-GPU = "nvidia.com/gpu"
-POD = {
-    "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}]},
-}
 TEMPORARY = (
     *(
         f"node.kubernetes.io/{each}"
@@ -30,23 +26,14 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, st
     return {"key": key, "effect": effect} | ({"value": value} if value else {})
 
 
-def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name},
-        "spec": {"taints": taints},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "allocatable": {GPU: "8", "pods": "110"},
-        },
-    }
+def tainted(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+    return {**node(**{GPU: "8"}), "metadata": {"name": name}, "spec": {"taints": taints}}
 
 
-def run_check(pod: dict[str, Any], *objects: dict[str, Any]) -> Sequence[Violation]:
+def run_check(*objects: dict[str, Any], **spec: Any) -> Sequence[Violation]:
+    """Return the violations for a pod that requests a GPU on these nodes."""
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
-    role = RolePods(name="worker", count=1, needed=1, pod=pod)
-    return [
-        *check.judge(Facts(namespace="n", objects={Subject.NODES: objects}, task=PlannedTask(roles=[role])))
-    ]
+    return [*check.judge(facts({Subject.NODES: objects}, task=role(requests={GPU: "1"}, **spec)))]
 
 
 def tolerations(remedy: str) -> list[dict[str, str]]:
@@ -58,16 +45,15 @@ def tolerations(remedy: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("key", TEMPORARY)
 def test_temporary_taint_is_never_tolerated(key: str) -> None:
-    (one,) = run_check(POD, node("a", taint(key), taint("team", "x")))
+    (one,) = run_check(tainted("a", taint(key), taint("team", "x")))
     assert "toleration" not in one.remedy
     assert one.remedy.startswith("kubectl describe node a  # ")
     # A node with only permanent taints is preferred.
-    (one,) = run_check(POD, node("a", taint(key)), node("b", taint("team", "x")))
+    (one,) = run_check(tainted("a", taint(key)), tainted("b", taint("team", "x")))
     assert [each["key"] for each in tolerations(one.remedy)] == ["team"]
 
 
 def test_remedy_settings_remove_the_taint_finding() -> None:
-    there = node("a", taint(GPU, "true"), taint("team", "1", "NoExecute"), taint("reserved"))
-    (one,) = run_check(POD, there)
-    pod = {**POD, "spec": {**POD["spec"], "tolerations": tolerations(one.remedy)}}
-    assert run_check(pod, there) == []
+    there = tainted("a", taint(GPU, "true"), taint("team", "1", "NoExecute"), taint("reserved"))
+    (one,) = run_check(there)
+    assert run_check(there, tolerations=tolerations(one.remedy)) == []

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from remedy_cases import COSCHEDULING as SERVED
+from remedy_cases import build_object, deployment, operator
 
 from backend_plugin.core import settings
 from backend_plugin.doctor.check import Severity, Violation
@@ -16,16 +18,7 @@ GROUP = {"name": "worker", "minMember": 2, "minResource": {"cpu": "1"}}
 
 
 def a_template(name: str = "gang-scheduling-template", **template: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "n"}, "template": template}
-
-
-def a_deployment(image: str, *args: str) -> dict[str, Any]:
-    pod = {"containers": [{"image": image, "args": [*args]}]}
-    return {
-        "metadata": {"name": image, "namespace": "n"},
-        "spec": {"template": {"spec": pod}},
-        "status": {"availableReplicas": 1},
-    }
+    return build_object(name, "n", template=template)
 
 
 def run_check(
@@ -109,9 +102,9 @@ def test_only_templates_that_are_in_use_are_checked(name: str, fields: dict[str,
     assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
 
 
-COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
-SCHEDULER = a_deployment("x/some:1", "--scheduler-name=scheduler-plugins-scheduler")
-OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=scheduler-plugins-scheduler")
+COSCHEDULING = {"spec": {"schedulerName": SERVED}}
+SCHEDULER = deployment("s", "some:1", f"--scheduler-name={SERVED}")
+OPERATOR = operator(f"--gang-scheduler-name={SERVED}")
 
 
 def test_scheduler_that_no_deployment_serves_is_found() -> None:
@@ -128,7 +121,7 @@ def gang(**options: Any) -> dict[str, Any]:
 
 OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
 WITH_GROUPS = {"metadata": {"annotations": {f"{YUNIKORN}task-groups": json.dumps([GROUP])}}}
-YUNIKORN_SCHEDULER = a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")
+YUNIKORN_SCHEDULER = deployment("s", "yunikorn:1", "--scheduler-name=yunikorn")
 BY_BACKEND = {"pod-groups-by": "backend"}
 
 
@@ -143,8 +136,8 @@ BY_BACKEND = {"pod-groups-by": "backend"}
         (COSCHEDULING, [SCHEDULER], gang(**{"allowed-schedulers": {"coscheduling": BY_BACKEND}}), False),
         (OF_YUNIKORN, [YUNIKORN_SCHEDULER], {}, True),
         ({**OF_YUNIKORN, **WITH_GROUPS}, [YUNIKORN_SCHEDULER], {}, False),
-        ({"spec": {"schedulerName": "kai-scheduler"}}, [a_deployment("x/kai-scheduler:1")], {}, False),
-        ({"spec": {"schedulerName": "mine"}}, [a_deployment("x/s:1", "--scheduler-name=mine")], {}, False),
+        ({"spec": {"schedulerName": "kai-scheduler"}}, [deployment("s", "kai-scheduler:1")], {}, False),
+        ({"spec": {"schedulerName": "mine"}}, [deployment("s", "s:1", "--scheduler-name=mine")], {}, False),
     ],
 )
 def test_scheduler_name_without_a_gang_is_found(

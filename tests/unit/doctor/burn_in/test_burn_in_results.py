@@ -3,7 +3,7 @@
 import json
 
 from backend_plugin.doctor.burn_in import results
-from backend_plugin.doctor.check import Severity
+from backend_plugin.doctor.check import Finding, Severity
 
 SIZES = [
     {"mebibytes": 1, "seconds": 0.001, "algbw": 1.05, "busbw": 1.836},
@@ -11,6 +11,12 @@ SIZES = [
 ]
 SAID = {"ranks": 8, "hosts": 2, "backend": "nccl", "device": "NVIDIA H200", "torch": "2.9", "sizes": SIZES}
 LINE = json.dumps({"kfpytorch-burn-in": SAID})
+
+
+def build_success(line: str, *nodes: str) -> Finding:
+    measured = results.find_measurement([line])
+    assert measured is not None
+    return results.build_success(measured, nodes)
 
 
 def test_measurement_is_found_among_other_log_lines() -> None:
@@ -22,9 +28,7 @@ def test_measurement_is_found_among_other_log_lines() -> None:
 
 
 def test_success_finding_contains_speed_and_location() -> None:
-    measured = results.find_measurement([LINE])
-    assert measured is not None
-    found = results.build_success(measured, ["a", "b"])
+    found = build_success(LINE, "a", "b")
     assert found.level is Severity.NOTE
     assert found.sentence == (
         "8 ranks in 2 pods on 2 nodes all-reduced with nccl on NVIDIA H200 (torch 2.9), bus bandwidth "
@@ -34,9 +38,7 @@ def test_success_finding_contains_speed_and_location() -> None:
 
 
 def test_success_finding_lists_unmeasured_parts_on_one_node_or_with_gloo() -> None:
-    measured = results.find_measurement([LINE.replace("nccl", "gloo")])
-    assert measured is not None
-    found = results.build_success(measured, ["a", "a"])
+    found = build_success(LINE.replace("nccl", "gloo"), "a", "a")
     assert "2 pods on 1 node all-reduced" in found.sentence
     assert "the network between nodes was not measured" in found.remedy
     assert "nothing about GPUs" in found.remedy
