@@ -15,6 +15,7 @@ from backend_plugin.cli import (
     render_requests,
     sample_attempt,
 )
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
@@ -93,12 +94,12 @@ def _build_plan(options: Mapping[str, Any]) -> tuple[Plan, Sequence[Manifest]]:
         return plan(template, run, settings, pod_templates or templates, known)
 
     if options["dry_run"]:
-        return _send_dry_runs(options, run.namespace, settings, plan_task)
+        return asyncio.run(_send_dry_runs(options, run.namespace, settings, plan_task))
     planned = plan_task((), NOTHING)
     return planned, planned.manifests
 
 
-def _send_dry_runs(
+async def _send_dry_runs(
     options: Mapping[str, Any],
     namespace: str,
     settings: Settings,
@@ -106,23 +107,33 @@ def _send_dry_runs(
 ) -> tuple[Plan, Sequence[Manifest]]:
     """Return the plan of a task, and each manifest as the cluster would store it.
 
+    `plan_task` plans for the PodTemplates and the gang capabilities of the cluster.
+
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
-        BackendError: If a request to the cluster fails.
+        BackendError: If a request to the cluster fails or is forbidden.
     """
-    from backend_plugin.doctor import dry_run
+    from backend_plugin.doctor.cluster_reader import ClusterReader, open_connection
+    from backend_plugin.doctor.facts import Subject
+    from backend_plugin.doctor.queries import Query
+    from backend_plugin.kube.api_resources import POD_TEMPLATES
+    from backend_plugin.kube.capability_discovery import CapabilityDiscovery
     from backend_plugin.kube.options import KubernetesOptions
+    from backend_plugin.kube.permissions import Permissions
 
     plugin = settings.kfpytorch
-    planned, replies = asyncio.run(
-        dry_run.run_dry_runs(
-            KubernetesOptions(**{key: options[key] for key in _OF_DRY_RUN if options[key]}),
-            tuple(dict.fromkeys((namespace, plugin.pod_template_namespace))),
-            plan_task,
-            examines_gangs=not plugin.gang.is_unconfigured,
+    kubernetes = KubernetesOptions(**{key: options[key] for key in _OF_DRY_RUN if options[key]})
+    namespaces = tuple(dict.fromkeys((namespace, plugin.pod_template_namespace)))
+    async with open_connection(kubernetes) as (_, api):
+        reader, discovery = ClusterReader(api), CapabilityDiscovery(api, Permissions(), kubernetes)
+        query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
+        templates = await reader.read_objects(query) or ()
+        found = await discovery.fetch_capabilities(namespace, examines_gangs=not plugin.gang.is_unconfigured)
+        planned = plan_task(templates, found)
+        dialect = get_dialect(planned.dialect)
+        return planned, _require_stored(
+            planned, [await reader.dry_run_create(each, dialect) for each in planned.manifests]
         )
-    )
-    return planned, _require_stored(planned, replies)
 
 
 def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:

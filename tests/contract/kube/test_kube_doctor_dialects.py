@@ -1,11 +1,14 @@
 """The doctor on clusters with the training-operator, with Kubeflow Trainer, and with both."""
 
 import asyncio
+import json
 
 import pytest
 from builders import a_run, a_template
+from click.testing import CliRunner
 from kube_server import kubeconfig
 
+from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.settings import read
 from backend_plugin.doctor import fact_collector, run_checks, sample_task, summary
 from backend_plugin.kube.options import KubernetesOptions
@@ -81,6 +84,26 @@ def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     made = [(each["kind"], each["metadata"]["name"]) for each in server.bodies if each["kind"] != "Pod"]
     assert made == [("TrainJob", name), ("TrainingRuntime", name), ("TrainJob", "kfpytorch-doctor")]
     assert facts.job_reply.stored["kind"] == "TrainJob"
+    assert server.do(lambda objects: [key for key in objects.now if "trainer" in key[0]]) == []
+
+
+def test_render_prints_manifests_as_the_cluster_would_store_them(server, tmp_path):
+    server.groups.update(TRAINER)
+    task = tmp_path / "task.pb"
+    task.write_bytes(a_template({"workerReplicas": {"replicas": 1}}).SerializeToString())
+    options = (
+        "--dry-run=server",
+        "--namespace",
+        "ns",
+        "--kubeconfig",
+        kubeconfig(server, tmp_path / "config"),
+    )
+    done = CliRunner().invoke(kfpytorch, ["render", str(task), *options, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    manifests = json.loads(done.stdout)
+    assert [each["kind"] for each in manifests] == ["TrainingRuntime", "TrainJob"]
+    # Fields that the API server sets are removed.
+    assert all("uid" not in each["metadata"] for each in manifests)
     assert server.do(lambda objects: [key for key in objects.now if "trainer" in key[0]]) == []
 
 
