@@ -25,7 +25,8 @@ class UnsupportedUri(Exception):
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
     """Load into `directory` the files at a valid URI, except those that an initializer of Trainer ignores.
 
-    `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
+    `kind` is `DATASET` or `MODEL`. `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and
+    ``IGNORE_PATTERNS``.
 
     Raises:
         LoaderNotInstalled: If the package for the URI is not installed.
@@ -57,7 +58,10 @@ def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
 def _load_objects(
     package: Any, path: str, directory: Path, ignored: Sequence[str], env: Mapping[str, str]
 ) -> None:
-    """Load the objects below a prefix, except those that exist in the directory with the same size."""
+    """Load the S3 objects below the prefix `path`, except those that `directory` has with the same size.
+
+    `package` is ``s3fs``, and `ignored` has patterns of keys to skip.
+    """
     region = env.get("REGION")
     store = package.S3FileSystem(
         key=env.get("ACCESS_KEY_ID"),

@@ -85,7 +85,10 @@ class ApiClient:
         patience: float,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Create a client; `patience` is the timeout in seconds for one request with its retries."""
+        """Create a client; `patience` is the timeout in seconds for one request with its retries.
+
+        `chance` returns a random number from 0 to 1, for the jitter of pauses.
+        """
         self._connection = connection
         self._patience = patience
         self._chance = chance
@@ -153,7 +156,7 @@ class ApiClient:
             await asyncio.sleep(wait)
 
     async def _send_in_turn(self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
-        """Send the request once, as soon as the concurrency limit permits it."""
+        """Send the request once, as soon as the concurrency limit permits it; return the result of `read`."""
         loop, lane = asyncio.get_running_loop(), state.lane
         requested_at = loop.time()
         async with lane.get_namespace_slots(request), lane.slots:

@@ -106,7 +106,7 @@ class ApiError(BackendError):
         return self.code == HTTPStatus.NOT_FOUND and self.genuine
 
     def is_missing_object(self, plural: str, name: str) -> bool:
-        """True if the API server serves the kind and reports that this object does not exist."""
+        """True for a 404 about the object `name` of the kind `plural`; False if the kind is not served."""
         details = self._details
         return self.is_not_found and details is not None and (details.kind, details.name) == (plural, name)
 
@@ -213,7 +213,7 @@ def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> 
 
 
 def decode_event_error(encoded: bytes) -> ApiError:
-    """Parse an ``ERROR`` event: the whole event in JSON, or its object in protobuf."""
+    """Return the error of a watch event ``ERROR``: `encoded` is the JSON event, or its protobuf object."""
     try:
         is_protobuf = protobuf_envelope.is_wrapped(encoded)
         status = decode_status(encoded) if is_protobuf else _error.decode(encoded).object

@@ -151,7 +151,7 @@ class CapabilityDiscovery:
         return tuple(name for name, is_available in available.items() if is_available in counted)
 
     async def _is_available(self, dialect: Dialect) -> bool | None:
-        """True if a Deployment of the operator has an available pod; None if it has no Deployment."""
+        """True if a Deployment of the dialect's operator has an available pod; None without a Deployment."""
         found = [each for query in dialect.deployments for each in await self._list_deployments(query)]
         return any(get_int(each, "status", "availableReplicas") for each in found) if found else None
 

@@ -51,7 +51,7 @@ def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
 
 
 def select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
-    """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
+    """Return the served queue kinds with their versions, by scheduler name; `served` has the API groups."""
     queues = {name: each.queues for name, each in list_schedulers().items()}
     return {
         name: (kind, served[kind.group][0])

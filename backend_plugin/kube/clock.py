@@ -52,7 +52,7 @@ class Clock:
         self._log_difference(ahead)
 
     def _log_difference(self, ahead: timedelta) -> None:
-        """Log a difference over `_LOGGED_DIFFERENCE` once; log it again only after the clocks have agreed."""
+        """Log a difference `ahead` above `_LOGGED_DIFFERENCE` once, then only after the clocks agreed."""
         if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
             self._is_logged = True
             log.warning(

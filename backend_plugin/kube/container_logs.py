@@ -138,7 +138,7 @@ class ContainerLog:
 
 
 async def _split_lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[bytes, int], None]:
-    """Yield the lines and the number of bytes cut from each. A last line without line end is included."""
+    """Yield each line with the number of bytes cut from it; a last line without line end is included."""
     lines = LineSplitter(_LONGEST)
     async for piece in pieces:
         for line in lines.feed(piece):

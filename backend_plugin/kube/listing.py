@@ -132,7 +132,11 @@ class ObjectLister:
         *,
         namespaced: bool = True,
     ) -> Sequence[T]:
-        """Return the items of all pages in all namespaces; this adds the path and the limit to `request`."""
+        """Return the items of all pages in all namespaces.
+
+        The path and the page size are added to `request`. `rule` is named if it is missing, and `decode`
+        parses a page. If `namespaced` is False, one list covers the cluster.
+        """
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):
             path, rest = rule.resource.build_path(namespace), ""

@@ -59,7 +59,9 @@ class OwnerFinder:
             return None
 
     async def lookup_workflow(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
-        """Return the owner of the jobs of an execution, or None if the workflow does not exist here.
+        """Return the owner of the jobs of an execution; None if its workflow does not exist in this cluster.
+
+        `scope` is as for `find_owner`.
 
         Raises:
             ClusterUnavailable: If it cannot be determined whether the workflow exists.

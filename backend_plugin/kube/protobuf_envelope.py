@@ -80,7 +80,7 @@ def _decode_kind(type_meta: bytes) -> bytes:
 
 
 def decode_message(kind: type[M], data: bytes) -> M:
-    """Decode a message of this type; raise `MalformedResponse` if the data is malformed."""
+    """Decode `data` as a message of the type `kind`; raise `MalformedResponse` if that is impossible."""
     try:
         return kind.FromString(data)
     except DecodeError as error:

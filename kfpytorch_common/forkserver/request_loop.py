@@ -94,7 +94,10 @@ class RequestLoop:
             self._disconnect(client)  # This may disconnect other clients.
 
     def _handle_request(self, client: _Client) -> bool:
-        """Handle one request; return False if the caller closed its connection or requested a shutdown."""
+        """Handle one request of `client`; return False if the server must end.
+
+        That is the case if the caller closed its connection, or if the request is for a shutdown.
+        """
         received = messages.receive(client.sock)
         if received is None:
             if client is self._control:

@@ -24,7 +24,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
-    """Serve the socket `fd` until it closes. This is the entry point of a new interpreter."""
+    """Serve the socket `fd` as `serve` does. This is the entry point of a new interpreter."""
     serve(socket.socket(fileno=fd), parent, preload)
 
 

@@ -67,7 +67,10 @@ def write_failure(
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` that this process ends with exit code 0, after the exception `stop` if given."""
+    """Record in `directory` that this process ends with exit code 0.
+
+    `stop` is the exception that ends it, such as ``SystemExit(0)``; None if the function returned.
+    """
     if stop is not None:
         ended = _build_failure(stop, identity, recoverable=False)
     else:

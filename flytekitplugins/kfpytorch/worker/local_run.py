@@ -338,6 +338,8 @@ def open_run(
 ) -> Iterator[LocalRun]:
     """Create the directories and logs of a run, and connect to a fork server.
 
+    With the `start_method` ``fork``, it is a fork of this process. A run `in_pod` writes no log files.
+
     The logs stay after the run. After a success, the workspace stays, too, if it contains files.
     """
     payload = payloads.build_payload(task, inputs)

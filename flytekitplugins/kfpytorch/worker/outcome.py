@@ -124,7 +124,7 @@ def build_missing_result_failure(time_ns: int) -> Failure:
 def build_exception(
     task: Any, console: "Console", ended: RunOutcome, ranks: int, seconds: float
 ) -> Exception:
-    """Return the exception for a failed run, with a report as its message; append tracebacks to the logs.
+    """Return the exception for the failed run `ended`, with a report as its message; log the tracebacks.
 
     Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
     """

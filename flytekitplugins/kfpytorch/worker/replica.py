@@ -54,7 +54,11 @@ def main(start: "ChildStart") -> int:
 
 
 def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
-    """Run the function, and return the exit code of the process."""
+    """Run the function, and return the exit code of the process.
+
+    The function is that of the payload `inherited`, or of the payload file if None. `events` is the
+    descriptor to which events are sent.
+    """
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
     failure_file.enable_stack_dumps(directory)
