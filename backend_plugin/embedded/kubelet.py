@@ -18,7 +18,7 @@ import msgspec
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_logs, pod_status, ports, shim_process
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
-from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
+from backend_plugin.embedded.options import RETRY_SECONDS, EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import build_launch
 from backend_plugin.embedded.pod_record import LogSource, PodRecord
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_RETRY_SECONDS = 1.0
-"""Seconds before a failed read is retried, for example after too many open files."""
 
 
 @contextlib.contextmanager
@@ -235,11 +233,11 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Stop reading from the shim of a pod, and read again after `_RETRY_SECONDS` seconds."""
+        """Stop reading from the shim of a pod, and read again after `RETRY_SECONDS` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         if pod.shim is not None:
             self._loop.remove_reader(pod.shim.wake)
-            self._loop.call_later(_RETRY_SECONDS, self._watch_shim, pod)
+            self._loop.call_later(RETRY_SECONDS, self._watch_shim, pod)
 
     def _watch_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:
@@ -317,12 +315,7 @@ class Kubelet:
         pod.directory.create()
         pod.shim = shim_process.attach_shim(pod.directory)
         if pod.shim is None:
-            state = pod.directory.read_state()
-            # A pod with a final state has no processes.
-            if pod.uid not in self._without_leftovers and (state is None or not state.final):
-                _kill_leftovers([pod.uid])
-            pod.orders.close()
-            pod.is_ended.set()
+            self._on_shim_exit(pod)
             return
         self._loop.add_reader(pod.shim.wake, self._on_wake, pod)
         pod.orders.kill()

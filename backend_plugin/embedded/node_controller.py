@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
@@ -17,13 +16,10 @@ from backend_plugin.embedded.objects import (
     is_ended,
     is_terminating,
 )
-from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.embedded.options import RETRY_SECONDS, EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
-
-_RETRY_SECONDS: Final = 1.0
-"""Seconds before a failed write to the store is retried."""
 
 
 class NodeController:
@@ -137,7 +133,7 @@ class NodeController:
             for pod in pods:
                 self._fail_pod(pod)
         except ClusterUnavailable:
-            self._arm_timer(name, pods, _RETRY_SECONDS)
+            self._arm_timer(name, pods, RETRY_SECONDS)
 
     def _fail_pod(self, pod: Manifest) -> None:
         if is_terminating(pod):

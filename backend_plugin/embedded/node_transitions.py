@@ -11,7 +11,6 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
-    build_condition,
     find_condition,
     with_annotations,
     with_condition,
@@ -37,7 +36,7 @@ def build_node(
         "spec": {},
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
     }
-    return with_condition(node, _build_ready_condition(now))
+    return _with_ready_condition(node, now)
 
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
@@ -63,8 +62,8 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
         _build_taint(_UNREACHABLE, "NoExecute"),
     ]
     message = "Kubelet stopped posting node status."
-    unknown = build_condition("Ready", "Unknown", reason="NodeStatusUnknown", message=message, now=now)
-    return with_condition(with_section(node, "spec", taints=taints), unknown)
+    tainted = with_section(node, "spec", taints=taints)
+    return with_condition(tainted, "Ready", "Unknown", now, reason="NodeStatusUnknown", message=message)
 
 
 def is_unreachable(node: Manifest) -> bool:
@@ -80,13 +79,12 @@ def restore(node: Manifest, now: datetime) -> Manifest:
     # Keep all taints except those of a cordoned or unreachable node.
     if left := _list_taints(node, _UNREACHABLE, CORDON.key):
         spec["taints"] = left
-    return with_condition({**node, "spec": spec}, _build_ready_condition(now))
+    return _with_ready_condition({**node, "spec": spec}, now)
 
 
-def _build_ready_condition(now: datetime) -> Manifest:
-    return build_condition(
-        "Ready", "True", reason="KubeletReady", message="kubelet is posting ready status", now=now
-    )
+def _with_ready_condition(node: Manifest, now: datetime) -> Manifest:
+    message = "kubelet is posting ready status"
+    return with_condition(node, "Ready", "True", now, reason="KubeletReady", message=message)
 
 
 def _list_taints(node: Manifest, *besides: str) -> list[Manifest]:

@@ -153,8 +153,9 @@ def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
     return next((each for each in conditions if each.get("type") == kind), {})
 
 
-def with_condition(manifest: Manifest, condition: Manifest) -> Manifest:
-    """Return a copy in which this condition replaces the condition of the same type."""
+def with_condition(manifest: Manifest, kind: str, value: str, now: datetime, **texts: str) -> Manifest:
+    """Return a copy in which this condition (see `build_condition`) replaces the one of the same type."""
+    condition = build_condition(kind, value, now=now, **texts)
     existing = get_mappings(manifest, "status", "conditions")
     return with_section(manifest, "status", conditions=merge_conditions(existing, [condition]))
 

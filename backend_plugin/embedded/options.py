@@ -12,6 +12,10 @@ from typing import Final
 
 from kfpytorch_common.operator_env import LOOPBACK_INTERFACE
 
+RETRY_SECONDS: Final = 1.0
+"""Seconds before an operation is repeated after an error of the machine, such as a full disk or pipe, or too
+many processes or open files."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBackoff:

@@ -10,7 +10,6 @@ from backend_plugin.embedded.events import KUBELET, build_body
 from backend_plugin.embedded.node_transitions import HOSTNAME
 from backend_plugin.embedded.objects import (
     TRACKING,
-    build_condition,
     format_time,
     get_key,
     get_name,
@@ -55,13 +54,12 @@ def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
     bound = with_section(pod, "spec", nodeName=binding.node)
     if binding.gpus is not None:
         bound = with_annotations(bound, {GPU_INDICES: ",".join(map(str, binding.gpus))})
-    return with_condition(bound, build_condition("PodScheduled", "True", now=now))
+    return with_condition(bound, "PodScheduled", "True", now)
 
 
 def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
     """Return the pod with the reason why it cannot be scheduled."""
-    condition = build_condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
-    return with_condition(pod, condition)
+    return with_condition(pod, "PodScheduled", "False", now, reason=why.reason, message=why.message)
 
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
@@ -95,22 +93,19 @@ def without_tracking(pod: Manifest) -> Manifest:
 def mark_evicted(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod with the condition of an eviction, because its node is drained."""
     reason, message = "EvictionByEvictionAPI", "Eviction API: evicting"
-    return with_condition(
-        pod, build_condition("DisruptionTarget", "True", reason=reason, message=message, now=now)
-    )
+    return with_condition(pod, "DisruptionTarget", "True", now, reason=reason, message=message)
 
 
 def mark_unready(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod as not ready, because its node is unreachable."""
-    return with_condition(pod, build_condition("Ready", "False", reason="NodeNotReady", now=now))
+    return with_condition(pod, "Ready", "False", now, reason="NodeNotReady")
 
 
 def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod as failed, because its node was unreachable for too long."""
     reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
-    disrupted = build_condition("DisruptionTarget", "True", reason=reason, message=message, now=now)
     return with_section(
-        with_condition(pod, disrupted),
+        with_condition(pod, "DisruptionTarget", "True", now, reason=reason, message=message),
         "status",
         phase="Failed",
         reason="NodeLost",

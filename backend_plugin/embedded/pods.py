@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
-from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
@@ -21,13 +20,11 @@ from backend_plugin.embedded.objects import (
     is_terminating,
     is_tracked,
 )
+from backend_plugin.embedded.options import RETRY_SECONDS
 from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.embedded.workqueue import KeyedTasks
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
-
-_RETRY_SECONDS: Final = 1.0
-"""Seconds before an operation is retried after an error, such as a full disk or too many processes."""
 
 
 class PodController:
@@ -137,7 +134,7 @@ class PodController:
         ]
         failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
-            self._loop.call_later(_RETRY_SECONDS, self.start, uid)
+            self._loop.call_later(RETRY_SECONDS, self.start, uid)
         await asyncio.sleep(0)  # Store what the kubelet reports before any other change.
         for pod in pods:
             now = self._store.get_by_uid(get_uid(pod))
@@ -175,7 +172,7 @@ class PodController:
                 process()
                 del self._reports[key]
         except ClusterUnavailable:
-            self._retry = self._loop.call_later(_RETRY_SECONDS, self._retry_reports)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._retry_reports)
 
     def _remove_terminated(self, uid: str) -> None:
         pod = self._store.get_by_uid(uid)
@@ -210,7 +207,7 @@ class PodController:
             try:
                 await self._run_pod(uid, pod)
             except ClusterUnavailable:
-                self._loop.call_later(_RETRY_SECONDS, self.start, uid)
+                self._loop.call_later(RETRY_SECONDS, self.start, uid)
 
     async def _run_pod(self, uid: str, pod: Manifest) -> None:
         if is_terminating(pod):
@@ -224,7 +221,7 @@ class PodController:
             message = f"Failed to create pod sandbox: {error}"
             event = build_body(KUBELET, "FailedCreatePodSandBox", message, warning=True)
             self._recorder.record(pod, event)
-            self._loop.call_later(_RETRY_SECONDS, self.start, uid)
+            self._loop.call_later(RETRY_SECONDS, self.start, uid)
 
     def _request_termination(self, pod: Manifest) -> None:
         self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))

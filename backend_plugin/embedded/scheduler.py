@@ -6,6 +6,7 @@ from typing import Final
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_uid, is_ended
+from backend_plugin.embedded.options import RETRY_SECONDS
 from backend_plugin.embedded.scheduling_cycle import (
     Binding,
     PodInfo,
@@ -19,9 +20,6 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 
 AT_ONCE: Final = 100
 """The number of decisions in one batch. Requests are served between two batches."""
-
-_RETRY_SECONDS: Final = 1.0
-"""Seconds before the next pass after a failed write to the store."""
 
 
 class Scheduler:
@@ -96,7 +94,7 @@ class Scheduler:
                 self._apply_next_decision()
         except ClusterUnavailable:
             self._decisions = None
-            self._armed = self._loop.call_later(_RETRY_SECONDS, self._run_cycle)
+            self._armed = self._loop.call_later(RETRY_SECONDS, self._run_cycle)
             return
         if self._decisions is not None or (self._due and self._waiting):
             self._schedule_cycle()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import backend_plugin
+from backend_plugin.embedded.options import RETRY_SECONDS
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.shim import layout
 
@@ -96,8 +97,6 @@ def _open_pipe(path: Path, how: int) -> int:
 
 
 _LOG = logging.getLogger(__name__)
-_RETRY_SECONDS: Final = 1.0
-"""Seconds before an order is sent again after an error, such as a full pipe or too many open files."""
 
 
 class ShimCommands:
@@ -153,7 +152,7 @@ class ShimCommands:
             try:
                 is_sent = self._directory.send_command(word, value)
             except OSError:
-                self._again = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._send_pending)
+                self._again = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._send_pending)
                 return
             del self._pending[word]
             if not is_sent and word in (layout.TERMINATE, layout.LOSE):
