@@ -26,7 +26,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
-from backend_plugin.embedded.store import Conflict, ObjectChange, Store, system_clock
+from backend_plugin.embedded.store import Conflict, ObjectChange, Store
 from backend_plugin.shell.cluster import (
     ClusterUnavailable,
     LogLine,
@@ -44,21 +44,17 @@ class EmbeddedCluster:
     """An emulated `Cluster` and its `Inventory`. Create an instance with `open`; use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
-        clock = system_clock
         self._loop = asyncio.get_running_loop()
         self._templates = pod_templates.read_templates(options.pod_templates)
         self._store = store
-        self._recorder = EventRecorder(store, options.events, clock)
+        self._recorder = EventRecorder(store)
         self._pods = PodController(
-            store,
-            self._recorder,
-            clock,
-            lambda pods: Kubelet(directory / "pods", options, pods),
+            store, self._recorder, lambda pods: Kubelet(directory / "pods", options, pods)
         )
-        self.nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
+        self.nodes = NodeController(store, self._pods, self._recorder, options)
         """The nodes of the cluster. Client commands can fail, drain and restore them."""
-        self.nodes.ensure_nodes(node_transitions.build_nodes(options, directory, clock()))
-        self._jobs = JobReconciler(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
+        self.nodes.ensure_nodes(node_transitions.build_nodes(options, directory, store.clock()))
+        self._jobs = JobReconciler(store, self._pods, self._recorder)
         self._scheduler = Scheduler(store, self._pods.apply_decision)
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)
 

@@ -1,28 +1,33 @@
 """The event recorder: stores core/v1 events, counts equal events, and deletes old ones."""
 
 import uuid
+from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS, find_pod_dialect
 from backend_plugin.core.reading import get_int, get_mapping, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import Key, format_time, get_key, get_label, get_uid
-from backend_plugin.embedded.options import EventRetention
-from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.store import Store
 
 SCHEDULER: Final = "default-scheduler"
 KUBELET: Final = "kubelet"
 NODE_CONTROLLER: Final = "node-controller"
 TAINT_CONTROLLER: Final = "taint-eviction-controller"
 
+_AGE: Final = timedelta(hours=1)
+"""The maximum age of an event, that of an API server."""
+_PER_JOB: Final = 500
+"""The maximum number of events for one job and its pods."""
+
 
 class EventRecorder:
-    """Records events in a store, and deletes old ones."""
+    """Records events in a store. Events beyond the limits on age and number are deleted, oldest first."""
 
-    def __init__(self, store: Store, limits: EventRetention, clock: Clock) -> None:
+    def __init__(self, store: Store, age: timedelta = _AGE, per_job: int = _PER_JOB) -> None:
         self._store = store
-        self._limits = limits
-        self._clock = clock
+        self._age = age
+        self._per_job = per_job
         self._jobs: dict[Key, dict[tuple[str, ...], Key]] = {}
         """By job: the store keys of its events by `_get_event_key`. The oldest last timestamp is first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
@@ -30,7 +35,7 @@ class EventRecorder:
 
     def record(self, involved: Manifest, body: Manifest) -> None:
         """Record a core/v1 event about an object. `body` needs no metadata, times or count."""
-        now = format_time(self._clock())
+        now = format_time(self._store.clock())
         event = _build_event(involved, body, now)
         events = self._jobs.setdefault(_get_job_key(event), {})
         same = _get_event_key(event)
@@ -41,12 +46,12 @@ class EventRecorder:
             count = (get_int(known, "count") or 1) + 1
             self._store.update({**known, "count": count, "lastTimestamp": now})
             events[same] = events.pop(same)
-        while len(events) > self._limits.per_job:
+        while len(events) > self._per_job:
             self._remove_event(events, next(iter(events)))
 
     def expire(self) -> None:
-        """Delete the events that are older than `EventRetention.age`."""
-        before = self._clock() - self._limits.age
+        """Delete the events that are older than the maximum age."""
+        before = self._store.clock() - self._age
         for job, events in tuple(self._jobs.items()):
             for same, key in tuple(events.items()):
                 event = self._store.get(key)

@@ -32,11 +32,10 @@ from backend_plugin.embedded.operators.base import (
     ReleasePod,
 )
 from backend_plugin.embedded.operators.table import OPERATORS, find_prerequisite
-from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.pod_addresses import PORT
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.ports import PortAllocator
-from backend_plugin.embedded.store import Clock, ObjectChange, Store
+from backend_plugin.embedded.store import ObjectChange, Store
 from backend_plugin.embedded.workqueue import FAILED, Retry, WorkQueue
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
@@ -49,20 +48,11 @@ AT_ONCE: Final = 50
 class JobReconciler:
     """Reconciles a job when the job, one of its pods or one of its services changes."""
 
-    def __init__(
-        self,
-        store: Store,
-        pods: PodController,
-        recorder: EventRecorder,
-        *,
-        backoff: RetryBackoff,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, store: Store, pods: PodController, recorder: EventRecorder) -> None:
         self._store = store
         self._pods = pods
         self._recorder = recorder
-        self._clock = clock
-        self._work = WorkQueue(self._process_key, backoff, clock)
+        self._work = WorkQueue(self._process_key, store.clock)
         self._rests: dict[str, tuple[JobSnapshot, ReconcileResult]] = {}
         """The unfinished passes by job uid: the snapshot, and the result with the remaining actions."""
         self._gone: dict[str, None] = {}
@@ -135,7 +125,7 @@ class JobReconciler:
     def _process_key(self, key: Key) -> datetime | Retry | None:
         try:
             if not self._collect_garbage():
-                return self._clock()
+                return self._store.clock()
             job = self._store.get(key)
             return None if job is None else self._reconcile_job(job)
         except ClusterUnavailable:
@@ -162,7 +152,7 @@ class JobReconciler:
                     return FAILED
                 if counted is job:
                     self._rests[uid] = snapshot, replace(step, actions=step.actions[AT_ONCE:])
-                return self._clock()
+                return self._store.clock()
             for event in step.events:
                 self._recorder.record(job, event)
             if step.status is not None:
@@ -175,7 +165,7 @@ class JobReconciler:
             job=job,
             pods=self._store.list_owned(uid, "Pod"),
             services=self._store.list_owned(uid, "Service"),
-            now=self._clock(),
+            now=self._store.clock(),
             prerequisite=find_prerequisite(job, self._store.get),
         )
 

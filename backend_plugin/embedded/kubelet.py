@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+_LAST_PATIENCE = 30.0
+"""Seconds to wait for the end of a killed pod. A process in uninterruptible disk sleep cannot be killed."""
 
 
 @contextlib.contextmanager
@@ -183,10 +185,10 @@ class Kubelet:
         self._pods = {}
 
     async def _wait_until_ended(self, pods: Sequence[PodRecord]) -> None:
-        """Wait until the pods end. After `last_patience` seconds, stop observing the remaining pods."""
+        """Wait until the pods end. After `_LAST_PATIENCE` seconds, stop observing the remaining pods."""
         waits = [asyncio.create_task(pod.is_ended.wait()) for pod in pods]
         if waits:
-            await asyncio.wait(waits, timeout=self._options.last_patience)
+            await asyncio.wait(waits, timeout=_LAST_PATIENCE)
         for pod in pods:
             if not pod.is_ended.is_set():
                 _LOG.error("%s does not end: one of its processes cannot be killed", pod.directory.path)

@@ -18,7 +18,7 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.options import RETRY_SECONDS, EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
-from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.store import Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 
@@ -26,19 +26,12 @@ class NodeController:
     """Manages the nodes of a cluster. The store keeps their state across restarts of the server."""
 
     def __init__(
-        self,
-        store: Store,
-        pods: PodController,
-        recorder: EventRecorder,
-        *,
-        options: EmbeddedOptions,
-        clock: Clock,
+        self, store: Store, pods: PodController, recorder: EventRecorder, options: EmbeddedOptions
     ) -> None:
         self._store = store
         self._pods = pods
         self._recorder = recorder
         self._options = options
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -74,7 +67,7 @@ class NodeController:
         node = self._get_node(name)
         if node_transitions.is_unreachable(node):
             return
-        self._store.update(node_transitions.mark_unreachable(node, self._clock()))
+        self._store.update(node_transitions.mark_unreachable(node, self._store.clock()))
         self._disconnect_node(name)
 
     def drain_node(self, name: str) -> None:
@@ -86,7 +79,7 @@ class NodeController:
 
     def restore_node(self, name: str) -> None:
         """Make a node ready and schedulable again."""
-        self._store.update(node_transitions.restore(self._get_node(name), self._clock()))
+        self._store.update(node_transitions.restore(self._get_node(name), self._store.clock()))
 
     def start(self) -> None:
         """Kill the processes of pods on unreachable nodes, and fail these pods after `lost_after` seconds."""
@@ -115,7 +108,7 @@ class NodeController:
         self._pods.kill_pods(pods)
         self._arm_timer(name, pods, self._options.lost_after)
         for pod in pods:
-            self._store.update(pod_transitions.mark_unready(pod, self._clock()))
+            self._store.update(pod_transitions.mark_unready(pod, self._store.clock()))
             event = build_body(NODE_CONTROLLER, "NodeNotReady", "Node is not ready", warning=True)
             self._recorder.record(pod, event)
 
@@ -142,4 +135,4 @@ class NodeController:
         key = get_key(pod)
         message = f"Marking for deletion Pod {key.namespace}/{key.name}"
         self._recorder.record(pod, build_body(TAINT_CONTROLLER, "TaintManagerEviction", message))
-        self._store.update(pod_transitions.mark_node_lost(pod, self._clock()))
+        self._store.update(pod_transitions.mark_node_lost(pod, self._store.clock()))

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -39,29 +38,6 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryBackoff:
-    """The delay before a retry, in seconds. It doubles after each failure, up to `longest`."""
-
-    first: float = 0.005
-    longest: float = 60.0
-
-    def compute_delay(self, failures: int) -> float:
-        """Return the delay in seconds after this number of consecutive failures."""
-        # Limit the exponent; from 2 ** 30 on, the result is always `longest`.
-        return min(self.longest, self.first * float(2 ** min(failures - 1, 30)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRetention:
-    """The maximum age and number of events; events beyond these limits are deleted."""
-
-    age: timedelta = timedelta(hours=1)
-    """The maximum age of an event; the default is that of an API server."""
-    per_job: int = 500
-    """The maximum number of events for one job and its pods; older ones are deleted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
     """The options of an embedded cluster. They may differ each time a state directory is opened."""
 
@@ -76,9 +52,6 @@ class EmbeddedOptions:
     """A YAML or JSON file with PodTemplates, or a directory with these files."""
     lost_after: float = 1.0
     """Seconds before the pods of an unreachable node fail; five minutes in Kubernetes."""
-    backoff: RetryBackoff = field(default_factory=RetryBackoff)
-    """The retry delay of a job after the API server rejected one of its pods or services."""
-    events: EventRetention = field(default_factory=EventRetention)
     code: Path = field(default_factory=Path.cwd)
     """The directory with the code of the tasks, on the Python path of every process."""
     images: Mapping[str, str] = field(default_factory=dict)
@@ -102,11 +75,6 @@ class EmbeddedOptions:
     shim_patience: float = 10
     """Seconds that a pod may take to end after its grace period. Then its shim, the process that runs the
     containers, is killed. A shim needs one or two seconds on a machine that starts hundreds of pods."""
-    last_patience: float = 30
-    """Seconds to wait for the end of a pod that is to be removed. A process in uninterruptible disk sleep
-    cannot be killed."""
-    nice: int = 5
-    """The niceness of pods, so that the server responds while training uses all cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

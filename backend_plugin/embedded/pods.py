@@ -22,7 +22,7 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.options import RETRY_SECONDS
 from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable
-from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.store import Store
 from backend_plugin.embedded.workqueue import KeyedTasks
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
@@ -31,15 +31,11 @@ class PodController:
     """Updates the pod objects and controls the kubelet, which reports status changes to it."""
 
     def __init__(
-        self,
-        store: Store,
-        recorder: EventRecorder,
-        clock: Clock,
-        kubelet: Callable[["PodController"], Kubelet],
+        self, store: Store, recorder: EventRecorder, kubelet: Callable[["PodController"], Kubelet]
     ) -> None:
         self._store = store
         self._recorder = recorder
-        self._clock = clock
+        self._clock = store.clock
         self._kubelet = kubelet(self)
         self._tasks = KeyedTasks()
         # Starting a process takes milliseconds: start one at a time, so that requests are served in between.

@@ -97,7 +97,7 @@ class Store:
     def __init__(self, lock: TextIO, file: sqlite3.Connection, clock: Clock) -> None:
         self._lock = lock
         self._file = file
-        self._clock = clock
+        self.clock: Final = clock
         self._objects: dict[str, dict[Key, Manifest]]
         """The objects by kind and key, oldest first."""
         self._keys: dict[str, Key]
@@ -165,7 +165,7 @@ class Store:
             raise AlreadyExists(f'{RESOURCES[key.kind]} "{key.name}" already exists')
         generation = {} if "spec" not in manifest else {"generation": 1}
         new = with_metadata(
-            manifest, uid=str(uuid.uuid4()), creationTimestamp=format_time(self._clock()), **generation
+            manifest, uid=str(uuid.uuid4()), creationTimestamp=format_time(self.clock()), **generation
         )
         return self._store_object(key, None, new)
 

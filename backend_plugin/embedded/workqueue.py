@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from backend_plugin.embedded.objects import Key
-from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.store import Clock
 
 # A timer for a later time is set to this delay, fires early and is set again.
 _LONGEST_TIMER: Final = 24 * 3600.0
+_FIRST_DELAY: Final = 0.005
+_LONGEST_DELAY: Final = 60.0
 
 
 class Retry:
@@ -29,9 +30,8 @@ class WorkQueue:
     Other callbacks of the loop run between two calls.
     """
 
-    def __init__(self, look: Look, backoff: RetryBackoff, clock: Clock) -> None:
+    def __init__(self, look: Look, clock: Clock) -> None:
         self._look = look
-        self._backoff = backoff
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._due: dict[Key, None] = {}
@@ -74,7 +74,7 @@ class WorkQueue:
         self._cancel_timer(key)
         if isinstance(again, Retry):
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            self._arm_timer(key, self._backoff.compute_delay(failures))
+            self._arm_timer(key, compute_retry_delay(failures))
             return
         self._failures.pop(key, None)
         if again is not None:
@@ -93,6 +93,12 @@ class WorkQueue:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+
+
+def compute_retry_delay(failures: int) -> float:
+    """Return the delay in seconds before a retry. It doubles with each consecutive failure, up to a limit."""
+    # Limit the exponent, because the power of a large number of failures is slow to compute.
+    return min(_LONGEST_DELAY, _FIRST_DELAY * float(2 ** min(failures - 1, 30)))
 
 
 class KeyedTasks:

@@ -31,7 +31,6 @@ from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.objects import Key, get_key, get_uid, is_tracked
 from backend_plugin.embedded.operators.table import OPERATORS
-from backend_plugin.embedded.options import EventRetention, RetryBackoff
 from backend_plugin.embedded.pod_transitions import mark_evicted
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduling_cycle import Binding
@@ -172,10 +171,10 @@ class EmbeddedSide:
         # Objects have times in whole seconds, so each step takes some.
         self._now = datetime.now(timezone.utc) - 2 * STEPS * SECONDS
         self.store = Store.open(folder, self.get_now)
-        recorder = EventRecorder(self.store, EventRetention(), self.get_now)
+        recorder = EventRecorder(self.store)
         build: Any = IdleKubelet
-        self.pods = PodController(self.store, recorder, self.get_now, build)
-        self.jobs = JobReconciler(self.store, self.pods, recorder, backoff=RetryBackoff(), clock=self.get_now)
+        self.pods = PodController(self.store, recorder, build)
+        self.jobs = JobReconciler(self.store, self.pods, recorder)
         self.store.watch(self.jobs.on_change)
         self.jobs.start()
         self.key: Key

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# With this niceness of pods, the server responds while training uses all cores.
+_NICENESS = 5
 
 _REFUSED = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
@@ -57,7 +59,7 @@ def start_program(spec: dict[str, Any], cwd: str, oom_score: int | None, streams
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        prepare = partial(_prepare_child, spec["nice"], cwd, oom_score, streams, shim)
+        prepare = partial(_prepare_child, cwd, oom_score, streams, shim)
         _run_child(spec, prepare, error_out)
     os.close(error_out)
     try:
@@ -82,7 +84,7 @@ def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int)
         os._exit(128)
 
 
-def _prepare_child(nice: int, cwd: str, oom_score: int | None, streams: tuple[int, int], shim: int) -> str:
+def _prepare_child(cwd: str, oom_score: int | None, streams: tuple[int, int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -95,7 +97,7 @@ def _prepare_child(nice: int, cwd: str, oom_score: int | None, streams: tuple[in
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
-    os.nice(nice)
+    os.nice(_NICENESS)
     _set_oom_score(oom_score)
     try:
         os.chdir(cwd)

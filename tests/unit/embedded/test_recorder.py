@@ -7,7 +7,6 @@ from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
 from backend_plugin.embedded.events import KUBELET, EventRecorder, build_body
 from backend_plugin.embedded.objects import format_time, get_uid
-from backend_plugin.embedded.options import EventRetention
 from backend_plugin.embedded.store import Store
 
 STARTED = build_body(KUBELET, "Started", "Started container pytorch")
@@ -26,17 +25,13 @@ def store(tmp_path, clock):
     store.close()
 
 
-def recorder(store, clock, **limits):
-    return EventRecorder(store, EventRetention(**limits), clock)
-
-
 def list_events(store):
     return [(each["reason"], each["message"], each["count"]) for each in store.list_objects("Event")]
 
 
-def test_event_has_source_reason_and_involved_object(store, clock):
+def test_event_has_source_reason_and_involved_object(store):
     about = store.create(pod())
-    recorder(store, clock).record(about, BACK_OFF)
+    EventRecorder(store).record(about, BACK_OFF)
     (event,) = store.list_objects("Event")
     assert event == {
         "apiVersion": "v1",
@@ -66,10 +61,10 @@ def test_event_has_source_reason_and_involved_object(store, clock):
 
 def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
     about, other = (store.create(pod(name)) for name in ("p", "q"))
-    recorder(store, clock).record(about, STARTED)
+    EventRecorder(store).record(about, STARTED)
     clock.advance(60)
-    recorder(store, clock).record(about, STARTED)
-    recorder(store, clock).record(other, STARTED)
+    EventRecorder(store).record(about, STARTED)
+    EventRecorder(store).record(other, STARTED)
     later = format_time(BEGAN + timedelta(seconds=60))
     assert [
         (each["involvedObject"]["name"], each["count"], each["firstTimestamp"], each["lastTimestamp"])
@@ -77,9 +72,9 @@ def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
     ] == [("p", 2, AT_ONCE, later), ("q", 1, later, later)]
 
 
-def test_latest_events_of_a_job_and_its_pods_are_kept(store, clock):
+def test_latest_events_of_a_job_and_its_pods_are_kept(store):
     of_job, of_pod = store.create(job()), store.create(pod())
-    keeping = recorder(store, clock, per_job=2)
+    keeping = EventRecorder(store, per_job=2)
     body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
     keeping.record(of_job, body)
     keeping.record(of_pod, STARTED)
@@ -88,8 +83,8 @@ def test_latest_events_of_a_job_and_its_pods_are_kept(store, clock):
     assert list_events(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
 
 
-def test_event_limit_applies_to_each_job_separately(store, clock):
-    keeping = recorder(store, clock, per_job=1)
+def test_event_limit_applies_to_each_job_separately(store):
+    keeping = EventRecorder(store, per_job=1)
     for name in ("one", "two"):
         keeping.record(store.create(job(name)), STARTED)
     assert len(list_events(store)) == 2
@@ -97,7 +92,7 @@ def test_event_limit_applies_to_each_job_separately(store, clock):
 
 def test_events_are_deleted_after_their_maximum_age(store, clock):
     about = store.create(pod())
-    keeping = recorder(store, clock, age=timedelta(hours=1))
+    keeping = EventRecorder(store, age=timedelta(hours=1))
     keeping.record(about, STARTED)
     clock.advance(3000)
     keeping.record(about, BACK_OFF)

@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 
 from backend_plugin.embedded.objects import Key
-from backend_plugin.embedded.options import RetryBackoff
 from backend_plugin.embedded.store import system_clock
-from backend_plugin.embedded.workqueue import FAILED, WorkQueue
+from backend_plugin.embedded.workqueue import FAILED, WorkQueue, compute_retry_delay
 
 ONE, TWO = Key("PyTorchJob", "a", "one"), Key("PyTorchJob", "a", "two")
 
@@ -30,8 +29,8 @@ class Looking:
             raise answer
         return answer
 
-    def work(self, backoff=None):
-        return WorkQueue(self, backoff or RetryBackoff(first=0.001), system_clock)
+    def work(self):
+        return WorkQueue(self, system_clock)
 
 
 async def settled():
@@ -56,7 +55,7 @@ async def test_key_that_is_added_during_its_processing_is_processed_again():
         if len(keys) < 3:
             work.add(key)
 
-    work = WorkQueue(add_again, RetryBackoff(), system_clock)
+    work = WorkQueue(add_again, system_clock)
     work.add(ONE)
     await settled()
     assert keys == [ONE, ONE, ONE]
@@ -99,4 +98,4 @@ async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_ot
     ("failures", "seconds"), [(1, 0.005), (2, 0.01), (8, 0.64), (20, 60.0), (100_000, 60.0)]
 )
 def test_retry_delay_doubles_up_to_a_maximum(failures, seconds):
-    assert RetryBackoff().compute_delay(failures) == seconds
+    assert compute_retry_delay(failures) == seconds
