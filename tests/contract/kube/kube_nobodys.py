@@ -5,9 +5,8 @@ import json
 from typing import Any
 
 from kube_server import KubeServer
-from kube_world import JOBS, job
+from kube_world import JOBS, get_object, job, list_objects
 
-WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
 LONG_AGO = "2026-01-01T00:00:00Z"
 MARK = "kfpytorch.flyte.org/workflow-location"
 
@@ -42,8 +41,8 @@ def workflow(name: str, namespace: str = "ns") -> Any:
 
 
 def names(server: KubeServer) -> list[str]:
-    return server.do(lambda objects: sorted(key[3] for key in objects.now if key[1] == "pytorchjobs"))
+    return sorted(each["metadata"]["name"] for each in list_objects(server, "pytorchjobs"))
 
 
 def metadata(server: KubeServer, name: str) -> Any:
-    return server.do(lambda objects: objects.now[(*JOBS, "ns", name)]["metadata"])
+    return get_object(server, JOBS, name)["metadata"]

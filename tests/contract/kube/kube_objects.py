@@ -3,7 +3,6 @@
 import base64
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -62,8 +61,6 @@ class Objects:
     """The scheduler that a webhook sets in every pod."""
     keeps_scheduling_group: bool = False
     """True if the API server supports the field."""
-    admit: Callable[[str, Any], None] = lambda _, __: None
-    """A validating webhook for new objects by plural. It may raise `Refusal`."""
     manages_jobs: bool = False
     """True if Kueue's webhook suspends PyTorchJobs with a queue."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))
@@ -121,7 +118,6 @@ class Objects:
             raise Refusal(422, "Invalid", f'Event "{name}" is invalid: {reason}')
         if key in self.now:
             raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
-        self.admit(plural, manifest)
         admitted = self.admitted(plural, manifest)
         return admitted if query.get("dryRun") == "All" else self.apply(key, admitted)
 

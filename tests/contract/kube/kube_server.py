@@ -67,7 +67,7 @@ class KubeServer:
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
         self.version = "v1.36.1"
         self.tokens: set[str] | None = None
-        """The accepted tokens. None accepts all requests."""
+        """The accepted bearer tokens, or other credentials with their scheme. None accepts all requests."""
         self.forbidden: set[str] = set()
         """Entries of the form ``verb plural``."""
         self.asked: list[str] = []
@@ -107,6 +107,7 @@ class KubeServer:
 
     def close(self) -> None:
         self.stop()
+        self._run(_cancel_other_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -216,8 +217,8 @@ class KubeServer:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if self.tokens is not None:
-            token = request.headers.get("Authorization", "").partition(" ")[2]
-            if token not in self.tokens:
+            known = request.headers.get("Authorization", "")
+            if (known[7:] if known.lower().startswith("bearer ") else known) not in self.tokens:
                 raise Refusal(401, "Unauthorized", "Unauthorized")
         parts = request.path.strip("/").split("/")
         if parts[0] == "version" or (parts[0] == "apis" and len(parts) < 3):
@@ -366,6 +367,14 @@ class KubeServer:
             await response.write(line.encode() + b"\n")
         await response.write_eof()
         return response
+
+
+async def _cancel_other_tasks() -> None:
+    """Cancel the tasks of connections, which would otherwise be pending when the event loop is closed."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _begun(request: web.Request, media_type: str = "application/json") -> web.StreamResponse:

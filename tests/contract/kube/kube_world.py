@@ -7,11 +7,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from builders import a_run
 from kube_server import KubeServer, kubeconfig
-from serving import Served, serving
+from serving import Served, serving, wait_until
 
 from backend_plugin.core.observed import Job
+from backend_plugin.doctor import fact_collector, sample_task
+from backend_plugin.doctor.facts import Facts
 from backend_plugin.kube.cluster import KubernetesCluster
+from backend_plugin.kube.credentials import ClusterAccess, CredentialsUnusable
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import ObjectName, Record
 
@@ -20,6 +24,10 @@ IDENTITY = "kfpytorch.flyte.org/job"
 JOBS = ("kubeflow.org", "pytorchjobs")
 PODS = ("", "pods")
 EVENTS = ("", "events")
+POD_GROUPS = ("scheduling.x-k8s.io", "podgroups")
+WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
+WITH_POD_GROUPS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
+"""Settings with which a server creates a PodGroup for each job."""
 
 
 def job(name: str = NAME, **fields: Any) -> Any:
@@ -83,8 +91,12 @@ def apply(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
     return lambda objects: objects.apply((*place, meta.get("namespace", "ns"), meta["name"]), manifest)
 
 
-def remove(place: tuple[str, str], name: str) -> Callable[[Any], Any]:
-    return lambda objects: objects.remove((*place, "ns", name))
+def remove(place: tuple[str, str], name: str, namespace: str = "ns") -> Callable[[Any], Any]:
+    return lambda objects: objects.remove((*place, namespace, name))
+
+
+def get_object(server: KubeServer, place: tuple[str, str], name: str, namespace: str = "ns") -> Any:
+    return server.do(lambda objects: objects.now[(*place, namespace, name)])
 
 
 def ago(seconds: float) -> str:
@@ -133,6 +145,28 @@ def options(server: KubeServer, directory: Path, **settings: Any) -> KubernetesO
     return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, **settings})
 
 
+def collect_facts(server: KubeServer, directory: Path, **fields: Any) -> Facts:
+    """Return the facts that the doctor reads, for the task of its own unless `fields` have another one."""
+    fields = {"template": sample_task.build_template(), "named": False, **fields}
+    request = fact_collector.DoctorRequest(run=a_run(namespace="ns"), **fields)
+    return asyncio.run(fact_collector.collect_facts(options(server, directory, patience=1.0), request))
+
+
+class SetCredentials:
+    """Credentials that a test sets."""
+
+    def __init__(self, access: ClusterAccess | None) -> None:
+        self.access = access
+
+    async def load(self) -> ClusterAccess:
+        if self.access is None:
+            raise CredentialsUnusable("the file is being replaced")
+        return self.access
+
+    def forget(self) -> None:
+        pass
+
+
 @asynccontextmanager
 async def opened(settings: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
     cluster = await KubernetesCluster.open(settings)
@@ -168,12 +202,3 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def wait_until(true: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    for _ in range(3_000):
-        if true():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come about")

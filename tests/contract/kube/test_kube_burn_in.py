@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builders import a_run, a_template
 from kube_server import kubeconfig
-from kube_world import JOBS, PODS, apply
+from kube_world import JOBS, PODS, apply, get_object, list_objects
 from msgspec import structs
 
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
@@ -59,18 +59,12 @@ def replica(role, node, exit_code=0):
 
 def failed(server):
     """Set the condition of a failed job as the operator does."""
-    key = (*JOBS, "ns", NAME)
-    there = server.do(lambda objects: objects.now[key])
     condition = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
-    server.do(lambda objects: objects.apply(key, {**there, "status": {"conditions": [condition]}}))
-
-
-def there_is(server):
-    return server.do(lambda objects: (*JOBS, "ns", NAME) in objects.now)
+    server.do(apply(JOBS, {**get_object(server, JOBS, NAME), "status": {"conditions": [condition]}}))
 
 
 def jobs(server):
-    return server.do(lambda objects: [key for key in objects.now if key[:2] == JOBS])
+    return list_objects(server, "pytorchjobs")
 
 
 def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
@@ -79,7 +73,7 @@ def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
 
     def wait():
         while not ended.wait(0.01):
-            if there_is(server):
+            if jobs(server):
                 play()
                 return
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import connected, list_objects, opened, options
+from kube_world import EVENTS, apply, connected, list_objects, opened, options
 from serving import NAMESPACE, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -17,7 +17,7 @@ from backend_plugin.shell.capabilities_cache import CapabilitiesCache
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 AUTO = {"kfpytorch": {"gang": {"scheduler": "auto"}}}
-DEPLOYMENTS = ("apps", "deployments")
+LOCAL_QUEUES = ("kueue.x-k8s.io", "localqueues")
 COSCHEDULING = {"scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
 
 
@@ -28,17 +28,11 @@ def server(server):
     return server
 
 
-def has(server: KubeServer, group: str, plural: str, manifest: Any) -> None:
-    about = manifest["metadata"]
-    key = (group, plural, about.get("namespace", ""), about["name"])
-    server.do(lambda objects: objects.apply(key, manifest))
-
-
 def operator(server: KubeServer, *args: str, **fields: Any) -> None:
     about = {"name": "training-operator", "namespace": "kubeflow", **fields}
     container = {"name": "operator", "command": ["/manager"], "args": ["--zap-log-level=2", *args]}
     spec = {"template": {"spec": {"containers": [container]}}}
-    has(server, *DEPLOYMENTS, {"metadata": about, "spec": spec})
+    server.do(apply(("apps", "deployments"), {"metadata": about, "spec": spec}))
 
 
 def collect_capabilities(
@@ -98,14 +92,14 @@ def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.groups["scheduling.volcano.sh"] = {"queues": "v1beta1"}
     server.groups["scheduling.run.ai"] = {"queues": "v2"}
-    has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "mine", "namespace": NAMESPACE}})
-    has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "theirs", "namespace": "other"}})
+    for name, namespace in (("mine", NAMESPACE), ("theirs", "other")):
+        server.do(apply(LOCAL_QUEUES, {"metadata": {"name": name, "namespace": namespace}}))
     for name, state in (("open", "Open"), ("shut", "Closed")):
         queue = {"metadata": {"name": name}, "status": {"state": state}}
-        has(server, "scheduling.volcano.sh", "queues", queue)
+        server.do(apply(("scheduling.volcano.sh", "queues"), queue))
     for number, by in enumerate(({"source": {"component": "a"}}, {"reportingComponent": "b"}, {})):
         about = {"name": f"e{number}", "namespace": "other"}
-        has(server, "", "events", {"metadata": about, "reason": "Scheduled", **by})
+        server.do(apply(EVENTS, {"metadata": about, "reason": "Scheduled", **by}))
     server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
     server.objects.keeps_scheduling_group = True
     found = collect_capabilities(server, tmp_path)
@@ -128,22 +122,10 @@ def test_default_container_resources_of_limit_ranges_are_detected(server, tmp_pa
         {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1"}},
         {"type": "Container", "default": {"a.b/c": "x", "d.e/f": "1e99", "g.h/i": None}},
     ]
-    has(
-        server,
-        "",
-        "limitranges",
-        {"metadata": {"name": "a", "namespace": NAMESPACE}, "spec": {"limits": limits}},
-    )
     more = [{"type": "Container", "defaultRequest": {"cpu": "3", "ephemeral-storage": "1Gi"}}]
-    has(
-        server,
-        "",
-        "limitranges",
-        {"metadata": {"name": "b", "namespace": NAMESPACE}, "spec": {"limits": more}},
-    )
-    has(
-        server, "", "limitranges", {"metadata": {"name": "c", "namespace": "other"}, "spec": {"limits": more}}
-    )
+    for name, namespace, ranges in (("a", NAMESPACE, limits), ("b", NAMESPACE, more), ("c", "other", more)):
+        about = {"name": name, "namespace": namespace}
+        server.do(apply(("", "limitranges"), {"metadata": about, "spec": {"limits": ranges}}))
     found = collect_capabilities(server, tmp_path)
     assert found.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 
@@ -226,7 +208,7 @@ async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
         assert "is not a queue of kueue for this namespace" in refused.message
         assert list_objects(server, "pytorchjobs") == []
         if is_created:
-            has(server, "kueue.x-k8s.io", "localqueues", queue)
+            server.do(apply(LOCAL_QUEUES, queue))
         else:
             server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")

@@ -2,30 +2,45 @@
 
 import asyncio
 import json
+from typing import Any
 
 import grpc
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import build_replica, connected, list_objects
+from kube_world import (
+    JOBS,
+    POD_GROUPS,
+    PODS,
+    WITH_POD_GROUPS,
+    apply,
+    build_replica,
+    connected,
+    list_objects,
+    remove,
+)
 from serving import NAMESPACE, wait_until
-
-GROUPS = ("scheduling.x-k8s.io", "podgroups")
-SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
 
 
 @pytest.fixture
 def server(server):
-    server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
+    server.groups[POD_GROUPS[0]] = {POD_GROUPS[1]: "v1alpha1"}
     return server
 
 
 @pytest.fixture
 def here(server, tmp_path):
-    return connected(server, tmp_path, SETTINGS)
+    return connected(server, tmp_path, WITH_POD_GROUPS)
 
 
 def creations(server: KubeServer) -> list[str]:
     return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
+
+
+def end_job(server: KubeServer, kind: str = "Succeeded", **metadata: Any) -> None:
+    """Set the condition of the only job, as its operator does."""
+    (job,) = list_objects(server, "pytorchjobs")
+    status = {"conditions": [{"type": kind, "status": "True"}]}
+    server.do(apply(JOBS, {**job, "metadata": {**job["metadata"], **metadata}, "status": status}))
 
 
 async def test_job_is_created_first_and_owns_its_pod_group(server, here):
@@ -43,11 +58,11 @@ async def test_job_is_created_first_and_owns_its_pod_group(server, here):
 
 async def test_next_server_creates_the_pod_group_after_an_interrupted_creation(server, tmp_path):
     server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
-    async with connected(server, tmp_path, SETTINGS) as here:
+    async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
         await here.create(workers=4)  # The server continues the creation after the call.
         assert (len(list_objects(server, "pytorchjobs")), list_objects(server, "podgroups")) == (1, [])
     server.faults.clear()
-    async with connected(server, tmp_path, SETTINGS):
+    async with connected(server, tmp_path, WITH_POD_GROUPS):
         # Without any call.
         await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
 
@@ -57,18 +72,16 @@ async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
     (group,) = list_objects(server, "podgroups")
     name, uid = group["metadata"]["name"], group["metadata"]["uid"]
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
+    server.do(remove(POD_GROUPS, name, NAMESPACE))
     await wait_until(
         lambda: any(each["metadata"]["uid"] != uid for each in list_objects(server, "podgroups"))
     )
     (entry,) = here.cache
     await wait_until(lambda: bool(entry.pod_groups))
     # After the job has ended, the group is deleted and not recreated.
-    (job,) = list_objects(server, "pytorchjobs")
-    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     here.leave("outputs.pb")
     made = creations(server).count("PodGroup")
-    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    end_job(server)
     await wait_until(lambda: list_objects(server, "podgroups") == [])
     # A foreground deletion updates the group first, and only an update wakes waiting gangs.
     deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
@@ -84,17 +97,15 @@ async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server,
     name = group["metadata"]["name"]
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
     theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
-    server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
-    server.do(lambda objects: objects.apply((*GROUPS, NAMESPACE, name), theirs))
+    server.do(remove(POD_GROUPS, name, NAMESPACE))
+    server.do(apply(POD_GROUPS, theirs))
     (entry,) = here.cache
     await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
     made = creations(server).count("PodGroup")
     resource = await here.get(meta)
     assert "does not belong to it" in resource.custom_info["notes"][0]
-    (job,) = list_objects(server, "pytorchjobs")
-    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     here.leave("outputs.pb")
-    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    end_job(server)
     await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
     await asyncio.sleep(0.3)
     assert creations(server).count("PodGroup") == made
@@ -105,14 +116,11 @@ async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, her
     server.forbidden.add("delete podgroups")
     await here.create(workers=4)
     (job,) = list_objects(server, "pytorchjobs")
-    name = job["metadata"]["name"]
-    meta = build_replica(job, "worker-0")
-    pod = {"metadata": meta, "status": {"phase": "Running"}}
-    failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-    server.do(lambda objects: objects.apply(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
+    worker = build_replica(job, "worker-0")
+    server.do(apply(PODS, {"metadata": worker, "status": {"phase": "Running"}}))
     await wait_until(lambda: any(entry.pods for entry in here.cache))
-    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
-    stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0"
+    end_job(server, "Failed")
+    stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{worker['name']}"
     await wait_until(lambda: stopped in server.asked)
 
 
@@ -129,18 +137,10 @@ async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, h
 async def test_edited_companions_annotation_causes_no_deletion(server, here, api_version):
     await here.create(workers=4)
     (job,) = list_objects(server, "pytorchjobs")
-    name = job["metadata"]["name"]
-    annotations = {**job["metadata"]["annotations"]}
-    annotations["kfpytorch.flyte.org/companions"] = json.dumps(
-        [{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}]
-    )
-    ended = {
-        **job,
-        "metadata": {**job["metadata"], "annotations": annotations},
-        "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
-    }
+    edited = json.dumps([{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}])
+    annotations = {**job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited}
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+    end_job(server, annotations=annotations)
     (entry,) = here.cache
     await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
     await asyncio.sleep(0.3)
@@ -153,7 +153,7 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
     (entry,) = here.cache
     for annotation in ("a", "b"):
         patch = {"metadata": {"annotations": {annotation: "x"}}}
-        key = ("kubeflow.org", "pytorchjobs", NAMESPACE, entry.name)
+        key = (*JOBS, NAMESPACE, entry.name)
         server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
         await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
         await asyncio.sleep(0.2)
@@ -174,18 +174,18 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
     ],
 )
 async def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, here, forbid, message):
-    groups = server.groups[GROUPS[0]]
+    groups = server.groups[POD_GROUPS[0]]
     if forbid:
         server.forbidden.add("create podgroups")
     else:
-        del server.groups[GROUPS[0]]
+        del server.groups[POD_GROUPS[0]]
     with pytest.raises(grpc.RpcError) as caught:
         await here.create(workers=4)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
     assert message in caught.value.details()  # type: ignore[attr-defined]
     await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
     server.forbidden.clear()
-    server.groups[GROUPS[0]] = groups
+    server.groups[POD_GROUPS[0]] = groups
     await here.create(workers=4)
     assert len(list_objects(server, "podgroups")) == 1
 

@@ -11,7 +11,8 @@ import psutil
 import pytest
 from certificates import Authority
 from kube_server import Fault, kubeconfig, served
-from kube_world import JOBS, NAME, Heard, apply, job, opened, wait_until
+from kube_world import JOBS, NAME, SetCredentials, apply, following, job, opened
+from serving import wait_until
 
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.credentials import (
@@ -27,6 +28,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName
 # The official package calls `utcnow`, for which Python 3.12 emits a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
 JOB = ObjectName(namespace="ns", name=NAME)
+API = "client.authentication.k8s.io/v1"
 
 
 @pytest.fixture
@@ -53,32 +55,35 @@ async def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_p
 async def test_watch_continues_with_a_new_token(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("first")
-    async with opened(with_user(server, tmp_path, {"tokenFile": str(token)})) as cluster:
-        heard = Heard()
-        task = asyncio.create_task(cluster.watch(heard))
-        await wait_until(heard.complete)
+    settings = with_user(server, tmp_path, {"tokenFile": str(token)})
+    async with opened(settings) as cluster, following(cluster) as heard:
         server.tokens = {"second"}
         token.write_text("second")
         server.cut()
         server.do(apply(JOBS, job("f2-n0-0-0123456789ab")))
         await wait_until(lambda: len(heard.names()) == 2)
-        task.cancel()
-        await asyncio.wait([task])
+
+
+def write_plugin(tmp_path, *lines):
+    """Write a credential plugin with these shell commands, and return a kubeconfig's user with it."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    plugin.chmod(stat.S_IRWXU)
+    return {"exec": {"apiVersion": API, "command": str(plugin)}}
+
+
+def write_printing_plugin(tmp_path, *lines, **status):
+    """Write a plugin that prints the token in the file `said`, after these commands; it counts its runs."""
+    status = {"token": f"$(cat {tmp_path}/said)", **status}
+    printed = json.dumps({"apiVersion": API, "kind": "ExecCredential", "status": status})
+    return write_plugin(tmp_path, f"echo run >> {tmp_path}/runs", *lines, f"cat <<EOF\n{printed}\nEOF")
 
 
 async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
-    token, plugin = tmp_path / "said", tmp_path / "plugin"
+    token = tmp_path / "said"
     token.write_text("first")
-    status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % token  # noqa: UP031
-    api = "client.authentication.k8s.io/v1"
-    plugin.write_text(
-        f'#!/bin/sh\necho run >> {tmp_path}/runs\ncat <<EOF\n{{"apiVersion": "{api}", '
-        f'"kind": "ExecCredential", "status": {status}}}\nEOF\n'
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    async with opened(
-        with_user(server, tmp_path, {"exec": {"apiVersion": api, "command": str(plugin)}})
-    ) as cluster:
+    user = write_printing_plugin(tmp_path, expirationTimestamp="2099-01-01T00:00:00Z")
+    async with opened(with_user(server, tmp_path, user)) as cluster:
         assert await cluster.get(JOB)
         assert await cluster.get(JOB)
         assert (tmp_path / "runs").read_text() == "run\n"
@@ -89,15 +94,9 @@ async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tm
 
 
 async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
-    token, plugin = tmp_path / "said", tmp_path / "plugin"
-    api = "client.authentication.k8s.io/v1"
+    token = tmp_path / "said"
     token.write_text("first")
-    plugin.write_text(
-        f'#!/bin/sh\necho run >> {tmp_path}/runs\n[ "$(cat {token})" = first ] || sleep 1.5\ncat <<EOF\n'
-        f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "$(cat {token})"}}}}\nEOF\n'
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"exec": {"apiVersion": api, "command": str(plugin)}}
+    user = write_printing_plugin(tmp_path, f'[ "$(cat {token})" = first ] || sleep 1.5')
     config = kubeconfig(server, tmp_path / "config", user)
     async with opened(KubernetesOptions(kubeconfig=config, patience=0.5)) as cluster:
         assert await cluster.get(JOB)
@@ -116,13 +115,8 @@ async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(se
 
 def hanging(server, tmp_path):
     """Write a kubeconfig with a plugin that starts a process, writes both pids and waits."""
-    plugin = tmp_path / "plugin"
-    plugin.write_text(
-        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids\nwait\n"
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    api = "client.authentication.k8s.io/v1"
-    return kubeconfig(server, tmp_path / "config", {"exec": {"apiVersion": api, "command": str(plugin)}})
+    pids = f"echo $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids"
+    return kubeconfig(server, tmp_path / "config", write_plugin(tmp_path, "sleep 600 &", pids, "wait"))
 
 
 def is_over(pid):
@@ -230,32 +224,22 @@ async def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name
                     await cluster.get(JOB)
                 return
             assert await cluster.get(JOB)
-            heard = Heard()
-            task = asyncio.create_task(cluster.watch(heard))
-            await wait_until(heard.complete)
-            task.cancel()
-            await asyncio.wait([task])
+            async with following(cluster):
+                pass
 
 
-class Accounts:
-    """Credentials that a test sets and removes."""
+class CountedCredentials(SetCredentials):
+    """Credentials that count how often they are read."""
 
-    def __init__(self, access):
-        self.access = access
-        self.asked = 0
+    read = 0
 
     async def load(self):
-        self.asked += 1
-        if self.access is None:
-            raise CredentialsUnusable("the file is being replaced")
-        return self.access
-
-    def forget(self):
-        pass
+        self.read += 1
+        return await super().load()
 
 
 async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(server):
-    accounts = Accounts(ClusterAccess(server=server.url, authorization="Bearer first"))
+    accounts = CountedCredentials(ClusterAccess(server=server.url, authorization="Bearer first"))
     held = Connection(accounts)
     await held.open()
     accounts.access = None
@@ -263,7 +247,23 @@ async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(serve
     await held.renew_credentials()
     assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
     await held.close()
-    assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
+    assert accounts.read == 2  # Repeated rejections do not cause a reload each time.
+
+
+async def test_url_credentials_are_sent_as_basic_authorization(server):
+    server.tokens = {"Basic dTpwQHc="}
+    held = Connection(SetCredentials(ClusterAccess(server=server.url.replace("//", "//u:p%40w@"))))
+    await held.open()
+    assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
+    await held.close()
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
+async def test_an_invalid_url_is_rejected_when_the_connection_opens(url):
+    held = Connection(SetCredentials(ClusterAccess(server=url)))
+    with pytest.raises(CredentialsUnusable, match="write https://HOST:PORT"):
+        await held.open()
+    await held.close()
 
 
 def test_pod_service_account_gives_the_credentials(server, paper, tmp_path):

@@ -1,17 +1,16 @@
 """The doctor on clusters with the training-operator, with Kubeflow Trainer, and with both."""
 
-import asyncio
 import json
 
 import pytest
-from builders import a_run, a_template
+from builders import a_template
 from click.testing import CliRunner
 from kube_server import kubeconfig
+from kube_world import collect_facts
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.settings import read
-from backend_plugin.doctor import fact_collector, run_checks, sample_task, summary
-from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.doctor import run_checks, summary
 
 OPERATOR = {"kubeflow.org": {"pytorchjobs": "v1"}}
 TRAINER = {
@@ -27,17 +26,6 @@ def server(server):
     del server.groups["kubeflow.org"]
     server.groups.setdefault("apps", {})["deployments"] = "v1"
     return server
-
-
-def collect(server, folder, template=None, **settings):
-    options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
-    wish = fact_collector.DoctorRequest(
-        template=template or sample_task.build_template(),
-        run=a_run(namespace="ns"),
-        named=False,
-        settings=read({"kfpytorch": settings}),
-    )
-    return asyncio.run(fact_collector.collect_facts(options, wish))
 
 
 def deployment(name, ready):
@@ -66,7 +54,7 @@ def deployment(name, ready):
 def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, cluster, kind, reason):
     groups, settings = cluster
     server.groups.update(groups)
-    facts = collect(server, tmp_path, **settings)
+    facts = collect_facts(server, tmp_path, settings=read({"kfpytorch": settings}))
     assert facts.task.dialect.name == kind
     assert facts.task.job["kind"] == kind
     assert summary.build_lines(facts)["dialect"].startswith(f"The job is a {kind}: {reason}")
@@ -79,7 +67,7 @@ def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, 
 
 def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     server.groups.update(TRAINER)
-    facts = collect(server, tmp_path)
+    facts = collect_facts(server, tmp_path)
     (name,) = {each["metadata"]["name"] for each in facts.task.plan.prerequisites}
     made = [(each["kind"], each["metadata"]["name"]) for each in server.bodies if each["kind"] != "Pod"]
     assert made == [("TrainJob", name), ("TrainingRuntime", name), ("TrainJob", "kfpytorch-doctor")]
@@ -110,7 +98,8 @@ def test_render_prints_manifests_as_the_cluster_would_store_them(server, tmp_pat
 def test_mpi_task_is_planned_with_its_framework_and_its_nodes(server, tmp_path):
     server.groups.update(TRAINER)
     fields = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
-    facts = collect(server, tmp_path, a_template({"masterReplicas": {"replicas": 1}, **fields}))
+    template = a_template({"masterReplicas": {"replicas": 1}, **fields})
+    facts = collect_facts(server, tmp_path, template=template)
     assert (facts.task.framework, [(each.name, each.count) for each in facts.task.roles]) == (
         "mpi",
         [("node", 2)],
@@ -122,5 +111,5 @@ def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
     for name, ready in (("training-operator", 0), ("kubeflow-trainer-controller-manager", 1)):
         key = ("apps", "deployments", "kubeflow", name)
         server.do(lambda objects, key=key, ready=ready: objects.apply(key, deployment(key[-1], ready)))
-    facts = collect(server, tmp_path)
+    facts = collect_facts(server, tmp_path)
     assert facts.task.dialect_reasons == ("The job is a TrainJob: no pod of training-operator is available.",)

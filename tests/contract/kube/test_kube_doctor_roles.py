@@ -1,20 +1,17 @@
 """Missing permissions of the doctor: one command creates the roles, and they remove the finding."""
 
-import asyncio
 import re
 import shlex
 
 import pytest
 import yaml
-from builders import a_run
-from kube_server import kubeconfig
+from kube_world import collect_facts
 
-from backend_plugin.doctor import fact_collector, run_checks, sample_task
+from backend_plugin.doctor import run_checks
 from backend_plugin.doctor.access_review import RULES
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
 from backend_plugin.doctor.facts import Facts, MissingPermissions
-from backend_plugin.kube.options import KubernetesOptions
 
 FORBIDDEN = {"list nodes", "list deployments", "list resourcequotas", "list limitranges", "get namespaces"}
 
@@ -29,11 +26,7 @@ def server(server):
 
 
 def unseen(server, folder):
-    options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
-    wish = fact_collector.DoctorRequest(
-        template=sample_task.build_template(), run=a_run(namespace="ns"), named=False
-    )
-    facts = asyncio.run(fact_collector.collect_facts(options, wish))
+    facts = collect_facts(server, folder)
     return [each for each in run_checks.list_findings(facts) if each.id == run_checks.NOT_READABLE]
 
 

@@ -8,7 +8,9 @@ from kube_server import Fault, KubeServer
 from kube_world import (
     EVENTS,
     JOBS,
+    POD_GROUPS,
     PODS,
+    WITH_POD_GROUPS,
     ago,
     apply,
     build_replica,
@@ -18,17 +20,15 @@ from kube_world import (
     list_objects,
     opened,
     options,
+    remove,
 )
-from serving import NAMESPACE, Served, serving, wait_until
+from serving import NAMESPACE, Served, is_phase, serving, wait_until
 
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Job
 from backend_plugin.core.verdict import Phase
 from backend_plugin.shell import reconciler
 from backend_plugin.shell.cached_job import CachedJob
-
-GROUPS = ("scheduling.x-k8s.io", "podgroups")
-GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
 
 
 def reasons(server: KubeServer) -> list[str]:
@@ -68,23 +68,23 @@ class Playing:
 
     def loses(self) -> None:
         """Replace a worker by one that does not fit any node."""
-        key = (*PODS, NAMESPACE, f"{self.name}-worker-0")
-        self._server.do(lambda objects: objects.remove(key))
+        self._server.do(remove(PODS, f"{self.name}-worker-0", NAMESPACE))
         self.pod("worker-0", created=10, placed=False)
 
 
 async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
     """Create a job that runs and then waits again."""
-    meta = await here.create()
-    play = Playing(server)
-    play.runs()
-    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
+    play, meta = await create_running_job(server, here)
     play.loses()
     return play, meta
 
 
-async def phase_is(here: Served, meta: bytes, phase: str) -> bool:
-    return await here.phase(meta) == phase
+async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
+    meta = await here.create()
+    play = Playing(server)
+    play.runs()
+    await wait_until(lambda: is_phase(here, meta, "RUNNING"))
+    return play, meta
 
 
 async def test_event_is_written_once_by_several_servers(server, tmp_path):
@@ -176,10 +176,7 @@ async def test_calls_do_not_wait_for_a_delayed_event_before_the_resumed_event(se
 
 
 async def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, here, caplog):
-    meta = await here.create()
-    play = Playing(server)
-    play.runs()
-    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
+    play, _ = await create_running_job(server, here)
     server.objects.namespaces[NAMESPACE] = "Terminating"
     with caplog.at_level("INFO"):
         play.loses()
@@ -227,11 +224,9 @@ def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
 
 
-async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
-    meta = await here.create()
-    play = Playing(server)
-    play.runs()
-    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
+async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
+    """Create a job that runs, and return when the server has checked it."""
+    play, _ = await create_running_job(server, here)
     (entry,) = here.cache
     await wait_until(lambda: entry.logged_phase is Phase.RUNNING)
     return play, entry
@@ -239,7 +234,7 @@ async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing,
 
 @pytest.mark.usefixtures("rare_checks")
 async def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, here):
-    _, entry = await create_running_job(server, here)
+    _, entry = await create_logged_job(server, here)
     others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
     here.cache.replace_records(Job, others)
     assert entry.unconfirmed
@@ -248,7 +243,7 @@ async def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_r
 
 @pytest.mark.usefixtures("rare_checks")
 async def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, here):
-    play, entry = await create_running_job(server, here)
+    play, entry = await create_logged_job(server, here)
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
     other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
@@ -258,9 +253,9 @@ async def test_late_wait_event_of_another_server_is_answered_immediately_while_p
 
 @pytest.mark.usefixtures("rare_checks")
 async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
-    server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
-    async with connected(server, tmp_path, GROUPS_OF_OURS) as here:
-        play, entry = await create_running_job(server, here)
+    server.groups[POD_GROUPS[0]] = {POD_GROUPS[1]: "v1alpha1"}
+    async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
+        play, entry = await create_logged_job(server, here)
         assert len(entry.pod_groups) == 1
-        server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
-        await wait_until(lambda: len(list_objects(server, GROUPS[1])) == 1, seconds=50)
+        server.do(remove(POD_GROUPS, play.name, NAMESPACE))
+        await wait_until(lambda: len(list_objects(server, POD_GROUPS[1])) == 1, seconds=50)

@@ -32,6 +32,18 @@ def lines_of(server, tmp_path, uid=None, **fields):
     return asyncio.run(all_of_it())
 
 
+async def follow_until(cluster, last):
+    """Follow the log, and return its lines until the last one, at which the connection is closed."""
+    name, request = ObjectName(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True)
+    found = []
+    async with aclosing(cluster.read_log(name, request)) as lines:
+        async for line in lines:
+            found.append(line)
+            if line.text == last:
+                break
+    return found
+
+
 def list_log_queries(server):
     return [each.partition("?")[2] for each in server.asked if "/log" in each]
 
@@ -77,15 +89,7 @@ async def test_follow_continues_over_restarts_until_the_container_has_terminated
 async def test_follow_continues_after_a_connection_reset(server, cluster):
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
-
-    found = []
-    request = LogRequest(container="pytorch", follow=True)
-    async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-        async for line in lines:
-            found.append(line)
-            if line == TOLD[3]:
-                break
-    assert found == TOLD
+    assert await follow_until(cluster, TOLD[3].text) == TOLD
 
 
 async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluster):
@@ -97,15 +101,8 @@ async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluste
     ]
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
-
-    found = []
-    request = LogRequest(container="pytorch", follow=True)
-    async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-        async for line in lines:
-            found.append(line.text)
-            if line.text == "after":
-                break
-    assert found == ["before", "put back", "at the same time", "after"]
+    found = await follow_until(cluster, "after")
+    assert [line.text for line in found] == ["before", "put back", "at the same time", "after"]
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 

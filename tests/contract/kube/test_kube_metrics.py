@@ -17,7 +17,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_served import serve
 from kube_server import Fault, KubeServer, served
-from kube_world import JOBS, NAME, PODS, apply, job, pod
+from kube_world import JOBS, NAME, PODS, apply, build_replica, get_object, job, pod, remove
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import get_exported_name, list_metrics
 from serving import metadata, template
@@ -117,10 +117,7 @@ def asked_for(server: KubeServer, method: str) -> int:
 
 
 def verdict(server: KubeServer) -> str:
-    annotations = server.do(lambda objects: objects.get((*JOBS, "ns", NAME)))["metadata"].get(
-        "annotations", {}
-    )
-    return str(annotations.get(ANNOTATION, ""))
+    return str(get_object(server, JOBS, NAME)["metadata"].get("annotations", {}).get(ANNOTATION, ""))
 
 
 def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World) -> None:
@@ -183,12 +180,10 @@ def test_retry_of_a_cleanup_does_not_count_its_failure_again(world: World) -> No
     api, one, two = world.api, world.one, world.two
     before, tries = one.failures() + two.failures(), [each.count_retries() for each in (one, two)]
     api.faults.append(Fault("DELETE", path="/pods/", code=503, times=10**6))
-    api.do(lambda objects: objects.remove((*JOBS, "ns", NAME)))
+    api.do(remove(JOBS, NAME))
     api.do(apply(JOBS, job()))
-    uid = api.do(lambda objects: objects.get((*JOBS, "ns", NAME)))["metadata"]["uid"]
-    owned = pod()
-    owned["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "name": NAME, "uid": uid}]
-    api.do(apply(PODS, owned))
+    owned = build_replica(get_object(api, JOBS, NAME), "master-0")
+    api.do(apply(PODS, {**pod(), "metadata": owned}))
     api.do(apply(JOBS, job(status=FAILED)))
     for each, earlier in zip((one, two), tries, strict=True):
         wait_until(lambda each=each, earlier=earlier: each.count_retries() >= earlier + 1)
@@ -202,7 +197,7 @@ def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
     api, one, two = world.api, world.one, world.two
     namespace = metadata().namespace
     api.do(lambda objects: objects.namespaces.update({namespace: "Active"}))
-    api.do(lambda objects: objects.remove((*JOBS, "ns", NAME)))  # A waiting job of another test.
+    api.do(remove(JOBS, NAME))  # A waiting job of another test.
     request = admin.CreateTaskRequest(
         template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
         output_prefix="s3://bucket/f1/n0/0",

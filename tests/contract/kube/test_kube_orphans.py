@@ -7,9 +7,10 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from click.testing import CliRunner
-from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
+from kube_nobodys import LONG_AGO, MARK, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig
-from kube_world import JOBS, apply, job, opened, options, wait_until
+from kube_world import JOBS, WORKFLOWS, apply, get_object, job, opened, options, remove
+from serving import wait_until
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.dialects.table import read_job
@@ -137,7 +138,7 @@ def owned_meanwhile(server):
 
 
 def made_anew(server):
-    server.do(lambda objects: objects.remove((*JOBS, "ns", GONE)))
+    server.do(remove(JOBS, GONE))
     server.do(apply(JOBS, ours("gone")))
 
 
@@ -173,27 +174,22 @@ async def test_orphan_deletion_has_the_uid_of_the_job_as_precondition(server, tm
 
 
 @asynccontextmanager
-async def living(here, *asked):
+async def collecting(server, tmp_path, *asked):
     """Run the server's scans, and request the status of jobs until their end.
 
     Before Python 3.12 the end may take a second.
     """
-    orphans = OrphanCollector(here, Metrics(), *SOON)
-    life = asyncio.create_task(orphans.run())
-    try:
-        yield orphans
-    finally:
-        life.cancel()
-        while not life.done():
-            for each in asked:
-                orphans.mark_in_use(each)
-            await asyncio.wait([life], timeout=0.02)
-
-
-@asynccontextmanager
-async def collecting(server, tmp_path, *asked):
-    async with orphanage(server, tmp_path) as here, living(here, *asked) as orphans:
-        yield orphans
+    async with orphanage(server, tmp_path) as here:
+        orphans = OrphanCollector(here, Metrics(), *SOON)
+        life = asyncio.create_task(orphans.run())
+        try:
+            yield orphans
+        finally:
+            life.cancel()
+            while not life.done():
+                for each in asked:
+                    orphans.mark_in_use(each)
+                await asyncio.wait([life], timeout=0.02)
 
 
 async def asked_until(orphans, there, true):
@@ -242,7 +238,7 @@ async def test_requested_job_without_a_local_workflow_is_marked_and_kept(server,
     server.do(apply(JOBS, ours("gone")))
 
     async with collecting(server, tmp_path) as orphans:
-        there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+        there = read_job(get_object(server, JOBS, GONE))
         await asked_until(
             orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"
         )
@@ -269,7 +265,7 @@ async def test_requested_job_is_kept_while_its_mark_cannot_be_written(server, tm
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("patch pytorchjobs")
 
-    there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+    there = read_job(get_object(server, JOBS, GONE))
     async with collecting(server, tmp_path, there) as orphans:
         await asked_until(orphans, [there], lambda: lookups(server) >= 20)
     assert names(server) == [GONE]

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 from kube_server import Fault
-from kube_world import apply, opened, options
+from kube_world import WORKFLOWS, apply, opened, options
 
-WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
 RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"
 
 

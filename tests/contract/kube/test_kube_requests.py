@@ -6,8 +6,10 @@ from types import MappingProxyType
 
 import pytest
 from kube_server import Fault
-from kube_world import JOBS, NAME, PODS, apply, job, opened, options, pod, wait_until
+from kube_world import IDENTITY, JOBS, NAME, PODS, apply, job, opened, options, pod
+from serving import wait_until
 
+from backend_plugin.core.dialects.trainjob.resource import RUNTIME
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
 
@@ -315,6 +317,20 @@ async def test_request_in_backoff_does_not_block_others(server, tmp_path):
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
             await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 60)
+
+
+# ---- lists
+
+
+async def test_only_runtimes_without_an_owner_are_listed(server, cluster):
+    server.groups[RUNTIME.group] = {RUNTIME.plural: RUNTIME.version}
+    kind = {"apiVersion": RUNTIME.api_version, "kind": RUNTIME.kind}
+    owner = {"apiVersion": "v1", "kind": "TrainJob", "name": "j", "uid": "u"}
+    for name, owners in (("left", {}), ("owned", {"ownerReferences": [owner]})):
+        about = {"name": name, "namespace": "ns", "labels": {IDENTITY: "a"}, **owners}
+        await cluster.create({**kind, "metadata": about, "spec": {}})
+    (found,) = await cluster.list_prerequisites()
+    assert (found["apiVersion"], found["kind"], found["metadata"]["name"]) == (*kind.values(), "left")
 
 
 # ---- a cluster without the default kind of job

@@ -1,4 +1,4 @@
-"""Authentication and commands of ``kfpytorch serve --cluster kubernetes`` as a process."""
+"""Authentication, permissions and commands of ``kfpytorch serve --cluster kubernetes`` as a process."""
 
 import socket
 import time
@@ -7,10 +7,13 @@ import urllib.request
 import grpc
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_served import serve
 from kube_world import JOBS, NAME, apply, job
+from serving import NAMESPACE, template
+from serving import metadata as task_metadata
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core import job_ref
@@ -35,6 +38,25 @@ def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
         for found in (list_jobs(serving.endpoint, serving.token), list_jobs(str(tmp_path / "state"))):
             assert found.exit_code == 0, found.stderr
             assert NAME in found.stdout
+
+
+def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(server, tmp_path):
+    refused = ("kube-system", "flyte", "flytesnacks-production", "default")
+    about, phases = task_metadata(), []
+    with serve(server, tmp_path) as served, grpc.insecure_channel(served.endpoint) as channel:
+        stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        for namespace in (*refused, NAMESPACE):
+            server.do(lambda objects, name=namespace: objects.namespaces.update({name: "Active"}))
+            about.namespace = namespace
+            request = admin.CreateTaskRequest(
+                template=template(), output_prefix="s3://b/f1/n0/data/0", task_execution_metadata=about
+            )
+            meta = stub.CreateTask(request, timeout=60).resource_meta
+            resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=60).resource
+            phases.append(TaskExecution.Phase.Name(resource.phase))
+    assert phases[:4] == ["FAILED"] * 4
+    assert phases[4] != "FAILED"
+    assert len(names(server)) == 1
 
 
 def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):

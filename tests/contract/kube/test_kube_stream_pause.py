@@ -11,25 +11,13 @@ from contextlib import asynccontextmanager
 import psutil
 import pytest
 from certificates import Authority
+from kube_world import SetCredentials
 
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.credentials import ClusterAccess
 
 MESSAGE = b"x" * 1_000
-
-
-class Account:
-    """Credentials that do not change."""
-
-    def __init__(self, access):
-        self._access = access
-
-    async def load(self):
-        return self._access
-
-    def forget(self):
-        pass
 
 
 class Server:
@@ -87,7 +75,7 @@ async def opened(tls, *, is_split=False):
     proxy = await asyncio.start_server(forward, "127.0.0.1", 0)
     port = (proxy if is_split else listening).sockets[0].getsockname()[1]
     url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
-    connection = Connection(Account(ClusterAccess(server=url, ca_file=authority)))
+    connection = Connection(SetCredentials(ClusterAccess(server=url, ca_file=authority)))
     await connection.open()
     try:
         async with ApiClient(connection, 5).open_stream(ApiRequest(path="/"), 5) as stream:

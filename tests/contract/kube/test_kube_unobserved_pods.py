@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, JOBS, PODS, ago, apply, build_replica, connected, event
-from serving import NAMESPACE, Served, wait_until
+from kube_world import EVENTS, JOBS, PODS, ago, apply, build_replica, connected, event, get_object
+from serving import NAMESPACE, Served, is_phase, wait_until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
@@ -15,7 +15,7 @@ LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
 
 
 def the_job(server: KubeServer, name: str) -> Any:
-    return server.do(lambda objects: objects.now[(*JOBS, NAMESPACE, name)])
+    return get_object(server, JOBS, name, NAMESPACE)
 
 
 def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> None:
@@ -49,10 +49,6 @@ def fails(server: KubeServer, name: str) -> None:
     pod(server, name, "worker-0", "Failed", {"terminated": ended})
     # Long enough ago that the server does not wait for changes of pods.
     becomes(server, name, "Failed", 7)
-
-
-async def is_phase(here: Served, meta: bytes, phase: str) -> bool:
-    return await here.phase(meta) == phase
 
 
 async def wait_for_end(here: Served, meta: bytes) -> list[str]:

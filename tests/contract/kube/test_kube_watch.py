@@ -25,9 +25,9 @@ from kube_world import (
     options,
     pod,
     remove,
-    wait_until,
 )
 from kubernetes_messages import frame
+from serving import wait_until
 
 from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.kube import list_watch

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 from kube_server import Fault
-from kube_world import JOBS, NAME, PODS, apply, following, job, opened, options, pod, wait_until
+from kube_world import JOBS, NAME, PODS, apply, following, job, opened, options, pod
 from kubernetes_messages import wrapped
+from serving import wait_until
 
 from backend_plugin.core.observed import Job, Pod
 
