@@ -44,9 +44,7 @@ def test_job_is_deleted_with_its_execution_without_an_abort(
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", execution.name)
     propeller.process.kill()
     try:
-        path = f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{execution.name}"
-        plane.admin.patch(path, {"metadata": {"finalizers": None}})
-        plane.admin.delete(path)
+        propeller.remove(execution)
         is_gone(plane, propeller, execution)
     finally:
         propeller.process.start()
@@ -98,11 +96,7 @@ def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPr
 
 def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
     """Wait until the FlyteWorkflow and all objects of the execution are deleted."""
-    wait_until(
-        lambda: propeller.find_execution(execution) is None,
-        60,
-        lambda: str(propeller.find_execution(execution)),
-    )
+    plane.admin.wait_until_gone(propeller.path(execution))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         wait_until(
             lambda path=path: not list_owned(plane.admin, path, execution),

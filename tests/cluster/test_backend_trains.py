@@ -3,14 +3,13 @@
 `test_chart_installed` has a task that succeeds and one that fails, and `test_side_by_side` one that recovers.
 """
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import training_tasks
 from rig import backend
-from rig.api import pods
+from rig.api import has_condition, pods
 from rig.backend import Backend
 from rig.process import wait_until
 from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
@@ -36,9 +35,9 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
     stop_file = cluster.shared / "one"
     execution = propeller.start(training_tasks.reduces_until_on_patient_pods, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
-    with away(cluster, "node-2"):
+    with cluster.without_network("node-2"):
         wait_until(
-            lambda: not is_ready(list_pods_on_node(cluster, execution, "node-2")),
+            lambda: not has_condition(list_pods_on_node(cluster, execution, "node-2"), "Ready"),
             120,
             lambda: "its pod is ready",
         )
@@ -54,7 +53,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     lost = list_pods_on_node(cluster, execution, "node-2")["metadata"]
-    with away(cluster, "node-2"):
+    with cluster.without_network("node-2"):
         wait_until(
             lambda: (1, "RUNNING") in list_phases(propeller, execution),
             240,
@@ -69,19 +68,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     assert "(node-lost)" in failed.message
     propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 2
-    path = pods(NAMESPACE, lost["name"])
-    wait_until(lambda: cluster.admin.get(path) is None, 60, lambda: str(cluster.admin.get(path)))
-
-
-@contextlib.contextmanager
-def away(cluster: RealCluster, node: str) -> Iterator[None]:
-    """Disconnect a node, and reconnect it on exit."""
-    cluster.cut_off(node)
-    try:
-        yield
-    finally:
-        cluster.join(node)
-        cluster.wait()
+    cluster.admin.wait_until_gone(pods(NAMESPACE, lost["name"]))
 
 
 def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str) -> dict[str, Any]:
@@ -92,11 +79,6 @@ def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str)
         if each["spec"]["nodeName"] == node
     )
     return found
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    """True if the pod has the condition Ready."""
-    return ("Ready", "True") in [(each["type"], each["status"]) for each in pod["status"]["conditions"]]
 
 
 def list_phases(propeller: RealPropeller, execution: RealExecution) -> set[tuple[int, str]]:

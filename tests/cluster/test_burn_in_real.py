@@ -46,14 +46,8 @@ def space(cluster: RealCluster) -> Iterator[RealCluster]:
 
 def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:
     """Create a user with the rights of the chart's doctor, and with `rules` in the namespace."""
-    group = "rbac.authorization.k8s.io"
-    for kind, namespace, ruled in (("ClusterRole", "", LOOKS), ("Role", NAMESPACE, rules)):
-        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-        about = {"apiVersion": f"{group}/v1", "metadata": metadata}
-        cluster.admin.apply({**about, "kind": kind, "rules": [dict(rule) for rule in ruled]})
-        role = {"apiGroup": group, "kind": kind, "name": name}
-        user = {"apiGroup": group, "kind": "User", "name": name}
-        cluster.admin.apply({**about, "kind": f"{kind}Binding", "roleRef": role, "subjects": [user]})
+    cluster.admin.grant(name, LOOKS)
+    cluster.admin.grant(name, rules, NAMESPACE)
     return cluster.plane.certified(name)
 
 
@@ -85,7 +79,7 @@ def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(
 
 
 def test_image_without_torch_is_reported(space: RealCluster) -> None:
-    found, output = burned(space.kubeconfig(), "torchless")
+    found, output = burned(space.plane.kubeconfig(), "torchless")
     assert found["level"] == "error", f"{found}\n{output}"
     assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], output
     assert "`python` with torch in the task's image" in found["remedy"]

@@ -13,7 +13,7 @@ import pytest
 import training_tasks
 import yaml
 from flyteidl.admin import agent_pb2 as admin
-from rig.api import Manifest, jobs, pods
+from rig.api import Manifest, build_manifest, jobs, pods
 from rig.caller import Caller
 from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
@@ -21,7 +21,7 @@ from rig.images import REPOSITORY
 from rig.namespaces import GATEWAY
 from rig.process import Process, wait_until
 from rig.propeller import NAMESPACE as TASKS
-from rig.propeller import PropellerOptions, RealExecution, RealPropeller, error_of
+from rig.propeller import PropellerOptions, RealExecution, RealPropeller
 from rig.real_cluster import RealCluster
 from rig.stores import S3
 
@@ -49,7 +49,7 @@ class Installed:
     def __init__(self, cluster: RealCluster, store: S3, folder: Path) -> None:
         self.cluster = cluster
         self.store = store
-        self.helm = Helm(folder, cluster.kubeconfig())
+        self.helm = Helm(folder, cluster.plane.kubeconfig())
         # The same section for propeller and our server, because either may create the pod.
         self.platform = {
             "default-env-vars": [{name: value} for name, value in store.of_pods(GATEWAY).items()]
@@ -74,9 +74,8 @@ class Installed:
 
     def secret(self, name: str, content: Mapping[str, str], kind: str = "Opaque") -> None:
         """Create a Secret in the namespace of the release."""
-        metadata = {"name": name, "namespace": NAMESPACE}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
-        self.cluster.admin.apply({**secret, "stringData": dict(content)})
+        fields = {"type": kind, "stringData": dict(content)}
+        self.cluster.admin.apply(build_manifest("v1", "Secret", name, NAMESPACE, **fields))
 
     def exists(self) -> bool:
         return RELEASE in self.helm.run("list", "--namespace", NAMESPACE, "--short").split()
@@ -104,7 +103,7 @@ class Installed:
     def endpoint(self, folder: Path) -> Iterator[str]:
         """Yield an address of the Service that is reachable from this machine."""
         (port,) = free_ports(1)
-        place = self.cluster.place
+        place = self.cluster.plane.place
         nodes = [f"{each.station.address}:{NODE_PORT}" for each in self.cluster.nodes]
         command = [sys.executable, "-m", "rig.balancer", place.listen, str(port), *nodes]
         known = {"PYTHONPATH": str(REPOSITORY / "tests" / "cluster")}
@@ -115,7 +114,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     folder = tmp_path_factory.mktemp("helm")
-    with S3(folder, cluster.place) as store, Installed(cluster, store, folder) as installed:
+    with S3(folder, cluster.plane.place) as store, Installed(cluster, store, folder) as installed:
         yield installed
 
 
@@ -244,7 +243,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     stop_file.touch()
     propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
-    assert "ValueError: batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(during, 240)))
+    assert "ValueError: batch 7 has 31 labels for 32 images" in propeller.wait_for_failure(during)
 
 
 def is_kept(pod: Manifest) -> bool:
@@ -253,7 +252,7 @@ def is_kept(pod: Manifest) -> bool:
 
 def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed: Installed) -> None:
     """With an authority for client certificates, the doctor skips its check of the connector."""
-    authority = installed.cluster.authority
+    authority = installed.cluster.plane.authority
     pair = authority.server("connector", (HOST,))
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
     texts = {name: file.read_text() for name, file in files.items()}

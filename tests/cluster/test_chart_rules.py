@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from rig import audit, backend, fake_nodes
-from rig.api import jobs, pods
+from rig.api import build_manifest, jobs, pods
 from rig.backend import RULES, Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import BACKEND, ControlPlane
@@ -26,11 +25,6 @@ NAMESPACE = "chart-rules"
 TEMPLATE = "base"
 NAMED = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 DETECTED = {"scheduler": "auto"}
-
-
-def settings(gang: Mapping[str, str]) -> dict[str, Any]:
-    kfpytorch = {"gang": gang, "pod-template-namespace": NAMESPACE}
-    return {"plugins": {"k8s": {"default-pod-template-name": TEMPLATE, "kfpytorch": kfpytorch}}}
 
 
 # Only the detection of the gang scheduler creates pods, as a dry run.
@@ -89,13 +83,13 @@ def life(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: Path) ->
     backend.permit(plane)
     plane.namespace(NAMESPACE)
     container = {"name": "default", "image": "image:1"}
-    template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [container]}}
-    metadata = {"name": TEMPLATE, "namespace": NAMESPACE}
-    plane.admin.apply({"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
-    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings(request.param)))
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    plane.admin.apply(build_manifest("v1", "PodTemplate", TEMPLATE, NAMESPACE, template=template))
+    kfpytorch = {"gang": request.param, "pod-template-namespace": NAMESPACE}
+    settings = {"default-pod-template-name": TEMPLATE, "kfpytorch": kfpytorch}
     since = datetime.now(timezone.utc).isoformat()
     with (
-        Backend(plane, tmp_path, "--settings", str(tmp_path / "settings.yaml")) as served,
+        Backend(plane, tmp_path, settings=settings) as served,
         Caller(served.endpoint, tmp_path, NAMESPACE, again=False) as caller,
     ):
         yield Life(plane=plane, caller=caller, state=str(tmp_path / "state"), since=since)
@@ -131,7 +125,7 @@ def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
     with pytest.raises(client.RequestFailed):  # Simulated nodes have no logs.
         list(client.get_job_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)
-    life.wait_until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)
+    life.plane.admin.wait_until_gone(jobs(NAMESPACE, ended.job))
 
     failed = life.running(Shape(workers=1, annotations={BY_HAND: "true"}))
     dead = {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}, "name": "default"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from rig.api import Manifest, path_of
+from rig.api import Manifest, build_manifest
 from rig.control_plane import ControlPlane
 from rig.helm import CHART, NAMESPACE, Helm, Refused
 
@@ -128,14 +128,10 @@ def test_rendered_objects_pass_strict_api_validation(case: str, helm: Helm, bare
     for namespace in {each["metadata"].get("namespace") for each in objects} - {None}:
         bare.namespace(namespace)
     for name in {each["spec"].get("priorityClassName") for each in objects if each["kind"] == "Pod"} - {None}:
-        metadata = {"name": name}
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata}
         if not name.startswith("system-"):
-            bare.admin.apply({**kind, "value": 1})
+            bare.admin.apply(build_manifest("scheduling.k8s.io/v1", "PriorityClass", name, value=1))
     for each in objects:
-        answer = bare.admin.request(
-            "POST", path_of(each), each, params={"dryRun": "All", "fieldValidation": "Strict"}
-        )
+        answer = bare.admin.try_create(each, fieldValidation="Strict")
         assert answer.is_success, f"{each['kind']}: {answer.text}"
 
 
@@ -230,7 +226,6 @@ def test_pods_are_admitted_at_the_restricted_security_level(helm: Helm, bare: Co
     bare.admin.patch(path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     (deployment,) = (each for each in helm.rendered({}) if each["kind"] == "Deployment")
     template = deployment["spec"]["template"]
-    pod = {"apiVersion": "v1", "kind": "Pod", **template}
-    pod["metadata"] = {**template["metadata"], "name": "server", "namespace": NAMESPACE}
-    answer = bare.admin.request("POST", path_of(pod), pod, params={"dryRun": "All"})
+    fields = {**template["metadata"], "spec": template["spec"]}
+    answer = bare.admin.try_create(build_manifest("v1", "Pod", "server", NAMESPACE, **fields))
     assert answer.is_success, answer.text

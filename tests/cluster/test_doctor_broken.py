@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from broken_clusters import doctor_runs, external_services, healthy
+from broken_clusters import cluster_changes, doctor_runs, healthy
 from broken_clusters.break_case import Break, BreakCase
 from broken_clusters.breaks import BREAKS
 from click.testing import CliRunner
@@ -59,7 +59,7 @@ def test_healthy_cluster_has_no_findings(cluster_in_order: ControlPlane) -> None
 
 def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
-    with external_services.s3()(on) as options:
+    with cluster_changes.s3()(on) as options:
         found = doctor_runs.findings(
             cluster_in_order.kubeconfig(), doctor_runs.build_request(NAMESPACE, **(options or {}))
         )

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from rig import kubelet
-from rig.api import finish_job, jobs, pods
+from rig.api import build_manifest, finish_job, jobs, pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, code_of
 from rig.control_plane import ControlPlane
@@ -165,21 +165,13 @@ def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
         "training.kubeflow.org/replica-type": "master",
         "training.kubeflow.org/replica-index": "0",
     }
-    owner = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "name": attempt.job,
-        "uid": attempt.uid,
-        "controller": True,
-    }
-    metadata = {
-        "name": f"{attempt.job}-master-0",
-        "namespace": namespace,
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    fields = {
         "labels": labels,
-        "ownerReferences": [owner],
+        "ownerReferences": [{**kind, "name": attempt.job, "uid": attempt.uid, "controller": True}],
+        "spec": {"nodeName": "nowhere", "containers": [{"name": "pytorch", "image": "image:1"}]},
     }
-    spec = {"nodeName": "nowhere", "containers": [{"name": "pytorch", "image": "image:1"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return build_manifest("v1", "Pod", f"{attempt.job}-master-0", namespace, **fields)
 
 
 class Chaos:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from rig import operator
-from rig.api import path_of, pods
+from rig import operator, policies
+from rig.api import build_manifest, path_of, pods
 from rig.backend import Backend
 from rig.caller import Caller, code_of
 from rig.control_plane import ControlPlane
@@ -19,14 +19,6 @@ from rig.process import wait_until
 
 NAMESPACE = "faults-refused"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
-ADMISSION = "admissionregistration.k8s.io/v1"
-RULE = {
-    "apiGroups": ["kubeflow.org"],
-    "apiVersions": ["v1"],
-    "operations": ["CREATE"],
-    "resources": ["pytorchjobs"],
-}
-HERE_ONLY = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
 
 
 @contextlib.contextmanager
@@ -60,40 +52,19 @@ def wait_for_error(caller: Caller, start: str) -> str:
 
 def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
     name = "no-images-of-strangers"
-    policy = {
-        "apiVersion": ADMISSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [RULE], "namespaceSelector": HERE_ONLY},
-            "validations": [{"expression": "false", "message": "images come from registry.example.org"}],
-        },
-    }
-    binding = {
-        "apiVersion": ADMISSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    with with_objects(plane, policy, binding):
+    kind, message = ("kubeflow.org", "pytorchjobs"), "images come from registry.example.org"
+    with with_objects(plane, *policies.refuse(name, NAMESPACE, kind, "false", message)):
         error = wait_for_error(
             caller, "FAILED: the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org "
         )
     assert error.endswith(
-        f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: "
-        "images come from registry.example.org"
+        f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {message}"
     )
 
 
 def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
     counted = "count/pytorchjobs.kubeflow.org"
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "jobs", "namespace": NAMESPACE},
-        "spec": {"hard": {counted: "0"}},
-    }
+    quota = build_manifest("v1", "ResourceQuota", "jobs", NAMESPACE, spec={"hard": {counted: "0"}})
     with with_objects(plane, quota):
         path = f"{path_of(quota)}/jobs"
         # The quota controller discovers new kinds every 30 s, and must first have synchronized the known
@@ -112,11 +83,7 @@ def test_terminating_namespace_error_contains_a_remedy(
 ) -> None:
     name = "faults-ending"
     plane.namespace(name)
-    kept = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "kept", "namespace": name, "finalizers": ["kfpytorch.test/kept"]},
-    }
+    kept = build_manifest("v1", "ConfigMap", "kept", name, finalizers=["kfpytorch.test/kept"])
     plane.admin.create(kept)
     plane.admin.delete(f"/api/v1/namespaces/{name}")
     with Caller(served.endpoint, tmp_path, name, again=False) as caller:
@@ -124,9 +91,7 @@ def test_terminating_namespace_error_contains_a_remedy(
         assert f"unable to create new content in namespace {name} because it is being terminated" in error
         assert "; run it in another project or domain, or after the namespace exists again" in error
         plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
-        wait_until(
-            lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"
-        )
+        plane.admin.wait_until_gone(f"/api/v1/namespaces/{name}")
         remedy = "create the namespace, as Flyte does for each project and domain"
         assert f'namespaces "{name}" not found; {remedy}' in wait_for_error(caller, "UNAVAILABLE: ")
 
@@ -135,7 +100,7 @@ def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_
     """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)
-    wait_until(lambda: bare.admin.get(CRD) is None, 60, lambda: "the kinds are left")
+    bare.admin.wait_until_gone(CRD)
     try:
         with (
             Backend(bare, tmp_path) as served,

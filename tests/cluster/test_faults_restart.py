@@ -48,7 +48,7 @@ def test_control_plane_restart_costs_no_attempt(bare: ControlPlane, caller: Call
     wait_until(lambda: _created(caller, late), 60, lambda: "a job cannot be created")
     finish_job(bare.admin, jobs(NAMESPACE, ends.job), "Succeeded")
     caller.wait_for(ends, "SUCCEEDED")
-    wait_until(lambda: bare.admin.get(jobs(NAMESPACE, goes.job)) is None, 60, lambda: "it is not deleted")
+    bare.admin.wait_until_gone(jobs(NAMESPACE, goes.job))
     there = bare.admin.items(jobs(NAMESPACE))
     uids = {each["metadata"]["uid"] for each in there}
     assert {each.uid for each in (lives, ends, late)} <= uids

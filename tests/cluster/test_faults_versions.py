@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 from rig import operator
-from rig.api import path_of
 from rig.control_plane import ControlPlane
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -33,8 +32,7 @@ def manifests(name: str) -> tuple[Any, ...]:
 def test_manifest_passes_strict_validation_of_older_operators(kinds: ControlPlane, name: str) -> None:
     for manifest in manifests(name):
         kinds.namespace(manifest["metadata"]["namespace"])
-        how = {"dryRun": "All", "fieldValidation": "Strict"}
-        answer = kinds.admin.request("POST", path_of(manifest), manifest, params=how)
+        answer = kinds.admin.try_create(manifest, fieldValidation="Strict")
         assert answer.is_success, answer.text
         stored = answer.json()["spec"]["pytorchReplicaSpecs"]
         assert stored.keys() == manifest["spec"]["pytorchReplicaSpecs"].keys()

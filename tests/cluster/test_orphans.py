@@ -45,12 +45,8 @@ def test_orphans_of_a_deleted_execution_are_found_and_deleted(
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), left)
     assert "ownerReferences" not in job["metadata"]
     propeller.process.kill()
-    path = f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{left.name}"
-    plane.admin.patch(path, {"metadata": {"finalizers": None}})
-    plane.admin.delete(path)
-    wait_until(
-        lambda: propeller.find_execution(left) is None, 60, lambda: str(propeller.find_execution(left))
-    )
+    propeller.remove(left)
+    plane.admin.wait_until_gone(propeller.path(left))
 
     config, here = plane.kubeconfig(BACKEND), ("--namespace", NAMESPACE, "--older-than", "0")
     backend.permit(plane)

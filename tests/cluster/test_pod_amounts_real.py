@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
-from rig.api import path_of, pods
+from rig.api import build_manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
 
@@ -42,14 +42,11 @@ AT_ONCE = 8
 @pytest.fixture(scope="module")
 def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
     """Namespaces with a quota of zero: each rejection contains the requests of the pod."""
-    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "heavy"}}
-    path = path_of(bare.admin.apply({**runtime, "handler": "heavy", "overhead": {"podFixed": OVERHEAD}}))
+    fields = {"handler": "heavy", "overhead": {"podFixed": OVERHEAD}}
+    path = path_of(bare.admin.apply(build_manifest("node.k8s.io/v1", "RuntimeClass", "heavy", **fields)))
     for namespace in (NAMESPACE, LIMITED):
         nothing_fits(bare, namespace)
-    about = {"name": "given", "namespace": LIMITED}
-    bare.admin.apply(
-        {"apiVersion": "v1", "kind": "LimitRange", "metadata": about, "spec": {"limits": [LIMITS]}}
-    )
+    bare.admin.apply(build_manifest("v1", "LimitRange", "given", LIMITED, spec={"limits": [LIMITS]}))
     silent = {"containers": [{"name": "c", "image": "i"}]}
     wait_until(
         lambda: "requests.cpu=350m" in answer(bare, pod(silent, LIMITED)),
@@ -63,8 +60,7 @@ def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
 def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     plane.namespace(namespace)
     nothing = {f"requests.{name}": "0" for name in COUNTED}
-    about = {"name": "all", "namespace": namespace}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about, "spec": {"hard": nothing}}
+    quota = build_manifest("v1", "ResourceQuota", "all", namespace, spec={"hard": nothing})
     status = {"status": {"hard": nothing, "used": nothing}}
     plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
     plain = pod({"containers": [container(Random(0), 0)]}, namespace)
@@ -72,14 +68,11 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
 
 
 def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
-    about = {"generateName": "pod-", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+    return build_manifest("v1", "Pod", "counted", namespace, spec=spec)
 
 
 def answer(plane: ControlPlane, manifest: Any) -> str:
-    response = plane.admin.request(
-        "POST", pods(manifest["metadata"]["namespace"]), manifest, params={"dryRun": "All"}
-    )
+    response = plane.admin.try_create(manifest)
     return str(response.json().get("message", response.text))
 
 

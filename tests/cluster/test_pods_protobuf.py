@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from kubernetes_messages import BYTES, MAGIC, field
-from rig.api import jobs, pods
+from rig.api import build_manifest, jobs, pods
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
 
@@ -71,14 +71,7 @@ def with_pod(bare: ControlPlane) -> Iterator[ControlPlane]:
     }
     bare.namespace(NAMESPACE)
     for name, metadata in ((NAME, meta), ("new", {"labels": labels})):
-        bare.admin.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "namespace": NAMESPACE, **metadata},
-                "spec": spec,
-            }
-        )
+        bare.admin.create(build_manifest("v1", "Pod", name, NAMESPACE, spec=spec, **metadata))
     bare.admin.patch(f"{pods(NAMESPACE, NAME)}/status", {"status": STATUS})
     bare.admin.delete(pods(NAMESPACE, NAME))
     yield bare

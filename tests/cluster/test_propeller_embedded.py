@@ -8,7 +8,7 @@ import training_tasks
 from rig.backend import KFPYTORCH, environment
 from rig.control_plane import ControlPlane, free_ports
 from rig.process import Process
-from rig.propeller import PropellerOptions, RealPropeller, error_of
+from rig.propeller import PropellerOptions, RealPropeller
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_outputs_and_user_errors_are_returned(propeller: RealPropeller) -> None:
     well = propeller.start(training_tasks.succeeds, value=3)
     badly = propeller.start(training_tasks.fails, labels=31)
     assert propeller.wait_for_outputs(well) == {"o0": "rank 0 of 2: 3"}
-    assert "batch 7 has 31 labels for 32 images" in str(error_of(propeller.wait(badly)))
+    assert "batch 7 has 31 labels for 32 images" in propeller.wait_for_failure(badly)
     assert propeller.attempts(badly) == 1
     last = propeller.recorder.tasks(badly.name)[-1]
     assert (last.phase, last.kind) == ("FAILED", "USER")

@@ -24,7 +24,7 @@ from rig.control_plane import BACKEND, ControlPlane
 from rig.propeller import PropellerOptions, RealPropeller
 
 # The default grace period is minutes long.
-IMPATIENT = "image-pull-backoff-grace-period: 10s\n"
+IMPATIENT = {"image-pull-backoff-grace-period": "10s"}
 # Propeller polls every five seconds; the rest is a reserve for a busy machine.
 A_POLL = 15
 FOLLOWED = {"pytorchjobs", "pods"}
@@ -69,9 +69,7 @@ class Compared:
 @pytest.fixture(scope="module")
 def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     backend.permit(plane)
-    settings = tmp_path_factory.mktemp("settings") / "settings.yaml"
-    settings.write_text(IMPATIENT)
-    served = Backend(plane, tmp_path_factory.mktemp("backend"), "--settings", str(settings))
+    served = Backend(plane, tmp_path_factory.mktemp("backend"), settings=IMPATIENT)
     with (
         served,
         RealPropeller(plane, tmp_path_factory.mktemp("theirs"), PropellerOptions(domain="theirs")) as theirs,

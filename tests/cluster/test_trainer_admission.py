@@ -9,9 +9,6 @@ from trainjob_requests import CHANGES, CREATIONS, NAMESPACE, RUNTIMES, build_obj
 
 from backend_plugin.embedded.admission import merge_patch
 
-DRY = {"dryRun": "All"}
-PATCH = {"Content-Type": "application/merge-patch+json"}
-
 
 def test_status_codes_equal_those_of_the_embedded_cluster(trainer_cluster: TrainerCluster) -> None:
     trainer_cluster.plane.namespace(NAMESPACE)
@@ -24,13 +21,11 @@ def test_status_codes_equal_those_of_the_embedded_cluster(trainer_cluster: Train
     def list_codes() -> Iterator[tuple[str, int, int]]:
         for name, (change, code) in CREATIONS.items():
             body: Mapping[str, Any] = merge_patch(merge_patch(job, {"metadata": {"name": "other"}}), change)
-            yield f"create: {name}", api.request("POST", path_of(job), {**body}, params=DRY).status_code, code
+            yield f"create: {name}", api.try_create({**body}).status_code, code
         for name, (change, code) in CHANGES.items():
-            answer = api.request("PATCH", path, change, params=DRY, headers=PATCH)
-            yield f"change: {name}", answer.status_code, code
+            yield f"change: {name}", api.try_patch(path, change, dryRun="All").status_code, code
         for name, (change, code) in RUNTIMES.items():
             body = merge_patch(change_replicated_job(runtime, change), {"metadata": {"name": "other"}})
-            answer = api.request("POST", path_of(runtime), {**body}, params=DRY)
-            yield f"runtime: {name}", answer.status_code, code
+            yield f"runtime: {name}", api.try_create({**body}).status_code, code
 
     assert [each for each in list_codes() if each[1] != each[2]] == []

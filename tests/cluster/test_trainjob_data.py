@@ -150,12 +150,12 @@ def delete_with_its_volume(plane: ControlPlane, caller: Caller, attempt: CallerA
     assert [each["uid"] for each in owners] == [jobset["uid"]]
     caller.delete(attempt)
     wait_until(lambda: not list_pods(plane, attempt), 60, lambda: str(list_pods(plane, attempt)))
-    wait_until(lambda: plane.admin.get(claim) is None, 60, lambda: str(plane.admin.get(claim)))
+    plane.admin.wait_until_gone(claim)
 
 
 def add_runtime(plane: ControlPlane) -> None:
     """Create a runtime with the initializer of a data set."""
-    runtime = build_runtime("ClusterTrainingRuntime", "loading", "other:1")
+    runtime = build_runtime("loading", "other:1")
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = "dataset-initializer"
     mount = {"name": "initializer", "mountPath": "/workspace"}

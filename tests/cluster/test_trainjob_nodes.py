@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import training_tasks
 from rig import backend, environments, images, initializers, trainer
-from rig.api import pods
+from rig.api import build_manifest, pods
 from rig.backend import Backend
 from rig.namespaces import GATEWAY
 from rig.process import wait_until
@@ -22,7 +22,6 @@ from rig.propeller import (
     PropellerOptions,
     RealExecution,
     RealPropeller,
-    error_of,
     list_owned,
 )
 from rig.real_cluster import RealCluster
@@ -79,9 +78,7 @@ def image(cluster: RealCluster) -> str:
     python, programs = images.python(), create_environment(cluster.shared / "environment") / "bin"
     environment = {**python.environment, "PATH": f"{programs}:{python.environment['PATH']}"}
     image = replace(python, names=["pip:1"], environment=environment)
-    archive = images.archive(image, cluster.folder / "pip.tar")
-    for node in cluster.nodes:
-        node.imported([archive])
+    cluster.load_image(image)
     return "pip:1"
 
 
@@ -97,7 +94,7 @@ def test_each_node_installs_the_packages_of_the_task(
 
 
 def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, propeller: RealPropeller) -> None:
-    cluster.admin.apply(trainer.build_runtime("ClusterTrainingRuntime", "tests", IMAGE))
+    cluster.admin.apply(trainer.build_runtime("tests", IMAGE))
     state = str(cluster.shared / "trainjobs/state")
     found = client.get_runtime_packages("tests", namespace=NAMESPACE, server=state)
     assert found.python.startswith("3.")
@@ -146,11 +143,9 @@ def test_elastic_job_grows_and_survives_a_lost_node(
         evict(cluster, nodes["node-2"])
         size.wait_for(1)
         stop_file.touch()
-        found = propeller.wait(execution, 240)
+        assert propeller.wait_for_outputs(execution) == {"o0": 1}
     finally:
         set_unschedulable(cluster, "node-2", unschedulable=False)
-    assert found["status"]["phase"] == 3, error_of(found)
-    assert propeller.outputs(execution) == {"o0": 1}
     assert propeller.attempts(execution) == 1
 
 
@@ -174,15 +169,16 @@ def test_repeated_drains_cost_no_attempt(
     stop_file.touch()
     propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
+    assert count_restarts(cluster, execution) >= ROUNDS
+
+
+def count_restarts(cluster: RealCluster, execution: RealExecution) -> int:
+    """Return the number of restarts of the JobSet of an execution."""
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    assert get_jobset(cluster, job)["status"]["restarts"] >= ROUNDS
-
-
-def get_jobset(cluster: RealCluster, job: Mapping[str, Any]) -> dict[str, Any]:
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
     found = cluster.admin.get(path)
     assert found is not None
-    return found
+    return int(found["status"].get("restarts", 0))
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +198,8 @@ def test_jax_processes_on_two_nodes_reduce(cluster: RealCluster, propeller: Real
 
 def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
     execution = propeller.start(training_tasks.reduces_with_jax, value=-1, packages=jax)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 5
-    assert "node-1 failed: ValueError: the learning rate is negative" in str(error_of(found))
+    error = propeller.wait_for_failure(execution)
+    assert "node-1 failed: ValueError: the learning rate is negative" in error
 
 
 def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
@@ -221,9 +216,7 @@ def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealProp
 @pytest.mark.soak
 def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -> None:
     execution = propeller.start(training_tasks.reduces_with_mpi, images.MPI, value=-1)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 5
-    assert "ValueError: the learning rate is negative" in str(error_of(found))
+    assert "ValueError: the learning rate is negative" in propeller.wait_for_failure(execution)
 
 
 @pytest.fixture(scope="module")
@@ -232,17 +225,11 @@ def data(
 ) -> Iterator[None]:
     """Nodes with the images of Trainer's initializers, and a data set and a model in an S3 store."""
     initializers.load_images(cluster)
-    with S3(tmp_path_factory.mktemp("data"), cluster.place) as store:
+    with S3(tmp_path_factory.mktemp("data"), cluster.plane.place) as store:
         store.write("numbers/numbers.txt", b"1 2 3 4 5 6 7")
         store.write("factor/factor.txt", b"3")
-        cluster.admin.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "store", "namespace": NAMESPACE},
-                "stringData": dict(store.for_initializers(GATEWAY)),
-            }
-        )
+        known = dict(store.for_initializers(GATEWAY))
+        cluster.admin.create(build_manifest("v1", "Secret", "store", NAMESPACE, stringData=known))
         yield
 
 
@@ -266,13 +253,11 @@ def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(
 ) -> None:
     add_volume(cluster.admin, "absent-data", shared / "absent-data")
     execution = propeller.start(training_tasks.loads_absent_data)
-    found = propeller.wait(execution, 240)
-    assert found["status"]["phase"] == 5
-    assert "dataset-initializer-0 failed: exit code 1 (invalid-config)" in str(error_of(found))
-    assert "NoSuchBucket" in str(error_of(found))
+    error = propeller.wait_for_failure(execution)
+    assert "dataset-initializer-0 failed: exit code 1 (invalid-config)" in error
+    assert "NoSuchBucket" in error
     assert propeller.attempts(execution) == 1
-    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    assert not get_jobset(cluster, job)["status"].get("restarts")
+    assert count_restarts(cluster, execution) == 0
 
 
 @dataclass(frozen=True)
@@ -332,11 +317,7 @@ def drained(cluster: RealCluster, node: str, execution: RealExecution) -> Iterat
 def evict(cluster: RealCluster, pod: dict[str, Any]) -> None:
     """Evict a pod, as a drain of its node does."""
     name = pod["metadata"]["name"]
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-    }
+    eviction = build_manifest("policy/v1", "Eviction", name, NAMESPACE)
     answer = cluster.admin.request("POST", f"{pods(NAMESPACE, name)}/eviction", eviction)
     assert answer.status_code == 201, answer.text
 

@@ -7,13 +7,12 @@ tests has a case for each check. The last row deletes the CRD and all jobs.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rig.api import Manifest
+from rig.api import Manifest, build_manifest
 
-from broken_clusters import cluster_changes, external_services
+from broken_clusters import cluster_changes
 from broken_clusters.break_case import Break
 from broken_clusters.healthy import FLYTE, OPERATOR, changed
 from broken_clusters.manifests import (
-    build_manifest,
     deployment,
     endpoints,
     kind,
@@ -111,8 +110,8 @@ BREAKS: Final = (
             "pod-rejected": "render prints the pod's template",
         },
         there=lambda namespace: [
-            *cluster_changes.refusing(namespace, "kubeflow.org", "pytorchjobs"),
-            *cluster_changes.refusing(namespace, "", "pods"),
+            *cluster_changes.refusing(namespace, ("kubeflow.org", "pytorchjobs")),
+            *cluster_changes.refusing(namespace, ("", "pods")),
         ],
     ),
     Break(
@@ -122,9 +121,9 @@ BREAKS: Final = (
         },
         there=lambda namespace: [
             *cluster_changes.altering(
-                namespace, "kubeflow.org", "pytorchjobs", "/spec/pytorchReplicaSpecs/Worker/replicas", "3"
+                namespace, ("kubeflow.org", "pytorchjobs"), "/spec/pytorchReplicaSpecs/Worker/replicas", "3"
             ),
-            *cluster_changes.altering(namespace, "", "pods", "/spec/schedulerName", "'yunikorn'"),
+            *cluster_changes.altering(namespace, ("", "pods"), "/spec/schedulerName", "'yunikorn'"),
         ],
     ),
     Break(
@@ -190,7 +189,7 @@ BREAKS: Final = (
     ),
     Break(
         finds={"output-store": "get, put, list and delete"},
-        around=external_services.s3(AWS_SECRET_ACCESS_KEY="anothers"),
+        around=cluster_changes.s3(AWS_SECRET_ACCESS_KEY="anothers"),
     ),
     # The last one, because deleting the CRD deletes all jobs.
     Break(finds={"operator-crd-missing": "?ref=v1.9.3"}, around=cluster_changes.without_kind),

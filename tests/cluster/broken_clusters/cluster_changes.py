@@ -1,23 +1,21 @@
 """Context managers that break a cluster and repair it again, for changes other than additional objects."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rig import fake_nodes, operator
-from rig.api import Manifest, path_of
+import pytest
+from rig import fake_nodes, operator, policies
+from rig.api import Manifest, build_manifest, path_of
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
 from rig.proxy import Proxy
-
-from broken_clusters.manifests import build_manifest
+from rig.stores import S3
 
 if TYPE_CHECKING:
     from broken_clusters.break_case import BreakCase
 
-_ADMISSION = "admissionregistration.k8s.io/v1"
-_HOOK = "validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
+_HOOK = f"{policies.VERSION}/validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
 _OURS = "has(object.metadata.labels) && 'kfpytorch.flyte.org/job' in object.metadata.labels"
 _OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation")
@@ -30,7 +28,7 @@ def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
     status = manifest.get("status")
     before = plane.admin.get(path)
     if manifest["kind"] == "CustomResourceDefinition":
-        _with_kind(plane, manifest)
+        plane.add_kind(manifest)
     else:
         plane.admin.apply({key: value for key, value in manifest.items() if key != "status"})
     if status is not None:
@@ -42,28 +40,20 @@ def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
             # The protection controller does not run in this cluster, so remove its finalizer from the claim.
             plane.admin.patch(path, {"metadata": {"finalizers": None}})
             plane.admin.delete(path)
-            wait_until(lambda: plane.admin.get(path) is None, 60, lambda: f"{path} is left")
+            plane.admin.wait_until_gone(path)
         else:
             _put_back(plane, path, before)
 
 
-def _with_kind(plane: ControlPlane, manifest: Manifest) -> None:
-    path = f"/apis/{manifest['spec']['group']}/{manifest['spec']['versions'][0]['name']}"
-    plane.admin.apply(manifest)
-    plural = manifest["spec"]["names"]["plural"]
-    wait_until(
-        lambda: plane.admin.request("GET", f"{path}/{plural}").is_success,
-        60,
-        lambda: f"{plural} are not served",
-    )
-
-
 def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
-    now = plane.admin.get(path) or before
+    """Restore an object that was changed or deleted."""
     metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
-    metadata["resourceVersion"] = now["metadata"]["resourceVersion"]
-    answer = plane.admin.request("PUT", path, {**before, "metadata": metadata})
-    assert answer.is_success, answer.text
+    if now := plane.admin.get(path):
+        metadata["resourceVersion"] = now["metadata"]["resourceVersion"]
+        answer = plane.admin.request("PUT", path, {**before, "metadata": metadata})
+        assert answer.is_success, answer.text
+    else:
+        plane.admin.create({**before, "metadata": metadata})
     if "status" in before:
         plane.admin.patch(f"{path}/status", {"status": before["status"]})
 
@@ -93,14 +83,11 @@ def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
-        plane.admin.apply({**before, "metadata": metadata})
-        if "status" in before:
-            plane.admin.patch(f"{path}/status", {"status": before["status"]})
+        _put_back(plane, path, before)
 
 
 def without_hook(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
-    return _without_object(on.plane, f"/apis/{_ADMISSION}/{_HOOK}")
+    return _without_object(on.plane, f"/apis/{_HOOK}")
 
 
 def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
@@ -110,7 +97,7 @@ def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def without_kind(on: "BreakCase") -> Iterator[None]:
     on.plane.admin.delete(_CRD)
-    wait_until(lambda: on.plane.admin.get(_CRD) is None, 60, lambda: "the kind is left")
+    on.plane.admin.wait_until_gone(_CRD)
     try:
         yield
     finally:
@@ -120,65 +107,37 @@ def without_kind(on: "BreakCase") -> Iterator[None]:
 # ---- admission
 
 
-def _rule(group: str, plural: str) -> Mapping[str, Any]:
-    versions = {"apiGroups": [group], "apiVersions": ["v1"]}
-    return {**versions, "operations": ["CREATE"], "resources": [plural]}
-
-
 def away(namespace: str) -> Manifest:
     """Return a webhook configuration with an endpoint that refuses connections."""
-    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     hook = {
         "name": "away.example.org",
-        "rules": [_rule("kubeflow.org", "pytorchjobs")],
-        "namespaceSelector": here,
+        "rules": [policies.build_rule("kubeflow.org", "pytorchjobs")],
+        "namespaceSelector": policies.select_namespace(namespace),
         "clientConfig": {"url": "https://127.0.0.1:9/validate"},
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
     }
-    return build_manifest(_ADMISSION, "ValidatingWebhookConfiguration", f"away-{namespace}", webhooks=[hook])
+    name = f"away-{namespace}"
+    return build_manifest(policies.VERSION, "ValidatingWebhookConfiguration", name, webhooks=[hook])
 
 
-def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
+def refusing(namespace: str, kind: tuple[str, str]) -> Sequence[Manifest]:
     """Return an admission policy that rejects all objects with the label of our jobs."""
-    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    name = f"refuse-{namespace}-{plural}"
-    spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [_rule(group, plural)], "namespaceSelector": here},
-        "validations": [{"expression": f"!({_OURS})", "message": "not here"}],
-    }
-    bound = {"policyName": name, "validationActions": ["Deny"]}
-    return [
-        build_manifest(_ADMISSION, "ValidatingAdmissionPolicy", name, spec=spec),
-        build_manifest(_ADMISSION, "ValidatingAdmissionPolicyBinding", name, spec=bound),
-    ]
+    return policies.refuse(f"refuse-{namespace}-{kind[1]}", namespace, kind, f"!({_OURS})", "not here")
 
 
-def altering(namespace: str, group: str, plural: str, path: str, value: str) -> Sequence[Manifest]:
+def altering(namespace: str, kind: tuple[str, str], path: str, value: str) -> Sequence[Manifest]:
     """Return an admission policy that adds `value` at `path` to all objects with the label of our jobs."""
-    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    name, version = f"alter-{namespace}-{plural}", "admissionregistration.k8s.io/v1beta1"
-    patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
-    spec = {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {"resourceRules": [_rule(group, plural)], "namespaceSelector": here},
-        "matchConditions": [{"name": "ours", "expression": _OURS}],
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-    }
-    return [
-        build_manifest(version, "MutatingAdmissionPolicy", name, spec=spec),
-        build_manifest(version, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
-    ]
+    patch = f'op: "add", path: "{path}", value: {value}'
+    return policies.alter(f"alter-{namespace}-{kind[1]}", namespace, kind, patch, _OURS)
 
 
 def kueues_webhook(namespace: str) -> Sequence[Manifest]:
     """Return a policy that suspends jobs with a queue name, as Kueue's PyTorchJob integration does."""
-    alter, bind = altering(namespace, "kubeflow.org", "pytorchjobs", "/spec/runPolicy", '{"suspend": true}')
+    patch = 'op: "add", path: "/spec/runPolicy", value: {"suspend": true}'
     queued = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"
-    only = {"name": "queued", "expression": f"{queued} && !has(object.spec.runPolicy)"}
-    return [{**alter, "spec": {**alter["spec"], "matchConditions": [only]}}, bind]
+    condition = f"{queued} && !has(object.spec.runPolicy)"
+    return policies.alter(f"queue-{namespace}", namespace, ("kubeflow.org", "pytorchjobs"), patch, condition)
 
 
 @contextlib.contextmanager
@@ -192,3 +151,18 @@ def secured(on: "BreakCase") -> Iterator[None]:
 def cordoned(on: "BreakCase") -> Iterator[None]:
     with fake_nodes.cordoned(on.plane):
         yield
+
+
+def s3(**environment: str) -> Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any]]]:
+    """Start an S3 server for the outputs. `environment` overrides the client settings."""
+
+    @contextlib.contextmanager
+    def around(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
+        folder = on.folder / "s3"
+        folder.mkdir()
+        with S3(folder) as store, pytest.MonkeyPatch.context() as patch:
+            for name, value in {**store.environment, **environment}.items():
+                patch.setenv(name, value)
+            yield {"output_prefixes": [f"{store.uri}/metadata"]}
+
+    return around

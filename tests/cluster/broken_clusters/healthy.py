@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
-from rig.api import Manifest, path_of
+from rig.api import Manifest, build_manifest, path_of
 from rig.control_plane import ControlPlane
 
-from broken_clusters.manifests import build_manifest, deployment, endpoints, service
+from broken_clusters.manifests import deployment, endpoints, service
 
 FLYTE: Final = "flyte"
 GPU: Final = "nvidia.com/gpu"

@@ -3,19 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-Manifest = dict[str, Any]
-
-
-def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Manifest:
-    """Return an object; `labels` and `annotations` become part of its metadata."""
-    metadata = {key: fields.pop(key) for key in ("labels", "annotations") if key in fields}
-    where = {"namespace": namespace} if namespace else {}
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": name, **where, **metadata},
-        **fields,
-    }
+from rig.api import Manifest, build_manifest
 
 
 def deployment(name: str, namespace: str, image: str) -> Manifest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import httpx
-from rig.api import Api, pods
+from rig.api import Api, has_condition, pods
 from rig.yunikorn import APPLICATION
 
 from gangs.scene import WORKLOADS
@@ -169,8 +169,7 @@ def _count_gpus(pod: Mapping[str, Any]) -> int:
 
 def _count_admitted(workload: Mapping[str, Any]) -> int:
     """Return the GPUs that a Workload of Kueue holds."""
-    status = workload.get("status", {})
-    if any(each["type"] == "Finished" and each["status"] == "True" for each in status.get("conditions", ())):
+    if has_condition(workload, "Finished"):
         return 0
-    sets = status.get("admission", {}).get("podSetAssignments", ())
+    sets = workload.get("status", {}).get("admission", {}).get("podSetAssignments", ())
     return sum(int(each.get("resourceUsage", {}).get(GPU, 0)) for each in sets)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from rig import fake_nodes
-from rig.api import pods
+from rig.api import build_manifest, jobs, pods
 from rig.caller import CallerAttempt, Shape
 from rig.process import wait_until
 
@@ -147,8 +147,8 @@ def queue_never(scene: Scene) -> None:
 def quota(scene: Scene) -> None:
     """A quota of four pods lets four pods of a gang of five be created, and none of them is bound."""
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
-    limit = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
-    scene.plane.admin.apply({**limit, "metadata": {"name": "pods", "namespace": NAMESPACE}})
+    spec = {"hard": {"pods": "4"}}
+    scene.plane.admin.apply(build_manifest("v1", "ResourceQuota", "pods", NAMESPACE, spec=spec))
     wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 60, lambda: "no quota")
     try:
         attempt = scene.create(GANG)
@@ -222,16 +222,6 @@ def queue_timeout(scene: Scene) -> None:
     scene.hears(attempt, "given-up")
 
 
-def places_timeout(scene: Scene) -> None:
-    """A gang with some placeholders times out if it does not get the others: it fails and releases them."""
-    with scene.saying(**{"schedule-timeout": f"{_PATIENCE}s"}) as hasty:
-        first = running(hasty)
-        attempt = hasty.create(GANG)
-        hasty.hears(attempt, "timed-out")
-        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
-        assert hasty.placed(first) == MEMBERS
-
-
 _AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
 PERSISTENT: Final = Shape(
     gpus=2,
@@ -254,20 +244,34 @@ def restart(scene: Scene) -> None:
 
 
 def lost_place(scene: Scene) -> None:
-    """The room of a lost replica goes to a waiting gang, and comes back when that gang times out."""
-    with scene.saying(**{"schedule-timeout": f"{2 * _PATIENCE}s"}) as hasty:
-        attempt = running(hasty, PERSISTENT)
-        other = hasty.create(GANG)
-        wait_until(lambda: hasty.held(other) == SMALL, 60, lambda: f"{hasty.held(other)} are held")
-        _lose_one(hasty, attempt)
-        wait_until(lambda: hasty.held(other) == SMALL + 1, 60, lambda: f"{hasty.held(other)} are held")
-        hasty.hears(attempt, "lost-place")
-        assert "waiting for " in hasty.until_turned(attempt, "WaitingForResources")
-        assert hasty.placed(attempt) == MEMBERS - 1
-        hasty.until_told(other, "RETRYABLE_FAILED", "ResourceReservationTimeout")
-        hasty.until_placed(attempt, MEMBERS)
-        hasty.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
-        hasty.until_turned(attempt, "WaitingForResources", "Resumed")
+    """The room of a lost replica goes to a waiting gang, and comes back when that gang is aborted."""
+    attempt = running(scene, PERSISTENT)
+    other = scene.create(GANG)
+    wait_until(lambda: scene.held(other) == SMALL, 60, lambda: f"{scene.held(other)} are held")
+    _lose_one(scene, attempt)
+    wait_until(lambda: scene.held(other) == SMALL + 1, 60, lambda: f"{scene.held(other)} are held")
+    scene.hears(attempt, "lost-place")
+    assert "waiting for " in scene.until_turned(attempt, "WaitingForResources")
+    assert scene.placed(attempt) == MEMBERS - 1
+    scene.caller.delete(other)
+    scene.until_placed(attempt, MEMBERS)
+    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    scene.until_turned(attempt, "WaitingForResources", "Resumed")
+
+
+def places_timeout(scene: Scene) -> None:
+    """A gang with some placeholders times out if it does not get the others: it fails and releases them.
+
+    A replica that is lost in the meantime gets a place again, whoever had its place before.
+    """
+    with scene.saying(**{"schedule-timeout": f"{_PATIENCE}s"}) as hasty:
+        first = running(hasty, PERSISTENT)
+        attempt = hasty.create(GANG)
+        _lose_one(hasty, first)
+        hasty.hears(attempt, "timed-out")
+        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
+        hasty.until_placed(first, MEMBERS)
+        hasty.until_told(first, "RUNNING", "5 of 5 replicas ready")
 
 
 def lost_member(scene: Scene) -> None:
@@ -319,7 +323,7 @@ def abort(scene: Scene) -> None:
     attempt = scene.create(GANG)
     scene.hears(attempt, "behind")
     scene.caller.delete(attempt)
-    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the job is left")
+    scene.plane.admin.wait_until_gone(jobs(NAMESPACE, attempt.job))
     wait_until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
     wait_until(lambda: scene.companions() <= {first.job}, 60, lambda: f"left: {scene.companions()}")
     assert scene.placed(first) == MEMBERS
@@ -334,7 +338,7 @@ def second_attempt(scene: Scene) -> None:
     again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
     scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
     assert again.job != attempt.job
-    wait_until(lambda: scene.job(attempt) is None, 60, lambda: "the first attempt is left")
+    scene.plane.admin.wait_until_gone(jobs(NAMESPACE, attempt.job))
     wait_until(lambda: scene.companions() <= {again.job}, 60, lambda: f"left: {scene.companions()}")
 
 

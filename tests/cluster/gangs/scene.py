@@ -1,7 +1,6 @@
 """A platform with our server: creates jobs, observes them, ends them and cleans up."""
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rig import kubelet
-from rig.api import jobs, pods
+from rig.api import has_condition, jobs, pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
@@ -27,7 +26,6 @@ EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
 QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
 _IDENTITY: Final = "kfpytorch.flyte.org/job"
-_SETTINGS: Final = "settings.yaml"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
 _TRIES: Final = 6
 """The limit for timeouts of one call in a row, on a machine that other programs use."""
@@ -62,7 +60,7 @@ class Scene:
         """Run a second server with the same settings."""
         folder = self.folder / "watched"
         folder.mkdir(exist_ok=True)
-        with Backend(self.plane, folder, "--settings", str(self.folder / _SETTINGS)):
+        with Backend(self.plane, folder, settings=self.platform.settings):
             yield
 
     def create(self, shape: Shape, attempt: CallerAttempt | None = None) -> CallerAttempt:
@@ -133,7 +131,7 @@ class Scene:
 
     def reserving(self) -> Sequence[str]:
         """Return the names of PodGroups, unfinished Workloads and placeholder pods, which reserve room."""
-        waiting = [each for each in self._items(WORKLOADS) if not _is_finished(each)]
+        waiting = [each for each in self._items(WORKLOADS) if not has_condition(each, "Finished")]
         holding = [each for each in self._items(pods(NAMESPACE)) if _holds_a_place(each)]
         return [each["metadata"]["name"] for each in (*self._items(GROUPS), *waiting, *holding)]
 
@@ -213,10 +211,7 @@ def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
         if platform.name == "coscheduling-operator":
             stack.enter_context(ground.grouping())
         stack.enter_context(with_installation(ground.plane, platform.shows, NAMESPACE))
-        section = {"gang": dict(platform.gang)}
-        settings = folder / _SETTINGS
-        settings.write_text(json.dumps({"plugins": {"k8s": {"kfpytorch": section}}}))
-        served = stack.enter_context(Backend(ground.plane, folder, "--settings", str(settings)))
+        served = stack.enter_context(Backend(ground.plane, folder, settings=platform.settings))
         caller = stack.enter_context(Caller(served.endpoint, folder, NAMESPACE, tries=_TRIES))
         scene = Scene(ground=ground, platform=platform, folder=folder, served=served, caller=caller)
         try:
@@ -229,16 +224,5 @@ def _is_owned(manifest: Mapping[str, Any], attempt: CallerAttempt) -> bool:
     return any(each["uid"] == attempt.uid for each in manifest["metadata"].get("ownerReferences", ()))
 
 
-def _is_finished(workload: Mapping[str, Any]) -> bool:
-    conditions = workload.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
-
-
 def _holds_a_place(pod: Mapping[str, Any]) -> bool:
     return _PLACEHOLDER in pod["metadata"].get("annotations", {})
-
-
-def template(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `custom` field for a pod template of both roles."""
-    role = {"podTemplate": {**fields, "spec": {"containers": [], **fields.get("spec", {})}}}
-    return {"kfpytorch": {"master": role, "worker": role}}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rig import backend, fake_nodes, kueue, operator, scheduling, yunikorn
+from rig.api import build_manifest
 from rig.control_plane import MUTATING, ControlPlane, Options
 from rig.process import Process
 
@@ -47,11 +48,15 @@ class Platform:
     """The queue with half of the GPUs."""
     alone: Mapping[str, Any] = field(default_factory=dict)
     """The pod template with which the same scheduler schedules pods one by one."""
-
     like: str = ""
     """The platform that detection selects, if the settings leave it to detection."""
     shows: Sequence[dict[str, Any]] = ()
     """Objects of the cluster by which the scheduler is detected."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The section `plugins.k8s` of the settings."""
+        return {"kfpytorch": {"gang": dict(self.gang)}}
 
     @property
     def name(self) -> str:
@@ -87,7 +92,7 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
         smaller="root.smaller",
         alone={
             "metadata": {"labels": {yunikorn.QUEUE: "root.team"}},
-            "spec": {"schedulerName": yunikorn.NAME},
+            "spec": {"schedulerName": yunikorn.NAME, "containers": []},
         },
     ),
     "auto-yunikorn": Platform(
@@ -169,22 +174,9 @@ def started(name: str, folder: Path, size: Size) -> Iterator[Ground]:
         plane.namespace(NAMESPACE)
         backend.permit(plane)
         for priority, value in _PRIORITIES.items():
-            plane.admin.apply(_priority(priority, value))
+            plane.admin.apply(build_manifest("scheduling.k8s.io/v1", "PriorityClass", priority, value=value))
         _STARTS[name](plane, size)
         yield Ground(plane=plane, operator=process)
-
-
-def _priority(name: str, value: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    }
-
-
-def _coscheduling(plane: ControlPlane, _: Size) -> None:
-    scheduling.start(plane)
 
 
 def _yunikorn(plane: ControlPlane, _: Size) -> None:
@@ -209,8 +201,8 @@ def _kueue(plane: ControlPlane, size: Size) -> None:
         plane.admin.apply(kueue.priority(name, value))
 
 
-_STARTS: Final[Mapping[str, Callable[[ControlPlane, Size], None]]] = {
-    "coscheduling": _coscheduling,
+_STARTS: Final[Mapping[str, Callable[[ControlPlane, Size], object]]] = {
+    "coscheduling": lambda plane, _: scheduling.start(plane),
     "kueue": _kueue,
     "yunikorn": _yunikorn,
 }

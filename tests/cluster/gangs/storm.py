@@ -18,7 +18,7 @@ from rig.process import wait_until
 from gangs import scheduler_log
 from gangs.observed_cluster import ObservedCluster, Snapshot
 from gangs.reported_numbers import Claim, NumberComparison
-from gangs.scene import Scene, template
+from gangs.scene import Scene
 
 JOBS: Final = 40
 _TICK: Final = 0.5
@@ -119,7 +119,8 @@ class Storm:
         replicas, gpus = random.randint(1, 4), random.choice((1, 2, 4, 8))
         elastic = random.random() < 0.25
         # A single pod is no gang: its PodTemplate selects the scheduler.
-        alone = template(self.scene.platform.alone) if replicas == 1 and self.scene.platform.alone else {}
+        role = {"podTemplate": self.scene.platform.alone}
+        alone = {"kfpytorch": {"master": role}} if replicas == 1 and self.scene.platform.alone else {}
         beside = random.choices(("", "sidecar", "init"), (6, 2, 2))[0]
         shape = Shape(
             workers=replicas - 1,

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import training_tasks
+from flytekit.core.base_task import PythonTask
 from rig import kubelet
 from rig.fake_nodes import BY_HAND, RUN
 
@@ -12,44 +13,32 @@ from go_comparison import pod_acts
 from go_comparison.platforms import Pair, Sides
 from go_comparison.pod_acts import Act
 
-_HAND: Final = {BY_HAND: "yes"}
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
 _SILENCE: Final = 12
 
 
-def _ends_well(sides: Sides) -> Pair:
-    return _wait_for_end(sides.start(training_tasks.says_nothing, {RUN: "5s"}))
+def _play(
+    task: PythonTask, acts: Mapping[str, Act], *, has_silence: bool = False, **inputs: Any
+) -> Callable[[Sides], Pair]:
+    """Return a scenario in which the pods of each role perform an act.
+
+    If `has_silence` is true, wait until our execution has ended, and then abort theirs if it reports no end
+    for a while.
+    """
+
+    def run(sides: Sides) -> Pair:
+        pair = sides.start(task, {BY_HAND: "yes"}, **inputs)
+        if has_silence:
+            pod_acts.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
+            return _aborted(pair, lambda: True)
+        pod_acts.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
+        return pair
+
+    return run
 
 
-def _all_raise(sides: Sides) -> Pair:
-    acts = {"master": pod_acts.runs_its_program, "worker": pod_acts.runs_its_program}
-    return _played(sides.start(training_tasks.fails, _HAND, labels=31), acts)
-
-
-def _one_raises(sides: Sides) -> Pair:
-    acts = {"master": kubelet.run, "worker": pod_acts.runs_its_program}
-    return _played_until_silence(sides.start(training_tasks.fails, _HAND, labels=31), acts)
-
-
-def _recovers(sides: Sides) -> Pair:
-    return _played(
-        sides.start(training_tasks.recovers, _HAND, value=1), {"master": pod_acts.runs_its_program}
-    )
-
-
-def _is_killed(sides: Sides) -> Pair:
-    acts = {"master": kubelet.run, "worker": pod_acts.is_killed_for_its_memory}
-    return _played(sides.start(training_tasks.says_nothing, _HAND), acts)
-
-
-def _is_preempted(sides: Sides) -> Pair:
-    acts = {"master": kubelet.run, "worker": pod_acts.is_preempted}
-    return _played(sides.start(training_tasks.says_nothing, _HAND), acts)
-
-
-def _has_no_image(sides: Sides) -> Pair:
-    acts = {"master": kubelet.run, "worker": pod_acts.has_no_image}
-    return _played_until_silence(sides.start(training_tasks.says_nothing, _HAND), acts)
+def _while_master_runs(act: Act) -> Mapping[str, Act]:
+    return {"master": kubelet.run, "worker": act}
 
 
 def _finds_no_node(sides: Sides) -> Pair:
@@ -65,28 +54,27 @@ def _is_aborted(sides: Sides) -> Pair:
 
 
 SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
-    "it ends well": _ends_well,
-    "all replicas raise an error": _all_raise,
-    "one raises, the others wait for it": _one_raises,
-    "the first attempt raises what is recoverable": _recovers,
-    "one is killed for its memory": _is_killed,
-    "one is preempted": _is_preempted,
-    "the image of one cannot be pulled": _has_no_image,
+    "it ends well": lambda sides: _wait_for_end(sides.start(training_tasks.says_nothing, {RUN: "5s"})),
+    "all replicas raise an error": _play(
+        training_tasks.fails, dict.fromkeys(("master", "worker"), pod_acts.runs_its_program), labels=31
+    ),
+    "one raises, the others wait for it": _play(
+        training_tasks.fails, _while_master_runs(pod_acts.runs_its_program), has_silence=True, labels=31
+    ),
+    "the first attempt raises what is recoverable": _play(
+        training_tasks.recovers, {"master": pod_acts.runs_its_program}, value=1
+    ),
+    "one is killed for its memory": _play(
+        training_tasks.says_nothing, _while_master_runs(pod_acts.is_killed_for_its_memory)
+    ),
+    "one is preempted": _play(training_tasks.says_nothing, _while_master_runs(pod_acts.is_preempted)),
+    "the image of one cannot be pulled": _play(
+        training_tasks.says_nothing, _while_master_runs(pod_acts.has_no_image), has_silence=True
+    ),
     "no node has as many GPUs": _finds_no_node,
     "a user aborts it": _is_aborted,
 }
 """The scenarios by name. Each starts two executions and returns when both have ended or are aborted."""
-
-
-def _played(pair: Pair, acts: Mapping[str, Act]) -> Pair:
-    pod_acts.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
-    return pair
-
-
-def _played_until_silence(pair: Pair, acts: Mapping[str, Act]) -> Pair:
-    """Wait until our execution has ended, then abort theirs if it reports no end for a while."""
-    pod_acts.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
-    return _aborted(pair, lambda: True)
 
 
 def _silence(after: Callable[[], bool]) -> Callable[[], bool]:

@@ -4,12 +4,15 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import yaml
+
+from rig.process import wait_until
 
 Manifest = dict[str, Any]
 _CLUSTER_WIDE: Final = {
@@ -33,6 +36,7 @@ _CLUSTER_WIDE: Final = {
     "WorkloadPriorityClass",
 }
 _MANAGER: Final = "kfpytorch-tests"
+_OF_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 class Api:
@@ -105,13 +109,26 @@ class Api:
             for manifest in manifests(file):
                 self.apply(manifest)
 
+    def try_create(self, manifest: Manifest, **params: str) -> httpx.Response:
+        """Create an object in a dry run, and return the response, with any status."""
+        return self.request("POST", path_of(manifest), manifest, params={"dryRun": "All", **params})
+
+    def try_patch(self, path: str, patch: Manifest, **params: str) -> httpx.Response:
+        """Apply a merge patch (RFC 7386) to an object, and return the response, with any status."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return self.request("PATCH", path, patch, params=params, headers=headers)
+
     def patch(self, path: str, patch: Manifest) -> Manifest:
-        """Apply a merge patch (RFC 7386) to an object; the path may end in `/status`."""
-        return self._decode(
-            self._client.patch(
-                path, content=json.dumps(patch), headers={"Content-Type": "application/merge-patch+json"}
-            )
-        )
+        """Apply a merge patch to an object and return it; the path may end in `/status`."""
+        return self._decode(self.try_patch(path, patch))
+
+    def grant(self, user: str, rules: Iterable[Mapping[str, Any]], namespace: str = "") -> None:
+        """Grant the rights of these RBAC rules to a user, in one namespace or in all."""
+        group, kind = "rbac.authorization.k8s.io", "Role" if namespace else "ClusterRole"
+        role, subject = ({"apiGroup": group, "kind": each, "name": user} for each in (kind, "User"))
+        build = partial(build_manifest, f"{group}/v1", name=user, namespace=namespace)
+        self.apply(build(kind, rules=[dict(rule) for rule in rules]))
+        self.apply(build(f"{kind}Binding", roleRef=role, subjects=[subject]))
 
     def get(self, path: str) -> Manifest | None:
         """Return an object, or None if it does not exist."""
@@ -128,6 +145,10 @@ class Api:
         answer = self.request("DELETE", path, params={"propagationPolicy": propagation})
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._decode(answer)
+
+    def wait_until_gone(self, path: str) -> None:
+        """Wait until an object does not exist."""
+        wait_until(lambda: self.get(path) is None, 60, lambda: f"it is left: {self.get(path)}")
 
     def watch(self, path: str, **parameters: str) -> Iterator[Manifest]:
         """Yield the events of a watch until the server ends it."""
@@ -149,6 +170,24 @@ def manifests(file: Path) -> Sequence[Manifest]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     read = yaml.load_all(file.read_text(), Loader=loader)
     return [manifest for manifest in read if manifest]
+
+
+def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Manifest:
+    """Return an object; those of the `fields` that are in `_OF_METADATA` become part of its metadata."""
+    metadata = {key: fields.pop(key) for key in _OF_METADATA if key in fields}
+    where = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, **where, **metadata},
+        **fields,
+    }
+
+
+def has_condition(manifest: Mapping[str, Any] | None, kind: str) -> bool:
+    """True if an object exists and has this condition with the status `True`."""
+    conditions = (manifest or {}).get("status", {}).get("conditions") or ()
+    return any(each["type"] == kind and each["status"] == "True" for each in conditions)
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:

@@ -110,17 +110,4 @@ def environment() -> Mapping[str, str]:
 
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
     """Grant these rights to the server's user, in all namespaces."""
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": BACKEND},
-    }
-    plane.admin.apply({**role, "rules": [dict(rule) for rule in rules]})
-    plane.admin.apply(
-        {
-            **role,
-            "kind": "ClusterRoleBinding",
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": BACKEND},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": BACKEND}],
-        }
-    )
+    plane.admin.grant(BACKEND, rules)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from rig.api import Api, manifests
+from rig.api import Api, Manifest, build_manifest, has_condition, manifests, path_of
 from rig.certificates import CertificatePair, ClusterAuthority
 from rig.place import LOOPBACK, Place
 from rig.process import Process, wait_until
@@ -183,9 +183,8 @@ class ControlPlane:
 
     def namespace(self, name: str) -> None:
         """Create a namespace and its default service account."""
-        self.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        metadata = {"name": "default", "namespace": name}
-        self.admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        self.admin.apply(build_manifest("v1", "Namespace", name))
+        self.admin.apply(build_manifest("v1", "ServiceAccount", "default", name))
 
     def keep_certificates(
         self, namespace: str, name: str, serving: CertificatePair, authority: CertificatePair
@@ -198,23 +197,19 @@ class ControlPlane:
             "tls.key": serving.key,
         }
         data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-        metadata = {"name": name, "namespace": namespace}
-        self.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+        self.admin.apply(build_manifest("v1", "Secret", name, namespace, data=data))
 
     def crds(self, files: Sequence[Path]) -> None:
         """Create CRDs and wait until they are established."""
         for file in files:
             for manifest in manifests(file):
-                self.admin.apply(manifest)
-                self._wait_until_established(manifest["metadata"]["name"])
+                self.add_kind(manifest)
 
-    def _wait_until_established(self, name: str) -> None:
-        wait_until(lambda: self._is_established(name), 60, lambda: f"{name} is not established")
-
-    def _is_established(self, name: str) -> bool:
-        found = self.admin.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-        conditions = (found or {}).get("status", {}).get("conditions") or []
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    def add_kind(self, manifest: Manifest) -> None:
+        """Create a CRD and wait until it is established."""
+        path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+        self.admin.apply(manifest)
+        wait_until(lambda: has_condition(self.admin.get(path), "Established"), 60, lambda: f"no kind {path}")
 
     def _user(self, name: str, groups: str) -> None:
         self._tokens[name] = (secrets.token_urlsafe(24), groups)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import yaml
 
+from rig.api import build_manifest, has_condition
 from rig.control_plane import ControlPlane
 from rig.process import Process, wait_until
 from rig.tools import module_directory
@@ -54,7 +55,7 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
     for number in range(nodes):
         plane.admin.apply(node(f"fake-{number}", capacity or {}))
     wait_until(
-        lambda: all(map(_is_ready, plane.admin.items("/api/v1/nodes"))),
+        lambda: all(map(is_ready, plane.admin.items("/api/v1/nodes"))),
         90,
         lambda: "nodes are not ready: " + process.tail(),
     )
@@ -64,12 +65,8 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
 def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
     """Return a node that kwok simulates."""
     has = {"cpu": "32", "memory": "256Gi", "pods": "500", **capacity}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": dict(_MARK), "labels": {"kubernetes.io/hostname": name}},
-        "status": {"allocatable": has, "capacity": has},
-    }
+    labels, status = {"kubernetes.io/hostname": name}, {"allocatable": has, "capacity": has}
+    return build_manifest("v1", "Node", name, annotations=dict(_MARK), labels=labels, status=status)
 
 
 @contextlib.contextmanager
@@ -85,10 +82,9 @@ def cordoned(plane: ControlPlane) -> Iterator[None]:
             plane.admin.patch(node, {"spec": {"unschedulable": None}})
 
 
-def _is_ready(found: Mapping[str, Any]) -> bool:
-    conditions = found.get("status", {}).get("conditions") or []
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and not found["spec"].get("taints")
+def is_ready(node: Mapping[str, Any] | None) -> bool:
+    """True if a node exists, is ready and has no taints."""
+    return node is not None and has_condition(node, "Ready") and not node["spec"].get("taints")
 
 
 _ENDING: Final[Mapping[str, Any]] = {

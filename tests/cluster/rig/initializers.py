@@ -15,12 +15,8 @@ _APP: Final = "app"
 
 def load_images(cluster: RealCluster) -> None:
     """Load both images into all nodes."""
-    archives = [
-        images.archive(_build_image(kind, name), cluster.folder / f"{kind}-initializer.tar")
-        for kind, name in PluginSettings().initializer_images.items()
-    ]
-    for node in cluster.nodes:
-        node.imported(archives)
+    for kind, name in PluginSettings().initializer_images.items():
+        cluster.load_image(_build_image(kind, name))
 
 
 def _build_image(kind: str, name: str) -> Image:

@@ -40,11 +40,9 @@ def write(api: Api, pod: Manifest, state: Mapping[str, Any], **status: Any) -> N
     containers: Sequence[Manifest] = [
         {"name": each["name"], "image": each["image"], **about} for each in pod["spec"]["containers"]
     ]
-    answer = api.request(
-        "PATCH",
+    answer = api.try_patch(
         f"{pods(metadata['namespace'], metadata['name'])}/status",
         {"status": {**status, "containerStatuses": containers}},
-        headers={"Content-Type": "application/merge-patch+json"},
     )
     assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
 

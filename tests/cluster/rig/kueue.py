@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rig.api import manifests
+from rig.api import build_manifest, manifests
 from rig.certificates import ClusterAuthority
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
@@ -12,6 +12,7 @@ from rig.tools import module_directory
 from rig.webhooks import encode_authority, redirect
 
 _NAMESPACE: Final = "kueue-system"
+_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 _SECRET: Final = "kueue-webhook-server-cert"
 _SERVICE: Final = "kueue-webhook-service"
 _LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads"})
@@ -101,33 +102,20 @@ def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
 
 def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict[str, Any]]:
     """Return a ClusterQueue with these quotas, and the ResourceFlavor that it uses."""
-    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
     covered = {"coveredResources": list(amounts), "flavors": [{"name": "any", "resources": quotas}]}
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}, "resourceGroups": [covered], **fields},
-    }
-    return [flavor, queue]
+    spec = {"namespaceSelector": {}, "resourceGroups": [covered], **fields}
+    return [
+        build_manifest(_VERSION, "ResourceFlavor", "any"),
+        build_manifest(_VERSION, "ClusterQueue", name, spec=spec),
+    ]
 
 
 def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]:
     """Return the LocalQueue that the jobs of a namespace name."""
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"clusterQueue": cluster_queue},
-    }
+    return build_manifest(_VERSION, "LocalQueue", name, namespace, spec={"clusterQueue": cluster_queue})
 
 
 def priority(name: str, value: int) -> dict[str, Any]:
     """Return a priority class for jobs; a job with a higher priority can preempt others."""
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "WorkloadPriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    }
+    return build_manifest(_VERSION, "WorkloadPriorityClass", name, value=value)

@@ -148,16 +148,6 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         yield Station(number=number, address=address, place=place, cable=cable, cgroup=cgroup)
 
 
-def cut_off(hub: Hub, station: Station) -> None:
-    """Disconnect a node from the hub."""
-    hub.place.run("ip", "link", "set", station.cable, "down")
-
-
-def join(hub: Hub, station: Station) -> None:
-    """Reconnect a node to the hub."""
-    hub.place.run("ip", "link", "set", station.cable, "up")
-
-
 def _held_by(holder: Process) -> int:
     """Wait until the namespaces are complete, and return the id of the process that holds them."""
     found: list[int] = []

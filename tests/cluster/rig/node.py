@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rig import debian, images, namespaces
-from rig.api import Manifest
 from rig.control_plane import ControlPlane, dumped
 from rig.namespaces import GATEWAY, PODS, Station
 from rig.process import Process
@@ -80,12 +79,6 @@ class Node:
             self._folder / "kube-proxy.yaml",
         )
         return self._process("kube-proxy", tool("kube-proxy"), f"--config={config}")
-
-    def is_ready(self, found: Manifest | None) -> bool:
-        """True if the node is ready and has no taints."""
-        conditions = (found or {}).get("status", {}).get("conditions") or []
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        return found is not None and ready and not found["spec"].get("taints")
 
     def _containerd(self) -> Process:
         network = self._folder / "network"

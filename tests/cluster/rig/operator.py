@@ -7,7 +7,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from rig.api import path_of
+from rig.api import build_manifest
 from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.process import Process, wait_until
 from rig.tools import module_directory
@@ -75,13 +75,7 @@ def _webhook(port: int) -> Mapping[str, Any]:
 
 def refuses(plane: ControlPlane) -> bool:
     """True if the webhook rejects a job that only the webhook can reject."""
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "refused", "namespace": "default"},
-        "spec": {
-            "pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": {"spec": {"containers": []}}}}
-        },
-    }
-    answer = plane.admin.request("POST", path_of(job), job, params={"dryRun": "All"})
-    return answer.status_code == httpx.codes.FORBIDDEN
+    masters = {"replicas": 2, "template": {"spec": {"containers": []}}}
+    spec = {"pytorchReplicaSpecs": {"Master": masters}}
+    job = build_manifest("kubeflow.org/v1", "PyTorchJob", "refused", "default", spec=spec)
+    return plane.admin.try_create(job).status_code == httpx.codes.FORBIDDEN

@@ -37,10 +37,10 @@ class Place:
         assert nsenter is not None, "nsenter is not on the PATH"
         return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *command]
 
-    def is_ready(self, port: int) -> bool:
-        """Return True if the health server of a controller manager reports that the manager is ready."""
+    def is_ready(self, port: int, path: str = "readyz") -> bool:
+        """Return True if the server at this port of the place reports at this path that it is ready."""
         try:
-            return httpx.get(f"http://{self.address}:{port}/readyz").is_success
+            return httpx.get(f"http://{self.address}:{port}/{path}").is_success
         except httpx.HTTPError:
             return False
 

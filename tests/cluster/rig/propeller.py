@@ -139,33 +139,35 @@ class RealPropeller:
         outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
         return RealExecution(name, task, outputs, created)
 
-    def find_execution(self, execution: RealExecution) -> dict[str, Any] | None:
-        """Return the FlyteWorkflow of an execution, or None after propeller has deleted it."""
-        return self.api.get(self._path(execution))
-
     def has_ended(self, execution: RealExecution) -> bool:
-        found = self.find_execution(execution)
+        found = self.api.get(self.path(execution))
         return found is None or _TERMINATED in found["metadata"].get("labels", {})
 
-    def wait(self, execution: RealExecution, seconds: float = 120) -> dict[str, Any]:
+    def wait(self, execution: RealExecution) -> dict[str, Any]:
         """Wait until the execution has ended, and return its FlyteWorkflow."""
         wait_until(
             lambda: self.has_ended(execution),
-            seconds,
+            240,
             lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}",
         )
-        found = self.find_execution(execution)
+        found = self.api.get(self.path(execution))
         assert found is not None, "it was deleted"
         return found
 
-    def wait_for_success(self, execution: RealExecution, seconds: float = 240) -> None:
+    def wait_for_success(self, execution: RealExecution) -> None:
         """Wait until the execution has ended. Fail the test unless it has succeeded."""
-        found = self.wait(execution, seconds)
-        assert found["status"]["phase"] == 3, error_of(found)
+        found = self.wait(execution)
+        assert found["status"]["phase"] == 3, found["status"].get("error")
 
-    def wait_for_outputs(self, execution: RealExecution, seconds: float = 240) -> Mapping[str, Any]:
+    def wait_for_failure(self, execution: RealExecution) -> str:
+        """Wait until the execution has ended. Fail the test unless it has failed, and return its error."""
+        found = self.wait(execution)
+        assert found["status"]["phase"] == 5
+        return str(found["status"]["error"])
+
+    def wait_for_outputs(self, execution: RealExecution) -> Mapping[str, Any]:
         """Wait until the execution has succeeded, and return its outputs."""
-        self.wait_for_success(execution, seconds)
+        self.wait_for_success(execution)
         return self.outputs(execution)
 
     def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:
@@ -182,7 +184,12 @@ class RealPropeller:
 
     def abort(self, execution: RealExecution) -> None:
         """Delete the FlyteWorkflow, as flyteadmin does when a user aborts the execution."""
-        self.api.delete(self._path(execution))
+        self.api.delete(self.path(execution))
+
+    def remove(self, execution: RealExecution) -> None:
+        """Delete the FlyteWorkflow without waiting for propeller, which may be down."""
+        self.api.patch(self.path(execution), {"metadata": {"finalizers": None}})
+        self.api.delete(self.path(execution))
 
     def outputs(self, execution: RealExecution) -> Mapping[str, Any]:
         """Return the outputs of the workflow as Python values."""
@@ -192,14 +199,14 @@ class RealPropeller:
         types = execution.task.python_interface.outputs
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
 
-    def _path(self, execution: RealExecution) -> str:
+    def path(self, execution: RealExecution) -> str:
+        """Return the API path of the FlyteWorkflow of an execution."""
         return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{self.namespace}/flyteworkflows/{execution.name}"
 
     def _configuration(self, profiling: int) -> Mapping[str, Any]:
         options = self._options
         ours = bool(options.connector)
         enabled = ["container", "sidecar", "connector-service" if ours else "pytorch"]
-        seconds = "1s"
         return {
             "propeller": {
                 "kube-config": str(self._plane.kubeconfig(PROPELLER)),
@@ -208,8 +215,8 @@ class RealPropeller:
                 "rawoutput-prefix": f"{self.store.uri}/raw",
                 "prof-port": profiling,
                 "workers": 4,
-                "workflow-reeval-duration": seconds,
-                "downstream-eval-duration": seconds,
+                "workflow-reeval-duration": "1s",
+                "downstream-eval-duration": "1s",
                 "max-workflow-retries": 10,
                 "create-flyteworkflow-crd": True,
                 "enable-admin-launcher": False,
@@ -273,9 +280,3 @@ def _encoded(message: bytes) -> str:
 def list_owned(api: Api, path: str, execution: RealExecution) -> Sequence[Manifest]:
     """Return the objects of an execution at an API path."""
     return api.items(path, labelSelector=f"execution-id={execution.name}")
-
-
-def error_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the error in the status of a failed execution."""
-    error: Mapping[str, Any] = found.get("status", {}).get("error", {})
-    return error

@@ -4,18 +4,18 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rig import debian, dns, images, leftovers, namespaces, operator, scheduling
 from rig.api import Api
-from rig.certificates import ClusterAuthority
-from rig.control_plane import ADMIN, ControlPlane, Options
+from rig.control_plane import ControlPlane, Options
+from rig.fake_nodes import is_ready
+from rig.images import Image
 from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
-from rig.place import Place
-from rig.process import Process, wait_until
+from rig.process import wait_until
 
 _PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
@@ -70,24 +70,18 @@ def missing() -> str:
 
 
 class RealCluster:
-    """A context manager that runs the cluster. Nodes are ready and names resolve when it has started.
+    """A context manager that runs a cluster of two nodes, which are ready when it has started.
 
     Args:
         folder: The folder for state and logs.
         names: Additional names for the image with this machine's Python.
-        operator_flags: Further flags of the training operator.
-        nodes: The number of nodes.
     """
 
-    def __init__(
-        self, folder: Path, names: Sequence[str] = (), operator_flags: Sequence[str] = (), nodes: int = 2
-    ) -> None:
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.folder = folder
         self.shared = folder / "shared"
         """A folder that every container can write to at the same path; serves as an object store."""
         self._names = names
-        self._operator_flags = operator_flags
-        self._count = nodes
         self._stack = contextlib.ExitStack()
         self._hub: Hub
         self.plane: ControlPlane
@@ -97,7 +91,7 @@ class RealCluster:
         self.shared.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
             self._hub = stack.enter_context(namespaces.hub(self.folder))
-            self.nodes = [self._node(stack, number) for number in range(1, self._count + 1)]
+            self.nodes = [self._node(stack, number) for number in (1, 2)]
             for node in self.nodes:
                 stack.enter_context(node.containerd)
             self.plane = stack.enter_context(self._plane())
@@ -108,7 +102,7 @@ class RealCluster:
                 stack.enter_context(node.proxy(self.plane))
             dns.start(self.plane)
             scheduling.start(self.plane)
-            operator.start(self.plane, *self._waits(), *self._operator_flags)
+            operator.start(self.plane, *self._waits())
             self.wait()
             # Runs first at the end and kills all processes together, so that none waits for another to stop.
             stack.callback(self._hub.process.kill)
@@ -123,42 +117,28 @@ class RealCluster:
         """A client of the API server with all rights."""
         return self.plane.admin
 
-    @property
-    def authority(self) -> ClusterAuthority:
-        """The certificate authority of the cluster."""
-        return self.plane.authority
+    @contextlib.contextmanager
+    def without_network(self, name: str) -> Iterator[None]:
+        """Disconnect a node from the network, while its processes continue; reconnect it on exit."""
+        (cable,) = (each.station.cable for each in self.nodes if each.name == name)
+        self._hub.place.run("ip", "link", "set", cable, "down")
+        try:
+            yield
+        finally:
+            self._hub.place.run("ip", "link", "set", cable, "up")
+            self.wait()
 
-    @property
-    def place(self) -> Place:
-        """The place of the control plane; its servers are reachable at `place.address`."""
-        return self._hub.place
-
-    def kubeconfig(self, user: str = ADMIN) -> Path:
-        """Write a kubeconfig for a user that works here and on the hub."""
-        return self.plane.kubeconfig(user)
-
-    def add(self, process: Process) -> Process:
-        """Start a program that is stopped with the cluster."""
-        return self.plane.enter(process)
-
-    def node(self, name: str) -> Node:
-        """Return the node with this name."""
-        (found,) = (each for each in self.nodes if each.name == name)
-        return found
-
-    def cut_off(self, name: str) -> None:
-        """Disconnect a node from the network; its processes continue."""
-        namespaces.cut_off(self._hub, self.node(name).station)
-
-    def join(self, name: str) -> None:
-        """Reconnect a node to the network."""
-        namespaces.join(self._hub, self.node(name).station)
+    def load_image(self, image: Image) -> None:
+        """Load an image into all nodes."""
+        archive = images.archive(image, self.folder / f"{image.names[0].replace('/', '-')}.tar")
+        for node in self.nodes:
+            node.imported([archive])
 
     def wait(self) -> None:
         """Wait until all nodes accept pods."""
 
         def ready() -> bool:
-            return all(each.is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)
+            return all(is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)
 
         wait_until(ready, 120, lambda: f"nodes are not ready: {self.admin.items('/api/v1/nodes')}")
 

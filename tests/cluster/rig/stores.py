@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import fsspec
-import httpx
 
-from rig.api import Api
+from rig.api import Api, build_manifest
 from rig.control_plane import free_ports
 from rig.place import LOOPBACK, Place
 from rig.process import Process, wait_until
@@ -72,16 +71,8 @@ class S3:
         self.process = Process(
             [
                 *(tool("versitygw"), "--port", f"{place.listen}:{port}", "--health", "/health"),
-                *(
-                    "--access",
-                    _KEY,
-                    "--secret",
-                    _SECRET,
-                    "--region",
-                    _REGION,
-                    "--access-log",
-                    folder / "access.log",
-                ),
+                *("--access", _KEY, "--secret", _SECRET, "--region", _REGION),
+                *("--access-log", folder / "access.log"),
                 # Object metadata is stored in separate files, because some file systems have no extended
                 # attributes.
                 *("posix", "--sidecar", self._about, self._objects),
@@ -95,7 +86,7 @@ class S3:
         (self._objects / _BUCKET).mkdir(parents=True)
         self._about.mkdir()
         self.process.start()
-        self.process.wait_until(self._is_ready)
+        self.process.wait_until(lambda: self.process.place.is_ready(self._port, "health"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,12 +141,6 @@ class S3:
     def _open(self) -> Any:
         return fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
 
-    def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.endpoint}/health").is_success
-        except httpx.HTTPError:
-            return False
-
 
 def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[str, Any]:
     return {
@@ -177,8 +162,7 @@ def add_volume(api: Api, name: str, folder: Path) -> None:
         "capacity": {"storage": "1Gi"},
         "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
     }
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
-    api.create(volume)
+    api.create(build_manifest("v1", "PersistentVolume", name, spec=spec))
 
     def is_available() -> bool:
         found = api.get(f"/api/v1/persistentvolumes/{name}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from rig.api import Manifest, manifests, path_of
+from rig.api import Manifest, build_manifest, manifests
 from rig.certificates import CertificatePair
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
@@ -93,25 +93,19 @@ def list_crds() -> Sequence[Path]:
     return [*_JOBSET.list_crds(), *_TRAINER.list_crds()]
 
 
-def build_runtime(kind: str, name: str, image: str, **pod_annotations: str) -> Manifest:
-    """Return a runtime of the given kind as a platform provides it, with Trainer's policy for torch."""
-    pod = {
-        "metadata": {"annotations": pod_annotations},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": image}]},
-    }
+def build_runtime(name: str, image: str) -> Manifest:
+    """Return a runtime as a platform provides it, with Trainer's policy for torch."""
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": image}]}}
     nodes = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
         "spec": {"backoffLimit": 0, "template": pod},
     }
-    return {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
-        "spec": {
-            "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": nodes}]}},
-        },
+    spec = {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": nodes}]}},
     }
+    labels = {"trainer.kubeflow.org/framework": "torch"}
+    return build_manifest(API_VERSION, "ClusterTrainingRuntime", name, labels=labels, spec=spec)
 
 
 def find_sources() -> Path:
@@ -139,14 +133,8 @@ def start(plane: ControlPlane) -> TrainerCluster:
 
 def _is_validated(plane: ControlPlane) -> bool:
     """True if Trainer's webhook rejects a TrainJob whose runtime does not exist."""
-    job = {
-        "apiVersion": API_VERSION,
-        "kind": "TrainJob",
-        "metadata": {"name": "validated"},
-        "spec": {"runtimeRef": {"name": "absent"}},
-    }
-    answer = plane.admin.request("POST", path_of(job), job, params={"dryRun": "All"})
-    return answer.status_code == httpx.codes.FORBIDDEN
+    job = build_manifest(API_VERSION, "TrainJob", "validated", spec={"runtimeRef": {"name": "absent"}})
+    return plane.admin.try_create(job).status_code == httpx.codes.FORBIDDEN
 
 
 def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> Process:

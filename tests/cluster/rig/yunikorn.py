@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rig.api import pods
+from rig.api import build_manifest, pods
 from rig.control_plane import ControlPlane
 from rig.process import Process
 
@@ -26,31 +26,20 @@ def start(plane: ControlPlane, queues: Sequence[Mapping[str, Any]], probed: str)
         "placementrules": [{"name": "provided", "create": False}],
         "queues": [{"name": "root", "submitacl": "*", "queues": list(queues)}],
     }
-    plane.admin.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "yunikorn-configs", "namespace": _NAMESPACE},
-            "data": {**_SERVICE, "queues.yaml": json.dumps({"partitions": [partition]})},
-        }
-    )
+    data = {**_SERVICE, "queues.yaml": json.dumps({"partitions": [partition]})}
+    plane.admin.apply(build_manifest("v1", "ConfigMap", "yunikorn-configs", _NAMESPACE, data=data))
     known = {"KUBECONFIG": str(plane.kubeconfig()), "NAMESPACE": _NAMESPACE, "HOME": str(plane.folder)}
     process = plane.enter(plane.process("yunikorn", (), known))
     plane.admin.create(_probe(probed))
     probe = pods(_NAMESPACE, _PROBE)
     process.wait_until(lambda: "nodeName" in (plane.admin.get(probe) or {"spec": {}})["spec"])
     plane.admin.delete(probe)
-    process.wait_until(lambda: plane.admin.get(probe) is None)
+    plane.admin.wait_until_gone(probe)
     return process
 
 
 def _probe(queue: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": _PROBE, "namespace": _NAMESPACE, "labels": {APPLICATION: _PROBE, QUEUE: queue}},
-        "spec": {
-            "schedulerName": NAME,
-            "containers": [{"name": _PROBE, "image": "image:1", "resources": {"requests": {"cpu": "1m"}}}],
-        },
-    }
+    labels = {APPLICATION: _PROBE, QUEUE: queue}
+    container = {"name": _PROBE, "image": "image:1", "resources": {"requests": {"cpu": "1m"}}}
+    spec = {"schedulerName": NAME, "containers": [container]}
+    return build_manifest("v1", "Pod", _PROBE, _NAMESPACE, labels=labels, spec=spec)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
-from rig.api import Api, jobs, path_of, pods
+from rig.api import Api, build_manifest, jobs, path_of, pods
 from stored_world import is_terminating, pod_status
 
 from simulated_operator.idle_detection import Pulse
@@ -100,14 +100,9 @@ class Player:
     # ---- steps of users and admins
 
     def _create(self) -> None:
-        metadata = {key: self.history[key] for key in ("name", "labels", "annotations")}
-        job = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {**metadata, "namespace": self.namespace},
-            "spec": self.history["spec"],
-        }
-        self._request("create", "POST", path_of(job), job)
+        fields = {key: self.history[key] for key in ("name", "labels", "annotations", "spec")}
+        job = build_manifest("kubeflow.org/v1", "PyTorchJob", namespace=self.namespace, **fields)
+        self._note("create", self.api.request("POST", path_of(job), job))
 
     def _touch(self) -> None:
         self._patch({"metadata": {"annotations": {"touched": str(time.time())}}})
@@ -140,23 +135,15 @@ class Player:
         self.api.patch(pods(self.namespace, self._name(pod)), dict(patch))
 
     def _foreign_pod(self, pod: str) -> None:
-        self.api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": self._name(pod), "namespace": self.namespace},
-                "spec": {"containers": [{"name": "c", "image": "c"}]},
-            }
-        )
+        spec = {"containers": [{"name": "c", "image": "c"}]}
+        self.api.create(build_manifest("v1", "Pod", self._name(pod), self.namespace, spec=spec))
 
     def _quota(self, hard: Step | None) -> None:
         path = f"/api/v1/namespaces/{self.namespace}/resourcequotas/most"
         if hard is None:
             self.api.delete(path)
             return
-        metadata = {"name": "most", "namespace": self.namespace}
-        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
-        self.api.apply(quota)
+        self.api.apply(build_manifest("v1", "ResourceQuota", "most", self.namespace, spec={"hard": hard}))
         while (self.api.get(path) or {}).get("status", {}).get("hard") != hard:
             time.sleep(_TICK)
 
@@ -201,12 +188,8 @@ class Player:
         for name, pod in self._get_observed().pods.items():
             if is_terminating(pod):
                 change = {"phase": "Failed" if exit else "Succeeded", "exit": exit}
-                self.api.request(
-                    "PATCH",
-                    pods(self.namespace, name) + "/status",
-                    {"status": pod_status(pod, change)},
-                    headers={"Content-Type": "application/merge-patch+json"},
-                )
+                path = pods(self.namespace, name) + "/status"
+                self.api.try_patch(path, {"status": pod_status(pod, change)})
 
     def _reap(self) -> None:
         for name, pod in self._get_observed().pods.items():
@@ -226,13 +209,9 @@ class Player:
             assert answer.is_success, answer.text
 
     def _merge(self, what: str, path: str, patch: Step, missing: str = "") -> None:
-        headers = {"Content-Type": "application/merge-patch+json"}
-        self._request(what, "PATCH", path, dict(patch), headers=headers, missing=missing)
+        self._note(what, self.api.try_patch(path, dict(patch)), missing)
 
-    def _request(
-        self, what: str, method: str, path: str, body: dict[str, Any], *, missing: str = "", **more: Any
-    ) -> None:
-        answer = self.api.request(method, path, body, **more)
+    def _note(self, what: str, answer: httpx.Response, missing: str = "") -> None:
         if answer.is_success:
             return
         if missing and answer.status_code == httpx.codes.NOT_FOUND:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from rig.api import Manifest, jobs, pods
+from rig.api import build_manifest, jobs, pods
 from rig.control_plane import ADMIN, ControlPlane
 
 from simulated_operator.mirror import Mirror, Stage
@@ -74,7 +74,7 @@ class Pulse:
         marked = {"metadata": {"annotations": {"beat": number}}}
         for path in (pods(NAMESPACE, "beating-master-0"), jobs(NAMESPACE, "beating")):
             # Without the operator, its webhook cannot admit a change of a job.
-            self._wait_for(lambda path=path: self._is_merged(path, marked))
+            self._wait_for(lambda path=path: self._api.try_patch(path, marked).is_success)
         self._api.delete(_SERVICE)
 
         def is_back() -> bool:
@@ -88,25 +88,12 @@ class Pulse:
 
         self._wait_for(is_back)
 
-    def _is_merged(self, path: str, patch: Manifest) -> bool:
-        headers = {"Content-Type": "application/merge-patch+json"}
-        return self._api.request("PATCH", path, patch, headers=headers).is_success
-
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         while not condition() and not self._closing.is_set():
             time.sleep(_TICK)
 
 
-_JOB: Final = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "PyTorchJob",
-    "metadata": {"name": "beating", "namespace": NAMESPACE},
-    "spec": {
-        "pytorchReplicaSpecs": {
-            "Master": {
-                "replicas": 1,
-                "template": {"spec": {"containers": [{"name": "pytorch", "image": "nothing:1"}]}},
-            }
-        }
-    },
-}
+_CONTAINER: Final = {"name": "pytorch", "image": "nothing:1"}
+_MASTER: Final = {"replicas": 1, "template": {"spec": {"containers": [_CONTAINER]}}}
+_SPEC: Final = {"pytorchReplicaSpecs": {"Master": _MASTER}}
+_JOB: Final = build_manifest("kubeflow.org/v1", "PyTorchJob", "beating", NAMESPACE, spec=_SPEC)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
+from rig.api import Manifest
 from whole_job import KIND, WHOLE_JOB
 
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.schema_check import parse_types
 from backend_plugin.embedded.operators.pytorchjob.job_schema import JOB_PARTS, REQUIRED
 
-Manifest = dict[str, Any]
 NAMESPACE: Final = "default"
 _ODD: Final = (
     *(None, True, False, 0, -1, 3, 0.5, 2.0, 2**31, 2**40, 2**70),

@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
+from rig.api import Manifest
 from rig.control_plane import ADMIN, ControlPlane
 
-Manifest = dict[str, Any]
 _JOBS: Final = "/apis/kubeflow.org/v1/pytorchjobs"
 _PODS: Final = "/api/v1/pods"
 _SERVICES: Final = "/api/v1/services"

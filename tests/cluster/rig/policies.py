@@ -1,0 +1,54 @@
+"""Admission policies of the API server, which take the place of the webhooks of other projects."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rig.api import Manifest, build_manifest
+
+VERSION: Final = "admissionregistration.k8s.io/v1"
+_MUTATING: Final = f"{VERSION}beta1"
+
+
+def build_rule(group: str, plural: str) -> Mapping[str, Any]:
+    """Return the rule that matches the creation of objects of one kind."""
+    versions = {"apiGroups": [group], "apiVersions": ["v1"]}
+    return {**versions, "operations": ["CREATE"], "resources": [plural]}
+
+
+def select_namespace(namespace: str) -> Mapping[str, Any]:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+def _build_spec(namespace: str, group: str, plural: str) -> Mapping[str, Any]:
+    matched = {
+        "resourceRules": [build_rule(group, plural)],
+        "namespaceSelector": select_namespace(namespace),
+    }
+    return {"failurePolicy": "Fail", "matchConstraints": matched}
+
+
+def refuse(
+    name: str, namespace: str, kind: tuple[str, str], expression: str, message: str
+) -> Sequence[Manifest]:
+    """Return a policy that rejects new objects of a kind for which `expression` is false."""
+    validations = [{"expression": expression, "message": message}]
+    spec = {**_build_spec(namespace, *kind), "validations": validations}
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    return [
+        build_manifest(VERSION, "ValidatingAdmissionPolicy", name, spec=spec),
+        build_manifest(VERSION, "ValidatingAdmissionPolicyBinding", name, spec=bound),
+    ]
+
+
+def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, condition: str) -> Sequence[Manifest]:
+    """Return a policy that applies a JSON patch to new objects of a kind for which `condition` is true."""
+    spec = {
+        **_build_spec(namespace, *kind),
+        "reinvocationPolicy": "Never",
+        "matchConditions": [{"name": "matched", "expression": condition}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{{{patch}}}]"}}],
+    }
+    return [
+        build_manifest(_MUTATING, "MutatingAdmissionPolicy", name, spec=spec),
+        build_manifest(_MUTATING, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
+    ]
