@@ -73,7 +73,7 @@ e2e: $(READY)  ## run the tests on a real cluster: API server, operator, schedul
 generate: $(READY)  ## generate the code of protos/, golden files, the chart's RBAC rules, and the output shown in pages
 	$(BIN)/protoc --proto_path=protos --python_out=protos --pyi_out=protos protos/kfpytorch_idl/*/*.proto
 	UPDATE=1 $(BIN)/pytest tests/golden tests/test_documented_commands.py
-	UPDATE=1 $(BIN)/pytest tests/test_generated_pages.py tests/charts/test_chart_rules_file.py
+	UPDATE=1 $(BIN)/pytest tests/test_generated_pages.py tests/charts/test_chart_values.py
 
 lock: $(READY)  ## resolve the dependencies again, for all supported Python versions
 	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \

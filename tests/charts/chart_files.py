@@ -171,30 +171,23 @@ def _written(value: Any) -> str:
     return f"`{plain}`"
 
 
-def platform() -> Mapping[str, Any]:
-    """Return the schema of Flyte's section, from the readers of the server."""
-    return _section(loader._ALL, "")
+def definitions() -> Mapping[str, Any]:
+    """Return the schemas to which the schema of the values refers, from the readers of the server.
 
-
-def gang() -> Mapping[str, Any]:
-    """Return the schema of gang options for some jobs, with the properties of the general section."""
+    They are Flyte's section, the gang options for some jobs, and a choice of gang options, whose key is the
+    scheduler. Gang options have the properties of the general section `gang`.
+    """
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return build_gang_schema(loader._OF_GANGS, of_all)
+    choice = loader._GANG["allowed-schedulers"].parsers
+    found = {"gang": loader._OF_GANGS, "choice": choice, "platform": loader._ALL}
+    sections = {name: _section(readers, "") for name, readers in found.items()}
+    for name in ("gang", "choice"):
+        same = {key: of_all[_OF_THE_CHART.get(key, key)] for key in found[name]}
+        sections[name]["properties"].update(same)
+    return sections
 
 
-def choice() -> Mapping[str, Any]:
-    """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
-    of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return build_gang_schema(loader._GANG["allowed-schedulers"].parsers, of_all)
-
-
-def build_gang_schema(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:
-    section = _section(readers, "")
-    same = {key: of_all[_OF_THE_CHART.get(key, key)] for key in readers}
-    return {**section, "properties": {**section["properties"], **same}}
-
-
-def _section(readers: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _section(readers: Mapping[str, Any], path: str) -> dict[str, Any]:
     kept = {key: each for key, each in readers.items() if f"{path}{key}" not in _ELSEWHERE}
     properties = {
         key: _section(each, f"{path}{key}.") if isinstance(each, Mapping) else _SCHEMAS.get(each, {})

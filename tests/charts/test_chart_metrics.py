@@ -43,11 +43,8 @@ def expressions() -> Iterator[str]:
     """Yield all expressions, with their variables replaced as Grafana and the template do."""
     for panel in PANELS:
         for target in panel["targets"]:
-            yield (
-                target["expr"].replace("$__rate_interval", "4m").replace("$job", "kfpytorch-backend-metrics")
-            )
-    for rule in ALERTS:
-        yield rendered(rule)
+            yield target["expr"].replace("$__rate_interval", "4m").replace("$job", "a-metrics")
+    yield from map(rendered, ALERTS)
 
 
 def rendered(rule: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import chart_files
+import chart_rules
 import pytest
 from chart_files import PAGE, ROOT, SCHEMA
 from chart_rules import PREREQUISITES
@@ -57,9 +58,13 @@ def test_schema_rejects_additional_properties() -> None:
 
 def test_values_schema_file_is_generated_with_required_values() -> None:
     values = chart_files.demanding(SCHEMA_OF, chart_files.read("values.yaml"))
-    parts = {name: getattr(chart_files, name)() for name in ("gang", "choice", "platform")}
-    schema = {**values, "$defs": parts}
+    schema = {**values, "$defs": chart_files.definitions()}
     assert updated(SCHEMA, json.dumps(schema, indent=2) + "\n"), "UPDATE=1 writes it"
+
+
+def test_rules_file_is_generated_from_the_tables() -> None:
+    rules = chart_files.CHART / "files/rules.yaml"
+    assert updated(rules, chart_rules.build_file()), "UPDATE=1 writes it"
 
 
 def test_gang_schedulers_of_the_chart_match_the_server() -> None:

@@ -107,10 +107,17 @@ def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Proce
         yield plane, process
 
 
-@pytest.fixture(scope="session")
-def plane(operated: tuple[ControlPlane, Process]) -> ControlPlane:
-    """The control plane with the training operator, the scheduler and four simulated nodes."""
-    return operated[0]
+@pytest.fixture(scope="module")
+def plane(request: pytest.FixtureRequest) -> ControlPlane:
+    """The control plane with the operator that the test module names in OPERATOR, or the training operator.
+
+    It also has the scheduler and four simulated nodes.
+    """
+    if getattr(request.module, "OPERATOR", "") == "trainer":
+        cluster: TrainerCluster = request.getfixturevalue("trainer_cluster")
+        return cluster.plane
+    plane, _ = request.getfixturevalue("operated")
+    return plane
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ OVERLAYS = [
     ("flyte-binary", "values-flyte-binary-stock.yaml"),
     ("flyte-core", "values-flyte-core-stock.yaml"),
 ]
+pytestmark = pytest.mark.usefixtures("programs")
 # The values in guides for Flyte's own plugin.
 GUIDES = {
     "configuration": {
@@ -42,31 +43,25 @@ JOBS = {
 }
 
 
-class Flyte:
-    """A chart of Flyte, rendered with several values files."""
+def render_objects(folder: Path, chart: str, *files: Path) -> Sequence[Manifest]:
+    """Return the objects of a chart of Flyte, rendered with several values files."""
+    flags = [word for each in files for word in ("--values", each)]
+    copy = fetch_flyte_chart(chart, folder)
+    rendered = Helm(folder).run("template", "flyte", copy, "--namespace", "flyte", *flags)
+    return [each for each in yaml.safe_load_all(rendered) if each]
 
-    def __init__(self, helm: Helm, folder: Path) -> None:
-        self._helm = helm
-        self._folder = folder
 
-    def objects(self, chart: str, files: Sequence[Path]) -> Sequence[Manifest]:
-        flags = [word for each in files for word in ("--values", each)]
-        rendered = self._helm.run(
-            "template", "flyte", fetch_flyte_chart(chart, self._folder), "--namespace", "flyte", *flags
-        )
-        return [each for each in yaml.safe_load_all(rendered) if each]
-
-    def propeller(self, chart: str, *files: Path) -> Mapping[str, Any]:
-        """Return the effective configuration of propeller, merged in file order, with lower-case keys."""
-        (config,) = (
-            each
-            for each in self.objects(chart, files)
-            if each["kind"] == "ConfigMap" and each["metadata"]["name"] == CONFIGS[chart]
-        )
-        merged: dict[str, Any] = {}
-        for _, text in sorted(config["data"].items()):
-            merged.update(flat(yaml.safe_load(text)))
-        return merged
+def render_propeller(folder: Path, chart: str, *files: Path) -> Mapping[str, Any]:
+    """Return the effective configuration of propeller, merged in file order, with lower-case keys."""
+    (config,) = (
+        each
+        for each in render_objects(folder, chart, *files)
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == CONFIGS[chart]
+    )
+    merged: dict[str, Any] = {}
+    for _, text in sorted(config["data"].items()):
+        merged.update(flat(yaml.safe_load(text)))
+    return merged
 
 
 def flat(values: Any, path: str = "") -> dict[str, Any]:
@@ -78,11 +73,6 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
         for key, part in values.items()
         for name, value in flat(part, f"{path}.{str(key).lower()}".lstrip(".")).items()
     }
-
-
-@pytest.fixture
-def flyte(programs: None, tmp_path: Path) -> Flyte:
-    return Flyte(Helm(tmp_path), tmp_path)
 
 
 def read_propeller_settings(overlay: Path) -> dict[str, Any]:
@@ -97,41 +87,40 @@ def read_propeller_settings(overlay: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("chart", "overlay"), OVERLAYS)
-def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, flyte: Flyte) -> None:
-    before = flyte.propeller(chart)
-    after = flyte.propeller(chart, CHARTS / overlay)
+def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, tmp_path: Path) -> None:
+    before = render_propeller(tmp_path, chart)
+    after = render_propeller(tmp_path, chart, CHARTS / overlay)
     changed = {key: value for key, value in after.items() if before.get(key) != value}
     assert changed == read_propeller_settings(CHARTS / overlay)
     assert {*before} <= {*after}
 
 
-def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(flyte: Flyte, tmp_path: Path) -> None:
+def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(tmp_path: Path) -> None:
     guides = tmp_path / "guides.yaml"
     guides.write_text(yaml.safe_dump(GUIDES))
-    after = flyte.propeller("flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
+    after = render_propeller(tmp_path, "flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
     assert {*OF_THE_CHARTS} - {*after[ENABLED]} == {"connector-service", "echo"}
     assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
 
 
-def rules(objects: Sequence[Manifest]) -> Sequence[Any]:
-    return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path: Path) -> None:
+    def render_rules(*files: str) -> Sequence[Any]:
+        objects = render_objects(tmp_path, "flyte-binary", *(CHARTS / file for file in files))
+        return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+
+    before = render_rules()
+    assert render_rules("values-flyte-binary.yaml") == before
+    assert render_rules("values-flyte-binary-stock.yaml") == [*before, JOBS]
 
 
-def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(flyte: Flyte) -> None:
-    before = rules(flyte.objects("flyte-binary", []))
-    assert rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary.yaml"])) == before
-    stock = rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary-stock.yaml"]))
-    assert stock == [*before, JOBS]
-
-
-def test_chart_notes_contain_the_overlay_values(programs: None, tmp_path: Path) -> None:
+def test_chart_notes_contain_the_overlay_values(tmp_path: Path) -> None:
     parts = re.split(r"^---.*\n", Helm(tmp_path).notes({}), flags=re.MULTILINE)[1:3]
     assert [yaml.safe_load(each) for each in parts] == [
         yaml.safe_load((CHARTS / f"values-{chart}.yaml").read_text()) for chart in CONFIGS
     ]
 
 
-def test_chart_notes_contain_the_endpoint_of_the_installed_service(programs: None, tmp_path: Path) -> None:
+def test_chart_notes_contain_the_endpoint_of_the_installed_service(tmp_path: Path) -> None:
     values = {
         "fullnameOverride": "connector",
         "clusterDomain": "corp.example",

@@ -6,8 +6,11 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -147,14 +150,11 @@ class LoadTasks:
         if end.is_good:
             self._caller.succeeded(attempt)
         if end.code is not None:
-            self._play_pod(attempt, end.code, end.reason)
+            # The pod exists and ends before its job ends, as in a cluster.
+            made = self._plane.admin.create(_pod(self._namespace, attempt))
+            kubelet.end(self._plane.admin, made, end.code, end.reason)
         kind = "Succeeded" if end.is_good else "Failed"
         finish_job(self._plane.admin, jobs(self._namespace, attempt.job), kind)
-
-    def _play_pod(self, attempt: CallerAttempt, code: int, reason: str) -> None:
-        """Create the pod and end it before its job ends, as in a cluster."""
-        made = self._plane.admin.create(_pod(self._namespace, attempt))
-        kubelet.end(self._plane.admin, made, code, reason)
 
 
 def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
@@ -174,21 +174,32 @@ def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
     return build_manifest("v1", "Pod", f"{attempt.job}-master-0", namespace, **fields)
 
 
-class Chaos:
-    """Random faults of every kind, with periods in which most requests fail."""
+def choose_fault(asked: ProxiedRequest, random: Random) -> ProxyFault | None:
+    """Return a random fault of any kind, or None; in some periods, most requests fail."""
+    is_spell = time.monotonic() % (SPELL + BETWEEN) < SPELL
+    if random.random() >= (WORSE if is_spell else BAD):
+        return None
+    if asked.is_watch:
+        return random.choice((GONE, *FAULTS[:5]))
+    return random.choice((GONE, *FAULTS) if "continue" in asked.query else FAULTS)
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
 
-    def __call__(self, asked: ProxiedRequest) -> ProxyFault | None:
-        is_spell = time.monotonic() % (SPELL + BETWEEN) < SPELL
-        if self._random.random() >= (WORSE if is_spell else BAD):
-            return None
-        if asked.is_watch:
-            return self._random.choice((GONE, *FAULTS[:5]))
-        if "continue" in asked.query:
-            return self._random.choice((GONE, *FAULTS))
-        return self._random.choice(FAULTS)
+@contextmanager
+def cuts(proxy: Proxy) -> Iterator[None]:
+    """Abort all connections at intervals."""
+    over = threading.Event()
+
+    def cut() -> None:
+        while not over.wait(5):
+            proxy.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_thousands_of_operations_with_faults_have_correct_results(
@@ -202,8 +213,8 @@ def test_thousands_of_operations_with_faults_have_correct_results(
         Caller(served.endpoint, tmp_path / "store", namespace, again=False) as caller,
     ):
         tasks = LoadTasks(bare, caller, namespace)
-        proxy.choose = Chaos(Random(SEED))
-        with ThreadPoolExecutor(AT_ONCE) as pool, Cuts(proxy):
+        proxy.choose = partial(choose_fault, random=Random(SEED))
+        with ThreadPoolExecutor(AT_ONCE) as pool, cuts(proxy):
             for _ in pool.map(lambda number: tasks.one(Random(f"{SEED}-{number}")), range(OPERATIONS)):
                 pass
         proxy.forget()
@@ -216,26 +227,6 @@ def test_thousands_of_operations_with_faults_have_correct_results(
         bare.admin.request("DELETE", jobs(namespace))
         bare.admin.request("DELETE", pods(namespace), params={"gracePeriodSeconds": "0"})
     assert not tasks.wrong, tasks.wrong[:10]
-
-
-class Cuts:
-    """Aborts all connections at intervals."""
-
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._cut)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _cut(self) -> None:
-        while not self._over.wait(5):
-            self._proxy.cut()
 
 
 def settled(plane: ControlPlane, namespace: str, tasks: LoadTasks) -> None:

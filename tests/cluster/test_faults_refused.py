@@ -4,10 +4,7 @@ A rejection that a user must fix fails the task with its full message, because a
 rejected, too. Only a full quota is retried, because it can have room again.
 """
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 from rig import operator, policies
@@ -19,16 +16,6 @@ from rig.process import wait_until
 
 NAMESPACE = "faults-refused"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
-
-
-@contextlib.contextmanager
-def with_objects(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
-    """Create objects, and delete them on exit."""
-    with contextlib.ExitStack() as undo:
-        for manifest in manifests:
-            plane.admin.apply(manifest)
-            undo.callback(plane.admin.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
-        yield
 
 
 def find_error(caller: Caller) -> str:
@@ -53,7 +40,7 @@ def wait_for_error(caller: Caller, start: str) -> str:
 def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
     name = "no-images-of-strangers"
     kind, message = ("kubeflow.org", "pytorchjobs"), "images come from registry.example.org"
-    with with_objects(plane, *policies.refuse(name, NAMESPACE, kind, "false", message)):
+    with plane.admin.having(*policies.refuse(name, NAMESPACE, kind, "false", message)):
         error = wait_for_error(
             caller, "FAILED: the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org "
         )
@@ -65,7 +52,7 @@ def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane
 def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
     counted = "count/pytorchjobs.kubeflow.org"
     quota = build_manifest("v1", "ResourceQuota", "jobs", NAMESPACE, spec={"hard": {counted: "0"}})
-    with with_objects(plane, quota):
+    with plane.admin.having(quota):
         path = f"{path_of(quota)}/jobs"
         # The quota controller discovers new kinds every 30 s, and must first have synchronized the known
         # ones.

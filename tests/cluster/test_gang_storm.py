@@ -21,13 +21,8 @@ NAMES = ("coscheduling-backend", "yunikorn", "coscheduling-backend-kueue")
 
 @pytest.fixture(scope="module")
 def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
-    # A skipped test would pass unnoticed in `make soak`.
-    assert shutil.which("go") is not None, (
-        "the storm needs the programs of `make tools`: put `go` on the PATH"
-    )
-    with Grounds(
-        tmp_path_factory.mktemp("storm"), Size(nodes=observed_cluster.NODES, gpus=observed_cluster.EACH)
-    ) as grounds:
+    size = Size(nodes=observed_cluster.NODES, gpus=observed_cluster.EACH)
+    with Grounds(tmp_path_factory.mktemp("storm"), size) as grounds:
         yield grounds
 
 

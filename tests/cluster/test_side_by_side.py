@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from go_comparison import table
-from go_comparison.platforms import Sides
-from go_comparison.records import ComparisonRecord, read_record
+from go_comparison.platforms import Pair, Run, Sides
 from go_comparison.scenarios import SCENARIOS
 from rig import backend
 from rig.audit import Call, calls
@@ -58,10 +57,10 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The records of all scenarios."""
+    """The executions of all scenarios."""
 
-    pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]
-    """The records by scenario: theirs, then ours."""
+    pairs: Mapping[str, Pair]
+    """The executions by scenario."""
     calls: Sequence[Call]
     """The API requests during the scenarios."""
 
@@ -83,13 +82,11 @@ def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> C
             done = pool.map(lambda act: act(sides), SCENARIOS.values())
             pairs = dict(zip(SCENARIOS, done, strict=True))
         heard = calls(plane)[before:]
-        made = {
-            what: (read_record(pair.theirs, heard), read_record(pair.ours, heard))
-            for what, pair in pairs.items()
-        }
+        for run in (run for pair in pairs.values() for run in pair):
+            run.finish(heard)
     if file := os.environ.get("KFPYTORCH_TABLE"):
-        Path(file).write_text(table.page(made, heard))
-    return Compared(pairs=made, calls=heard)
+        Path(file).write_text(table.page(pairs, heard))
+    return Compared(pairs=pairs, calls=heard)
 
 
 @pytest.mark.parametrize("what", ENDS)
@@ -137,7 +134,8 @@ def test_server_reads_only_required_objects_from_the_api_server(compared: Compar
             (each.user, each.verb, each.status) == (BACKEND, "patch", HTTPStatus.CONFLICT)
             for each in ours.calls
         )
-        assert ours.read(BACKEND) <= len(creates) + there + deleted + failed + conflicts, what
+        reads = sum(each.user == BACKEND and each.is_read for each in ours.calls)
+        assert reads <= len(creates) + there + deleted + failed + conflicts, what
     again = [each for each in compared.calls if each.user == BACKEND and each.is_read and not each.name]
     listed = Counter(each.resource for each in again if each.resource in FOLLOWED)
     failed = sum(ours.attempts for what, (_, ours) in compared.pairs.items() if what != "it ends well")
@@ -160,11 +158,11 @@ def test_terminal_phase_leaves_no_running_pod(compared: Compared) -> None:
     assert running["one is killed for its memory"] == [1, 0]
 
 
-def creations(record: ComparisonRecord) -> Sequence[int]:
+def creations(run: Run) -> Sequence[int]:
     """Return the status codes of the create requests for its jobs."""
-    return [each.status for each in record.calls if each.verb == "create" and each.resource == "pytorchjobs"]
+    return [each.status for each in run.calls if each.verb == "create" and each.resource == "pytorchjobs"]
 
 
-def ends(record: ComparisonRecord) -> Sequence[str]:
+def ends(run: Run) -> Sequence[str]:
     """Return the terminal phases of its attempts."""
-    return [each for each in record.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]
+    return [f"{each.attempt} {each.phase}" for each in run.shown if each.phase in {"SUCCEEDED", "FAILED"}]

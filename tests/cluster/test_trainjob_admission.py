@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rig.api import path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
-from rig.trainer import TrainerCluster
 
 from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.trainjob import DIALECT
@@ -22,6 +21,7 @@ from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
 
+OPERATOR = "trainer"
 NAMESPACE = "generated"
 SETTINGS = platform.read({"kfpytorch": {"dialect": "trainjob"}})
 RUN = Attempt(
@@ -118,12 +118,6 @@ def build_template(spec: Mapping[str, Any], custom: Mapping[str, Any]) -> TaskTe
     return ParseDict({**fields, "k8sPod": {"podSpec": spec}}, TaskTemplate())
 
 
-@pytest.fixture(scope="module")
-def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
-    trainer_cluster.plane.namespace(NAMESPACE)
-    return trainer_cluster.plane
-
-
 def check_tasks(plane: ControlPlane, examples: int) -> int:
     """Create the jobs of generated tasks, and return the number of those that are not refused."""
     accepted = 0
@@ -184,4 +178,5 @@ def find_events(plane: ControlPlane, name: str) -> str:
 @pytest.mark.parametrize("examples", [60, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.timeout(1800)
 def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane: ControlPlane, examples: int) -> None:
+    plane.namespace(NAMESPACE)
     assert check_tasks(plane, examples) > examples / 10

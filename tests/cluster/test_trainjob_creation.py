@@ -2,10 +2,9 @@
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -64,13 +63,15 @@ def test_server_kill_neither_loses_nor_duplicates_a_job(
                 wait_until(lambda attempt=attempt: try_to_create(caller, attempt), 60, lambda: "not created")
                 assert before in ("", attempt.job)
         attempts += new
-    found = [*plane.admin.items(jobs(NAMESPACE)), *plane.admin.items(TRAINJOBS)]
-    names = [
-        each["metadata"]["name"] for each in found if get_execution(each) in {a.execution for a in attempts}
-    ]
+    executions = {each.execution for each in attempts}
+    found = [each["metadata"] for path in (jobs(NAMESPACE), TRAINJOBS) for each in plane.admin.items(path)]
+    names = [each["name"] for each in found if each["labels"]["execution-id"] in executions]
     assert sorted(names) == sorted(each.job for each in attempts)
     # A runtime whose job was created in the other dialect waits for the next scan.
-    owners = {each["metadata"]["name"]: list_owners(each) for each in plane.admin.items(RUNTIMES)}
+    owners = {
+        each["metadata"]["name"]: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
+        for each in plane.admin.items(RUNTIMES)
+    }
     there = {each["metadata"]["name"]: [each["metadata"]["uid"]] for each in plane.admin.items(TRAINJOBS)}
     assert there.keys() <= owners.keys()
     strange = {name: owner for name, owner in owners.items() if owner not in ([], there.get(name))}
@@ -84,11 +85,3 @@ def try_to_create(caller: Caller, attempt: CallerAttempt) -> bool:
     except grpc.RpcError:
         return False
     return True
-
-
-def get_execution(job: Mapping[str, Any]) -> str:
-    return str(job["metadata"]["labels"]["execution-id"])
-
-
-def list_owners(runtime: Mapping[str, Any]) -> Sequence[str]:
-    return [each["uid"] for each in runtime["metadata"].get("ownerReferences", [])]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rig import kubelet
 from rig.api import pods
 from rig.backend import Backend
@@ -17,10 +16,11 @@ from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
 from rig.scheduling import COSCHEDULING
 from rig.stores import add_volume
-from rig.trainer import TrainerCluster, build_runtime
+from rig.trainer import build_runtime
 
 from backend_plugin import client
 
+OPERATOR = "trainer"
 NAMESPACE = "datasets"
 GANG = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
@@ -30,11 +30,6 @@ FOLDER = Path("/data")
 """The folder of all volumes, which no simulated pod mounts."""
 LOADERS = ("dataset-initializer-0", "model-initializer-0")
 NODES = ("node-0", "node-1")
-
-
-@pytest.fixture(scope="module")
-def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
-    return trainer_cluster.plane
 
 
 def create(plane: ControlPlane, caller: Caller, **options: Any) -> CallerAttempt:

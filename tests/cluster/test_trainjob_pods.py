@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from rig import kubelet
 from rig.api import pods
 from rig.backend import Backend
@@ -12,10 +11,10 @@ from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import wait_until
-from rig.trainer import TrainerCluster
 
 from backend_plugin import client
 
+OPERATOR = "trainer"
 NAMESPACE = "trainjobs"
 ENDS = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
 KINDS = ("trainjobs", "trainingruntimes")
@@ -27,11 +26,6 @@ ELASTIC = {
     "workerReplicas": {"replicas": 6},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 6, "nprocPerNode": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
-    return trainer_cluster.plane
 
 
 def find(plane: ControlPlane, kind: str, attempt: CallerAttempt) -> dict[str, Any] | None:

@@ -19,10 +19,10 @@ from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
 from rig.tools import SOURCES
-from rig.trainer import TrainerCluster
 
 from backend_plugin import client
 
+OPERATOR = "trainer"
 NAMESPACE = "trainjobs-sdk"
 JOBS = 20
 NODES = ("node-0", "node-1")
@@ -35,11 +35,6 @@ SHIPPED = {
     "torch-distributed",
     "xgboost-distributed",
 }
-
-
-@pytest.fixture(scope="module")
-def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
-    return trainer_cluster.plane
 
 
 def run_program(name: str) -> list[Path]:

@@ -19,19 +19,9 @@ def test_recipes_train_on_a_gpu(tmp_path: Path) -> None:
     student, teacher = (
         save_model(tmp_path / name, seed=seed) for seed, name in enumerate(("student", "teacher"))
     )
+    models = ["--student", student, "--teacher", teacher, "--folder", tmp_path]
     done = subprocess.run(
-        [
-            PYFLYTE,
-            "run",
-            TASKS,
-            "train_all",
-            "--student",
-            student,
-            "--teacher",
-            teacher,
-            "--folder",
-            tmp_path,
-        ],
+        [PYFLYTE, "run", TASKS, "train_all", *models],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(TASKS.parents[1])},
         capture_output=True,
         text=True,

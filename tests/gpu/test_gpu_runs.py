@@ -31,25 +31,15 @@ def value(ran: Ran) -> object:
     return ast.literal_eval(ran.out.splitlines()[-1])
 
 
-def list_gpu_processes() -> set[int]:
-    listed = subprocess.run(
-        ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {int(line) for line in listed.stdout.split()}
+def query_gpus(query: str, *options: str) -> str:
+    """Return the values that nvidia-smi prints for a query."""
+    command = ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def get_used_memory() -> int:
     """Return the used memory of the first GPU in MiB."""
-    shown = subprocess.run(
-        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(shown.stdout)
+    return int(query_gpus("gpu=memory.used", "-i", "0"))
 
 
 def test_each_gpu_gets_a_rank_and_nccl_connects_them(pyflyte: Pyflyte) -> None:
@@ -137,7 +127,7 @@ def test_memory_is_free_after_the_caller_is_stopped(
     started.communicate(timeout=30)
     assert pyflyte.left() == ([], [])
     while get_used_memory() > before:
-        assert time.monotonic() < deadline, list_gpu_processes()
+        assert time.monotonic() < deadline, query_gpus("compute-apps=pid")
         time.sleep(0.05)
 
 

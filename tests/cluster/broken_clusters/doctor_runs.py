@@ -22,11 +22,8 @@ def build_request(
 ) -> DoctorRequest:
     """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
-    Args:
-        namespace: The namespace of the job.
-        custom: The `custom` field of the task template.
-        platform: Flyte's plugin settings.
-        fields: Further fields of `DoctorRequest`; `template` has fields of the task template.
+    `platform` has Flyte's plugin settings, and `fields` further fields of `DoctorRequest`. Of these,
+    `template` has fields of the task template. `custom` is its field of this name.
     """
     of_task = fields.pop("template", {})
     is_any = custom is None and not of_task

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
+from propeller.wire import CONNECTOR
 from rig.api import Manifest, build_manifest, path_of
 from rig.control_plane import ControlPlane
 
@@ -21,16 +22,7 @@ OPERATOR: Final = deployment(
 PROPELLER_RUNS: Final = deployment(
     "flyte-binary", FLYTE, "registry.example.org/flyteorg/flyte-binary-release:v1.16.8"
 )
-_SERVICE_CONFIG: Final = (
-    '{"methodConfig":[{"name":[{}],"waitForReady":true,"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.5s",'
-    '"maxBackoff":"3s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}'
-)
-CONNECTOR: Final = {
-    "endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000",
-    "insecure": True,
-    "defaultTimeout": "60s",
-    "defaultServiceConfig": _SERVICE_CONFIG,
-}
+_ENDPOINT: Final = {"endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"}
 PROPELLER: Final[Mapping[str, Any]] = {
     "tasks": {
         "task-plugins": {
@@ -38,7 +30,7 @@ PROPELLER: Final[Mapping[str, Any]] = {
             "default-for-task-types": {"container": "container", "pytorch": "connector-service"},
         }
     },
-    "plugins": {"connector-service": {"defaultConnector": CONNECTOR}},
+    "plugins": {"connector-service": {"defaultConnector": {**CONNECTOR["defaultConnector"], **_ENDPOINT}}},
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rig import operator, policies, scheduling, yunikorn
-from rig.api import build_manifest, path_of
+from rig.api import build_manifest
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
 
@@ -44,19 +44,16 @@ def with_installation(
     plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str
 ) -> Iterator[None]:
     """Create the objects and wait until policies are in force. Delete the objects on exit."""
-    with contextlib.ExitStack() as undo:
-        for manifest in objects:
-            plane.admin.apply(manifest)
-            undo.callback(plane.admin.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
+    with plane.admin.having(*objects):
         wanted = (
             yunikorn.NAME if any(each["kind"] == "MutatingAdmissionPolicy" for each in objects) else _SILENT
         )
-        wait_until(lambda: _admitted(plane, namespace) == wanted, 60, lambda: "the policy is not heeded")
+        spec = {"containers": [{"name": "silent", "image": "image:1"}]}
+        pod = build_manifest("v1", "Pod", "silent", namespace, spec=spec)
+
+        def is_heeded() -> bool:
+            """True if a pod that names no scheduler gets the wanted one."""
+            return plane.admin.try_create(pod).json()["spec"]["schedulerName"] == wanted
+
+        wait_until(is_heeded, 60, lambda: "the policy is not heeded")
         yield
-
-
-def _admitted(plane: ControlPlane, namespace: str) -> str:
-    """Return the scheduler of a pod that does not name one."""
-    spec = {"containers": [{"name": "silent", "image": "image:1"}]}
-    answer = plane.admin.try_create(build_manifest("v1", "Pod", "silent", namespace, spec=spec))
-    return str(answer.json()["spec"]["schedulerName"])

@@ -37,6 +37,17 @@ def running(scene: Scene, shape: Shape = GANG) -> CallerAttempt:
     return attempt
 
 
+def waiting(scene: Scene, first: Shape, shape: Shape, event: str, replicas: int = MEMBERS) -> CallerAttempt:
+    """Run a job, and a second one that waits with the message of an event until the first has ended."""
+    before = running(scene, first)
+    attempt = scene.create(shape)
+    scene.hears(attempt, event)
+    assert scene.placed(attempt) == 0
+    scene.finish(before)
+    scene.until_told(attempt, "RUNNING", f"{replicas} of {replicas} replicas ready")
+    return attempt
+
+
 def grouped(scene: Scene) -> None:
     """The PodGroup is owned by the job and has the requests of the gang. It is deleted when the job ends.
 
@@ -75,16 +86,11 @@ def jobs_take_turns(scene: Scene) -> None:
 
 def unequal(scene: Scene) -> None:
     """A gang with one GPU for the master and three per worker needs 13; it waits while only 12 are free."""
-    first = running(scene, Shape(workers=1, gpus=2))
     custom = {
         "masterReplicas": {"replicas": 1, "resources": _gpus(1)},
         "workerReplicas": {"replicas": MEMBERS - 1, "resources": _gpus(3)},
     }
-    attempt = scene.create(Shape(custom=custom))
-    scene.hears(attempt, "unequal")
-    assert scene.placed(attempt) == 0
-    scene.finish(first)
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    attempt = waiting(scene, Shape(workers=1, gpus=2), Shape(custom=custom), "unequal")
     asked = [pod["spec"]["containers"][0]["resources"]["limits"][GPU] for pod in scene.pods(attempt)]
     assert asked == ["1", "3", "3", "3", "3"]
 
@@ -119,23 +125,13 @@ def elastic(scene: Scene) -> None:
 
 def elastic_counts_all(scene: Scene) -> None:
     """A queue of whole jobs counts all five replicas of an elastic gang, not only its minimum."""
-    first = running(scene)
-    attempt = scene.create(ELASTIC)
-    scene.hears(attempt, "behind")
-    assert scene.placed(attempt) == 0
-    scene.finish(first)
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
+    waiting(scene, GANG, ELASTIC, "behind")
 
 
 def queue_limit(scene: Scene) -> None:
     """A queue with eight GPUs runs one job of six. A second one waits, although ten GPUs are free."""
     shape = asking(SMALL - 1, queue=scene.platform.smaller)
-    first = running(scene, shape)
-    attempt = scene.create(shape)
-    scene.hears(attempt, "limit")
-    assert scene.placed(attempt) == 0
-    scene.finish(first)
-    scene.until_told(attempt, "RUNNING", "3 of 3 replicas ready")
+    waiting(scene, shape, shape, "limit", replicas=SMALL)
 
 
 def queue_never(scene: Scene) -> None:
@@ -148,14 +144,11 @@ def quota(scene: Scene) -> None:
     """A quota of four pods lets four pods of a gang of five be created, and none of them is bound."""
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     spec = {"hard": {"pods": "4"}}
-    scene.plane.admin.apply(build_manifest("v1", "ResourceQuota", "pods", NAMESPACE, spec=spec))
-    wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 60, lambda: "no quota")
-    try:
+    with scene.plane.admin.having(build_manifest("v1", "ResourceQuota", "pods", NAMESPACE, spec=spec)):
+        wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 60, lambda: "no quota")
         attempt = scene.create(GANG)
         scene.hears(attempt, "quota")
         assert scene.placed(attempt) == 0
-    finally:
-        scene.plane.admin.delete(path)
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 

@@ -35,12 +35,12 @@ class Reservation:
 
 def read_reservations(log: Path) -> Sequence[Reservation]:
     """Return the reservations; none if the cluster has another scheduler."""
-    return [*_iter_reservations(log.read_text(errors="replace").splitlines())] if log.exists() else []
+    return [*_iter_reservations(log)] if log.exists() else []
 
 
-def _iter_reservations(lines: Sequence[str]) -> Iterator[Reservation]:
+def _iter_reservations(log: Path) -> Iterator[Reservation]:
     waiting: dict[str, tuple[str, float]] = {}
-    for line in lines:
+    for line in log.read_text(errors="replace").splitlines():
         found = _LINE.match(line)
         if found is None or found["what"] not in (_WAITS, *_REJECTIONS):
             continue

@@ -105,7 +105,10 @@ class Storm:
                 self.scene.served.start()
             self._poll()
             if time.time() > min(start + _ALL_SECONDS, self._changed + _STALLED):
-                self._report_unfinished()
+                for job in (job for job in self.jobs if not job.ended):
+                    self._report(
+                        f"not ended {job.attempt.job}", job, f"free {self._cluster.history[-1].free}"
+                    )
                 break
             time.sleep(_TICK)
         self._await_empty()
@@ -215,11 +218,6 @@ class Storm:
         job.partly = job.partly or now.at
         if now.at - job.partly > _PARTLY:
             self._report("placed in part", job, f"{placed} of {job.fewest}")
-
-    def _report_unfinished(self) -> None:
-        for job in self.jobs:
-            if not job.ended:
-                self._report(f"not ended {job.attempt.job}", job, f"free {self._cluster.history[-1].free}")
 
     def _await_empty(self) -> None:
         left: list[str] = []

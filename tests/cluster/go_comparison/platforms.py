@@ -1,13 +1,14 @@
 """The two platforms: each has a propeller, one with Flyte's own plugin and one with our server."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flytekit.core.base_task import PythonTask
 from rig.api import Manifest, jobs, pods
+from rig.audit import Call
 from rig.process import wait_until
 from rig.propeller import RealExecution, RealPropeller, list_owned
 from rig.recorder import RecordedPhase
@@ -29,19 +30,50 @@ class Run:
     """The time of the abort, by `time.monotonic`."""
     gone_after: float | None = None
     """The seconds from the abort until all its objects were deleted."""
+    calls: Sequence[Call] = ()
+    """All API requests that name the execution, after its end."""
+    running: int = 0
+    """The number of pods that still run after the end."""
 
     @property
     def has_ended(self) -> bool:
         """True if propeller has finished the execution."""
         return self.propeller.has_ended(self.execution)
 
+    @property
     def shown(self) -> Sequence[RecordedPhase]:
-        """Return the task events until now."""
-        return self.propeller.recorder.tasks(self.execution.name)
+        """The task events until now, or until the abort."""
+        events = self.propeller.recorder.tasks(self.execution.name)
+        return events if self.until_abort is None else self.until_abort
+
+    @property
+    def attempts(self) -> int:
+        return len({each.attempt for each in self.shown})
+
+    @property
+    def message(self) -> str:
+        """The message of the last event that has one."""
+        texts = [each.message or each.reason for each in self.shown]
+        return next((each for each in reversed(texts) if each), "")
+
+    @property
+    def took(self) -> float | None:
+        """The seconds from creation to the terminal phase; None without a terminal phase."""
+        last = self.shown[-1]
+        return last.at - self.execution.created if last.phase in {"SUCCEEDED", "FAILED"} else None
 
     def phases(self) -> Sequence[str]:
         """Return the phases of these events."""
-        return [each.phase for each in self.shown()]
+        return [each.phase for each in self.shown]
+
+    def count_requests(self, user: str) -> int:
+        """Return the number of requests of this user about the execution."""
+        return sum(each.user == user for each in self.calls)
+
+    def finish(self, calls: Sequence[Call]) -> None:
+        """Record what is known after the end: the requests, and the pods that still run."""
+        self.calls = [each for each in calls if self.execution.name in each.name]
+        self.running = sum(pod["status"]["phase"] == "Running" for pod in self.pods())
 
     def pods(self) -> Sequence[Manifest]:
         """Return its pods."""
@@ -53,7 +85,7 @@ class Run:
 
     def abort(self) -> None:
         """Abort the execution, as a user does."""
-        self.until_abort = self.shown()
+        self.until_abort = self.shown
         self.aborted = time.monotonic()
         self.propeller.abort(self.execution)
 
@@ -65,22 +97,17 @@ class Run:
 
     def wait_until(self, so: Callable[[], bool]) -> None:
         """Wait for a condition."""
-        wait_until(so, _PATIENCE, lambda: f"{self.propeller.namespace}: {self.shown()}")
+        wait_until(so, _PATIENCE, lambda: f"{self.propeller.namespace}: {self.shown}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(NamedTuple):
     """The same execution on both sides."""
 
     theirs: Run
     ours: Run
 
-    def __iter__(self) -> Iterator[Run]:
-        return iter((self.theirs, self.ours))
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sides:
+class Sides(NamedTuple):
     """The two platforms."""
 
     theirs: RealPropeller
@@ -91,6 +118,6 @@ class Sides:
         with _TRANSLATING:
             theirs, ours = (
                 Run(propeller=each, execution=each.start(task, annotations=annotations, **inputs))
-                for each in (self.theirs, self.ours)
+                for each in self
             )
         return Pair(theirs=theirs, ours=ours)

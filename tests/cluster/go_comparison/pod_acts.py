@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -26,7 +26,7 @@ _LIFE: Final = 2
 _PATIENCE: Final = 120
 
 
-def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
+def play(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
     """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
     started: set[str] = set()
     with ThreadPoolExecutor() as pool:

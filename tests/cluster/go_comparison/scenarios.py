@@ -29,9 +29,9 @@ def _play(
     def run(sides: Sides) -> Pair:
         pair = sides.start(task, {BY_HAND: "yes"}, **inputs)
         if has_silence:
-            pod_acts.play(tuple(pair), acts, _silence(lambda: pair.ours.has_ended))
+            pod_acts.play(pair, acts, _silence(lambda: pair.ours.has_ended))
             return _aborted(pair, lambda: True)
-        pod_acts.play(tuple(pair), acts, lambda: all(run.has_ended for run in pair))
+        pod_acts.play(pair, acts, lambda: all(run.has_ended for run in pair))
         return pair
 
     return run

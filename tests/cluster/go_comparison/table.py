@@ -9,7 +9,7 @@ from rig.audit import Call
 from rig.control_plane import BACKEND, PROPELLER
 from rig.images import REPOSITORY
 
-from go_comparison.records import ComparisonRecord
+from go_comparison.platforms import Pair, Run
 
 _NAMES: Final = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
 # Keep the end of a traceback, which contains the error.
@@ -17,7 +17,7 @@ _LONGEST: Final = 260
 _NOT_TOLD: Final = {"QUEUED"}
 
 
-def page(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]], calls: Sequence[Call]) -> str:
+def page(pairs: Mapping[str, Pair], calls: Sequence[Call]) -> str:
     """Return the tables of messages and of cost, and the requests of our server that concern no task."""
     others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
     besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
@@ -29,21 +29,21 @@ def page(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]], calls: 
     )
 
 
-def _words(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
+def _words(pairs: Mapping[str, Pair]) -> Iterator[str]:
     yield "| what happens | Flyte's own plugin | ours |"
     yield "|---|---|---|"
     for what, pair in pairs.items():
         yield "| " + " | ".join([what, *map(_format_record, pair)]) + " |"
 
 
-def _format_record(record: ComparisonRecord) -> str:
+def _format_record(run: Run) -> str:
     """Return the phases with their times and messages."""
     # Every task has these phases.
-    news = [each for each in record.shown if each.phase not in _NOT_TOLD]
+    news = [each for each in run.shown if each.phase not in _NOT_TOLD]
     cells = []
     for each in news:
         text = _shortened(each.message or each.reason)
-        cells.append(f"{each.phase}, {each.at - record.created:.0f} s" + (text and f": {text}"))
+        cells.append(f"{each.phase}, {each.at - run.execution.created:.0f} s" + (text and f": {text}"))
     return "<br>".join(cells) or "nothing"
 
 
@@ -57,7 +57,7 @@ def _shortened(message: str) -> str:
     return text if len(text) <= _LONGEST else "… " + text[-_LONGEST:]
 
 
-def _figures(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
+def _figures(pairs: Mapping[str, Pair]) -> Iterator[str]:
     yield "| what happens | until the last phase | API calls | pods that run on | attempts |"
     yield "|---|---|---|---|---|"
     for what, (theirs, ours) in pairs.items():
@@ -74,10 +74,10 @@ def _figures(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> 
         yield "| " + " | ".join([what, *cells]) + " |"
 
 
-def _seconds(record: ComparisonRecord) -> str:
-    if record.took is not None:
-        return f"{record.took:.1f} s"
-    return "none" if record.gone_after is None else f"none (gone {record.gone_after:.1f} s after the abort)"
+def _seconds(run: Run) -> str:
+    if run.took is not None:
+        return f"{run.took:.1f} s"
+    return "none" if run.gone_after is None else f"none (gone {run.gone_after:.1f} s after the abort)"
 
 
 def _ratio(theirs: float | None, ours: float | None) -> str:

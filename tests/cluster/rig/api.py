@@ -1,5 +1,6 @@
 """A small client of the real API server, used only by tests."""
 
+import contextlib
 import json
 import re
 import ssl
@@ -40,13 +41,7 @@ _OF_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 class Api:
-    """An API server, used as one user.
-
-    Args:
-        server: The URL of the server.
-        authority: The file with the certificate authority.
-        token: The bearer token of the user.
-    """
+    """An API server, used as the user with this bearer token."""
 
     def __init__(self, server: str, authority: Path, token: str) -> None:
         self.server = server
@@ -145,6 +140,15 @@ class Api:
         answer = self.request("DELETE", path, params={"propagationPolicy": propagation})
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._decode(answer)
+
+    @contextlib.contextmanager
+    def having(self, *manifests: Manifest) -> Iterator[None]:
+        """Create or update objects, and delete them on exit."""
+        with contextlib.ExitStack() as undo:
+            for manifest in manifests:
+                self.apply(manifest)
+                undo.callback(self.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
+            yield
 
     def wait_until_gone(self, path: str) -> None:
         """Wait until an object does not exist."""

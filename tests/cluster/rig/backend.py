@@ -42,17 +42,14 @@ class Backend:
         self,
         plane: ControlPlane,
         folder: Path,
-        *flags: str,
+        *,
         server: str | None = None,
         known: Mapping[str, str] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Configure a server.
+        """Configure a server of a cluster.
 
         Args:
-            plane: The cluster that it connects to.
-            folder: A folder for its state and its log.
-            flags: Further flags of `kfpytorch serve`.
             server: The URL of a proxy to use in place of the API server.
             known: Further environment variables.
             settings: The section `plugins.k8s` of its settings.
@@ -62,7 +59,7 @@ class Backend:
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
         command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state-dir", self.state]
-        command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
+        command += ["--output-prefixes", "file:///", "--log-format", "text"]
         if settings:
             file = folder / "settings.yaml"
             file.write_text(yaml.safe_dump({"plugins": {"k8s": dict(settings)}}))

@@ -67,12 +67,9 @@ class Shape:
 
 
 class Caller:
-    """A connection to a server, for tasks in one namespace; a context manager.
+    """A connection to a server, for tasks in one namespace that write to `store`; a context manager.
 
     Args:
-        endpoint: The address of the server.
-        store: The folder that tasks write to.
-        namespace: The namespace of the jobs.
         again: Retry calls while the server is unavailable, as propeller does with our chart.
         tries: The number of times that a call is sent if it times out. Propeller repeats it, too.
     """

@@ -7,13 +7,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from rig.tools import CACHES
+from rig.tools import CACHES, cached_folder
 
 PACKAGES: Final[Sequence[str]] = (
     "containerd=1.6.20~ds1-1+deb12u3",
@@ -64,20 +63,10 @@ def packages(names: Sequence[str] = PACKAGES) -> Path:
         return home
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NoPackages("the tests need packages of Debian, and this machine has no apt-get")
-    home.parent.mkdir(parents=True, exist_ok=True)
-    # Unpack into a temporary folder and rename it, so that an interrupted or concurrent call leaves no
-    # partial result.
-    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
-        folder = Path(scratch)
-        _download(folder, names)
-        root = folder / "root"
-        for archive in sorted(folder.glob("*.deb")):
+    with cached_folder(home) as root:
+        _download(root.parent, names)
+        for archive in sorted(root.parent.glob("*.deb")):
             subprocess.run(["dpkg-deb", "-x", archive, root], check=True, timeout=_MINUTES)
-        try:
-            root.rename(home)
-        except OSError:
-            if not home.exists():
-                raise
     return home
 
 

@@ -3,12 +3,11 @@
 import hashlib
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from rig.tools import CACHES, SOURCES
+from rig.tools import CACHES, SOURCES, cached_folder
 
 _UV: Final = Path(sys.executable).with_name("uv")
 _MINUTES: Final = 600
@@ -21,20 +20,12 @@ def install(tool: str) -> Path:
     digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
     home = CACHES / tool / digest[:16]
     if not home.exists():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        # Rename a complete environment, so that an interrupted or concurrent call leaves no partial one.
-        with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
-            made = Path(scratch) / "environment"
+        with cached_folder(home) as made:
             python = made / "bin/python"
             _run_uv("venv", "--relocatable", "--python", sys.executable, str(made))
             _run_uv(
                 "pip", "sync", "--python", str(python), "--compile-bytecode", "--require-hashes", str(lock)
             )
-            try:
-                made.rename(home)
-            except OSError:
-                if not home.exists():
-                    raise
     return home
 
 

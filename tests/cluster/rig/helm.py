@@ -39,12 +39,7 @@ class Refused(Exception):
 
 
 class Helm:
-    """Helm with its own home folder.
-
-    Args:
-        folder: The folder for Helm's home and for values files.
-        kubeconfig: The kubeconfig of a cluster; None to use no cluster.
-    """
+    """Helm with its own home folder in `folder`; it uses no cluster without a kubeconfig."""
 
     def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
         self._folder = folder

@@ -85,19 +85,16 @@ def _kinds(components: Path, folder: Path, converting: Mapping[str, str]) -> Ite
 
 def _webhooks(components: Path, address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
+    looked_at = _LOOKED_AT | {jobs}
     for manifest in manifests(components / "webhook/manifests.yaml"):
         hooks = [
             redirect(hook, address, trusted)
             for hook in manifest["webhooks"]
-            if _kinds_of(hook) <= _LOOKED_AT | {jobs}
+            if {kind.split("/")[0] for rule in hook["rules"] for kind in rule["resources"]} <= looked_at
         ]
         # Kueue looks for webhook configurations with these names.
         name = f"kueue-{manifest['metadata']['name']}"
         yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
-
-
-def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
-    return {kind.split("/")[0] for rule in hook["rules"] for kind in rule["resources"]}
 
 
 def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict[str, Any]]:

@@ -21,6 +21,7 @@ _SLOWER: Final = 1.3
 _TAIL: Final = 4_000
 # The kernel kills a process immediately, but it may be busy with others before.
 _BURIAL: Final = 60
+_GRACE: Final = 5
 
 
 class NotReady(AssertionError):
@@ -40,14 +41,12 @@ class Process:
         *,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
-        grace: float = 5,
         place: Place = LOOPBACK,
     ) -> None:
         self.command = [str(word) for word in command]
         self.log = log
         self._environment = None if environment is None else dict(environment)
         self._directory = directory
-        self._grace = grace
         self.place = place
         self._running: subprocess.Popen[bytes] | None = None
 
@@ -96,7 +95,7 @@ class Process:
             return
         self._signal(signal.SIGTERM)
         try:
-            wait_until(self._is_gone, self._grace, lambda: f"{self.name} does not end")
+            wait_until(self._is_gone, _GRACE, lambda: f"{self.name} does not end")
         except NotReady:
             self.kill()
         self._running = None

@@ -72,9 +72,7 @@ def missing() -> str:
 class RealCluster:
     """A context manager that runs a cluster of two nodes, which are ready when it has started.
 
-    Args:
-        folder: The folder for state and logs.
-        names: Additional names for the image with this machine's Python.
+    The image with this machine's Python has `names` as additional names.
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
@@ -95,9 +93,9 @@ class RealCluster:
             for node in self.nodes:
                 stack.enter_context(node.containerd)
             self.plane = stack.enter_context(self._plane())
-            archives = self._archives()
+            for image in (images.pause(), images.python(self._names), images.mpi()):
+                self.load_image(image)
             for node in self.nodes:
-                node.imported(archives)
                 stack.enter_context(node.kubelet(self.plane))
                 stack.enter_context(node.proxy(self.plane))
             dns.start(self.plane)
@@ -148,10 +146,6 @@ class RealCluster:
         station = stack.enter_context(namespaces.station(self._hub, number, folder))
         mounts = {**dict.fromkeys(images.machine(), "ro"), self.shared: "rw"}
         return Node(station, folder, mounts)
-
-    def _archives(self) -> Sequence[Path]:
-        made = {"pause": images.pause(), "python": images.python(self._names), "mpi": images.mpi()}
-        return [images.archive(image, self.folder / f"{name}.tar") for name, image in made.items()]
 
     def _plane(self) -> ControlPlane:
         place = self._hub.place

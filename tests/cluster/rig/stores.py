@@ -54,12 +54,7 @@ class Folder:
 
 
 class S3:
-    """An S3 server with one bucket; a context manager that starts and stops it.
-
-    Args:
-        folder: The folder for objects and logs.
-        place: The place in which the server runs.
-    """
+    """An S3 server with one bucket, whose objects and logs are in `folder`; a context manager."""
 
     uri = f"s3://{_BUCKET}"
 

@@ -4,13 +4,15 @@ The programs of each module are cached in a user folder whose name has the hash 
 modules are downloaded. `python -m rig.tools [COMPONENT ...]` builds the named components, or all.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -80,17 +82,9 @@ class Component:
         print(f"building {program} of {self.sources}", file=sys.stderr, flush=True)
         self.home.mkdir(parents=True, exist_ok=True)
         new = built.with_suffix(f".{os.getpid()}")
+        flags = ("-mod=readonly", "-trimpath", f"-ldflags={self.flags}")
         subprocess.run(
-            [
-                go,
-                "build",
-                "-mod=readonly",
-                "-trimpath",
-                f"-ldflags={self.flags}",
-                "-o",
-                new,
-                self.programs[program],
-            ],
+            [go, "build", *flags, "-o", new, self.programs[program]],
             cwd=self.sources,
             env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", **self.environment},
             check=True,
@@ -144,6 +138,23 @@ def tool(program: str) -> Path:
     """
     (component,) = (each for each in COMPONENTS if program in each.programs)
     return component.build(program)
+
+
+@contextlib.contextmanager
+def cached_folder(home: Path) -> Iterator[Path]:
+    """Yield the path of a folder to create, which becomes `home`.
+
+    It is renamed when it is complete, so that an interrupted or concurrent call leaves no partial folder.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        made = Path(scratch) / "made"
+        yield made
+        try:
+            made.rename(home)
+        except OSError:
+            if not home.exists():
+                raise
 
 
 @cache

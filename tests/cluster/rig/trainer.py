@@ -52,15 +52,12 @@ class _Manager:
         for manifest in manifests(self._directory / self.webhooks):
             # Both modules have the same names.
             name = f"{self.program}-{manifest['metadata']['name']}"
-            hooks = [
-                {**redirect(hook, address, authority), "objectSelector": self._selector(hook)}
-                for hook in manifest["webhooks"]
-            ]
+            hooks = []
+            for hook in manifest["webhooks"]:
+                (resource,) = (resource for rule in hook["rules"] for resource in rule["resources"])
+                selector = {"objectSelector": self.selectors.get(resource, {})}
+                hooks.append({**redirect(hook, address, authority), **selector})
             yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
-
-    def _selector(self, hook: Mapping[str, Any]) -> Mapping[str, Any]:
-        (resource,) = (resource for rule in hook["rules"] for resource in rule["resources"])
-        return self.selectors.get(resource, {})
 
 
 def _matches(key: str, operator: str, *values: str) -> Mapping[str, Any]:

@@ -30,16 +30,14 @@ def start(plane: ControlPlane, queues: Sequence[Mapping[str, Any]], probed: str)
     plane.admin.apply(build_manifest("v1", "ConfigMap", "yunikorn-configs", _NAMESPACE, data=data))
     known = {"KUBECONFIG": str(plane.kubeconfig()), "NAMESPACE": _NAMESPACE, "HOME": str(plane.folder)}
     process = plane.enter(plane.process("yunikorn", (), known))
-    plane.admin.create(_probe(probed))
+    container = {"name": _PROBE, "image": "image:1", "resources": {"requests": {"cpu": "1m"}}}
+    fields = {
+        "labels": {APPLICATION: _PROBE, QUEUE: probed},
+        "spec": {"schedulerName": NAME, "containers": [container]},
+    }
+    plane.admin.create(build_manifest("v1", "Pod", _PROBE, _NAMESPACE, **fields))
     probe = pods(_NAMESPACE, _PROBE)
     process.wait_until(lambda: "nodeName" in (plane.admin.get(probe) or {"spec": {}})["spec"])
     plane.admin.delete(probe)
     plane.admin.wait_until_gone(probe)
     return process
-
-
-def _probe(queue: str) -> dict[str, Any]:
-    labels = {APPLICATION: _PROBE, QUEUE: queue}
-    container = {"name": _PROBE, "image": "image:1", "resources": {"requests": {"cpu": "1m"}}}
-    spec = {"schedulerName": NAME, "containers": [container]}
-    return build_manifest("v1", "Pod", _PROBE, _NAMESPACE, labels=labels, spec=spec)

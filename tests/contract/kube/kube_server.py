@@ -65,7 +65,6 @@ class KubeServer:
     def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         self.objects = Objects()
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
-        self.version = "v1.36.1"
         self.tokens: set[str] | None = None
         """The accepted bearer tokens, or other credentials with their scheme. None accepts all requests."""
         self.forbidden: set[str] = set()
@@ -79,10 +78,8 @@ class KubeServer:
         """The lines of successive responses for a log, by pod."""
         self.protobuf = True
         """Serve pods as protobuf to clients that accept it, as the real server does."""
-        self.mute = False
-        """Keep watches open without sending data."""
         self.muted: set[str] = set()
-        """The plurals for which watches send no data."""
+        """The plurals for which watches stay open and send no data."""
         self._tls = tls
         self._port = 0
         self._loop = asyncio.new_event_loop()
@@ -189,8 +186,10 @@ class KubeServer:
         if fault.reset == "before":
             request.transport.abort()  # type: ignore[union-attr]
             return web.Response()
+        if fault.code and fault.body is None:
+            return self._respond(request, "Status", fault.status or {}, fault.code, fault.headers)
         if fault.code:
-            return self._instead(fault, request)
+            return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
         if fault.watch:
             return await self._broken_watch(fault, request)
         done = await self._serve(request)
@@ -200,11 +199,6 @@ class KubeServer:
             assert isinstance(done, web.Response)
             return web.Response(body=done.body[:-20], content_type=done.content_type)  # type: ignore[index]
         return done
-
-    def _instead(self, fault: Fault, request: web.Request) -> web.Response:
-        if fault.body is None:
-            return self._respond(request, "Status", fault.status or {}, fault.code, fault.headers)
-        return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
 
     async def _broken_watch(self, fault: Fault, request: web.Request) -> web.StreamResponse:
         response = await _begun(request, fault.headers.get("Content-Type") or self._type(request))
@@ -267,7 +261,7 @@ class KubeServer:
 
     def _discovery(self, what: str, group: str = "") -> web.Response:
         if what == "version":
-            return web.json_response({"major": "1", "minor": "36", "gitVersion": self.version})
+            return web.json_response({"major": "1", "minor": "36", "gitVersion": "v1.36.1"})
         if not group:
             groups = [self._group(each) for each in self.groups if each]
             return web.json_response({"kind": "APIGroupList", "groups": groups})
@@ -293,11 +287,6 @@ class KubeServer:
             reason = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
             raise Refusal(403, "Forbidden", f"{plural} is forbidden: {reason}")
 
-    def _review(self, asked: Any) -> Any:
-        """Return whether the user has a permission."""
-        plural = "/".join(filter(None, (asked["resource"], asked["subresource"])))
-        return {"status": {"allowed": f"{asked['verb']} {plural}" not in self.forbidden}}
-
     async def _object(self, request: web.Request, key: Any) -> Any:
         body = await request.json() if request.can_read_body else {}
         if request.method == "GET":
@@ -305,7 +294,9 @@ class KubeServer:
                 return self.objects.get(key)
             return self.objects.page(key[0], key[1], key[2], request.query)
         if key[1] == "selfsubjectaccessreviews":
-            return self._review(body["spec"]["resourceAttributes"])
+            asked = body["spec"]["resourceAttributes"]
+            plural = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+            return {"status": {"allowed": f"{asked['verb']} {plural}" not in self.forbidden}}
         self.bodies.append(body)
         if request.method == "POST":
             return self.objects.create((*key[:3], body["metadata"]["name"]), body, request.query)
@@ -327,7 +318,7 @@ class KubeServer:
         try:
             while (left := last - loop.time()) > 0:
                 changed = self._changed
-                if not self.mute and place[1] not in self.muted:
+                if place[1] not in self.muted:
                     since = await self._changes(request, response, place, since)
                 try:
                     await asyncio.wait_for(changed.wait(), left)

@@ -149,11 +149,11 @@ def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> No
         it.value("build_info", version=version("flytekitplugins-kfpytorch"), python=platform.python_version())
         == 1
     )
-    api.mute = True
+    api.muted.add("pods")
     # Without data the age grows; every scrape computes it.
     wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
     before = it.value("watch_age_seconds", kind="pods")
-    api.mute = False
+    api.muted.clear()
     api.do(apply(PODS, pod()))
     wait_until(lambda: it.value("watch_age_seconds", kind="pods") < before)
     ages = {dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"}

@@ -228,12 +228,12 @@ async def test_stalled_watch_is_closed_and_reopened(server, tmp_path):
     server.do(apply(PODS, pod()))
 
     async with followed(server, tmp_path, silence=0.4) as heard:
-        server.mute = True
+        server.muted.add("pods")
         server.do(apply(PODS, pod(phase="Running")))
         watched = "GET watch /api/v1/pods"
         await wait_until(lambda: server.asked.count(watched) >= 2)
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
-        server.mute = False
+        server.muted.clear()
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
 
 

@@ -50,7 +50,7 @@ async def test_invalid_list_is_requested_again_and_known_records_are_kept(
 async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(server, tmp_path, caplog):
     """A proxy may buffer the watch. A list then delivers the changes."""
     caplog.set_level(logging.INFO)
-    server.mute = True
+    server.muted = {"pods", "pytorchjobs", "events"}
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
     begun = []
@@ -73,7 +73,7 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
             await asyncio.sleep(0.1)
             assert counts()["pods", "stale"] == 1
             assert counts()["events about a Pod", "synced"] == 1
-            server.mute = False
+            server.muted.clear()
             server.do(apply(PODS, pod(phase="Succeeded")))
             await wait_until(lambda: counts().get(("pods", "synced")) == 1)
             assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
