@@ -8,23 +8,21 @@ import contextlib
 import enum
 import json
 import re
-import socket
 import ssl
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from aiohttp import web
+from threaded_server import ThreadedServer, abort
 from yarl import URL
 
 from rig.control_plane import HERE, ControlPlane
 
-_WAIT: Final = 20
 _HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
 # Timestamps that the API server, a controller or a kubelet writes. Timestamps of our server are not shifted.
 _TIMES: Final = re.compile(
@@ -76,10 +74,11 @@ def status(code: int, reason: str, message: str = "on a bad day", **headers: str
     )
 
 
-class Proxy:
+class Proxy(ThreadedServer):
     """A context manager that serves one port of this machine. Its public methods are thread-safe."""
 
     def __init__(self, plane: ControlPlane) -> None:
+        super().__init__()
         self._target = plane.server
         self._tls = ssl.create_default_context(cafile=str(plane.authority.certificate))
         self.asked: list[ProxiedRequest] = []
@@ -88,67 +87,37 @@ class Proxy:
         """Return the fault for a request, or None."""
         self.skew = timedelta()
         """The offset of the cluster's clocks from this machine."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._open: list[web.Request] = []
         self._session: aiohttp.ClientSession | None = None
-        self._runner: web.AppRunner | None = None
-        self._listening = socket.create_server((HERE, 0))
-        self.url = f"http://{HERE}:{self._listening.getsockname()[1]}"
 
     def __enter__(self) -> "Proxy":
-        self._thread.start()
-        self._run(self._start())
+        self.url = f"http://{HERE}:{self.listen()}"
+        self.run(self._connect())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.stop()
+        self.run(self._disconnect())
+        self.close()
 
     def forget(self) -> None:
         """Remove all faults."""
         self.choose = lambda _: None
 
-    def cut(self) -> None:
-        """Abort all open connections."""
-        self._loop.call_soon_threadsafe(lambda: [_abort(each) for each in list(self._open)])
-
     # ---- methods that run in the thread of the event loop
 
-    def _run(self, what: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
+    async def _connect(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
+        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
-    async def _start(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls), auto_decompress=False
-        )
-        app = web.Application(client_max_size=1 << 24)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
-        await self._runner.setup()
-        await web.SockSite(self._runner, self._listening).start()
-
-    async def _stop(self) -> None:
-        # Stop accepting before the server closes. If the server closes first, asyncio drops a connection that
-        # was accepted but not handled, and its socket stays open.
-        self._loop.remove_reader(self._listening)
-        await _some_rounds()
-        for each in list(self._open):
-            _abort(each)
-        if self._runner is not None:
-            await self._runner.cleanup()
+    async def _disconnect(self) -> None:
         if self._session is not None:
             await self._session.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in others:
-            each.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
         # Closing a TLS transport takes several iterations of the event loop.
-        await _some_rounds()
+        for _ in range(10):
+            await asyncio.sleep(0.01)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Hand the request on, or let its fault happen."""
         asked = ProxiedRequest(
             method=request.method,
             path=request.path,
@@ -157,7 +126,6 @@ class Proxy:
         )
         self.asked.append(asked)
         fault = self.choose(asked)
-        self._open.append(request)
         try:
             if fault is None:
                 return await self._handed_on(request)
@@ -165,17 +133,15 @@ class Proxy:
             return await self._befallen(request, fault)
         except aiohttp.ClientError:
             # The API server is unavailable, so abort the connection of the client, too.
-            _abort(request)
+            abort(request)
             return web.Response()
-        finally:
-            self._open.remove(request)
 
     async def _befallen(self, request: web.Request, fault: ProxyFault) -> web.StreamResponse:
         match fault.how:
             case How.ANSWER:
                 return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
             case How.RESET_BEFORE:
-                _abort(request)
+                abort(request)
                 return web.Response()
         async with self._forward(request) as answer:
             body = await answer.read()
@@ -185,7 +151,7 @@ class Proxy:
             if fault.how is How.CUT:
                 cut = await self._begun(request, {"Content-Length": str(len(body))})
                 await cut.write(half)
-            _abort(request)
+            abort(request)
             return web.Response()
 
     async def _handed_on(self, request: web.Request) -> web.StreamResponse:
@@ -251,13 +217,3 @@ class Proxy:
 
 def _select_headers(answer: aiohttp.ClientResponse) -> Mapping[str, str]:
     return {name: value for name, value in answer.headers.items() if name.lower() not in _HOPS}
-
-
-async def _some_rounds() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0.01)
-
-
-def _abort(request: web.Request) -> None:
-    if request.transport is not None:
-        request.transport.abort()

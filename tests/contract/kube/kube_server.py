@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import kubernetes_messages as messages
 from aiohttp import web
 from kube_objects import Objects, Refusal
+from threaded_server import ThreadedServer, abort
 
 GROUPS = {
     "": {"pods": "v1", "events": "v1", "podtemplates": "v1"},
@@ -59,10 +59,11 @@ class Fault:
             await asyncio.sleep(0.01)
 
 
-class KubeServer:
+class KubeServer(ThreadedServer):
     """A fake API server. Public methods may be called from any thread."""
 
     def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        super().__init__()
         self.objects = Objects()
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
         self.tokens: set[str] | None = None
@@ -82,32 +83,15 @@ class KubeServer:
         """The plurals for which watches stay open and send no data."""
         self._tls = tls
         self._port = 0
-        self._loop = asyncio.new_event_loop()
-        self._runner: web.AppRunner | None = None
-        self._listening: socket.socket
         self._changed = asyncio.Event()
-        self._open: list[Any] = []
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     @property
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        if not self._thread.is_alive():
-            self._thread.start()
-        self._run(self._start())
-
-    def stop(self) -> None:
-        """Stop the server and cut all connections."""
-        self._run(self._stop())
-
-    def close(self) -> None:
-        self.stop()
-        self._run(_cancel_other_tasks())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Start the server, on the same port as before."""
+        self._port = self.listen(self._port, self._tls() if self._tls else None)
 
     def do(self, what: Callable[[Objects], Any]) -> Any:
         """Change the objects and wake the watches."""
@@ -117,57 +101,21 @@ class KubeServer:
             self._wake()
             return result
 
-        return self._run(done())
-
-    def cut(self) -> None:
-        """Reset all connections."""
-
-        async def done() -> None:
-            self._abort()
-
-        self._run(done())
-
-    def _run(self, what: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
-
-    async def _start(self) -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
-        await self._runner.setup()
-        self._listening = socket.create_server(("127.0.0.1", self._port), reuse_port=True)
-        self._port = self._listening.getsockname()[1]
-        tls = self._tls() if self._tls else None
-        await web.SockSite(self._runner, self._listening, ssl_context=tls).start()
-
-    async def _stop(self) -> None:
-        if self._runner is not None:
-            # aiohttp leaves a connection open that was accepted but not handled before the end of the server.
-            self._loop.remove_reader(self._listening)
-            await asyncio.sleep(0.05)
-            self._abort()
-            await self._runner.cleanup()
-            self._runner = None
+        return self.run(done())
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _abort(self) -> None:
-        for transport in self._open:
-            if transport is not None:
-                transport.abort()
-
     # ---- requests
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request as its fault or the API server would."""
         what = "watch " if "watch" in request.query else ""
         self.asked.append(f"{request.method} {what}{request.path}")
-        transport = request.transport
-        certificate = transport.get_extra_info("peercert") if transport else None
+        certificate = request.get_extra_info("peercert")
         if certificate:
             self.peers.append(certificate["subject"][0][0][1])
-        self._open.append(transport)
         try:
             fault = next((each for each in self.faults if each.befalls(request)), None)
             if fault is not None:
@@ -175,8 +123,6 @@ class KubeServer:
             return await self._serve(request)
         except Refusal as refusal:
             return self._respond(request, "Status", refusal.status, refusal.code)
-        finally:
-            self._open.remove(transport)
 
     async def _fault(self, fault: Fault, request: web.Request) -> web.StreamResponse:
         fault.times -= 1
@@ -184,7 +130,7 @@ class KubeServer:
             fault.first()
         await fault.wait()
         if fault.reset == "before":
-            request.transport.abort()  # type: ignore[union-attr]
+            abort(request)
             return web.Response()
         if fault.code and fault.body is None:
             return self._respond(request, "Status", fault.status or {}, fault.code, fault.headers)
@@ -194,7 +140,7 @@ class KubeServer:
             return await self._broken_watch(fault, request)
         done = await self._serve(request)
         if fault.reset == "after":
-            request.transport.abort()  # type: ignore[union-attr]
+            abort(request)
         if fault.truncate:
             assert isinstance(done, web.Response)
             return web.Response(body=done.body[:-20], content_type=done.content_type)  # type: ignore[index]
@@ -353,19 +299,11 @@ class KubeServer:
         tail = int(request.query.get("tailLines", len(lines)))
         for line in lines[len(lines) - tail :]:
             if line == "<reset>":
-                request.transport.abort()  # type: ignore[union-attr]
+                abort(request)
                 return response
             await response.write(line.encode() + b"\n")
         await response.write_eof()
         return response
-
-
-async def _cancel_other_tasks() -> None:
-    """Cancel the tasks of connections, which would otherwise be pending when the event loop is closed."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _begun(request: web.Request, media_type: str = "application/json") -> web.StreamResponse:
