@@ -2,27 +2,26 @@
 
 The pods are tested as they are, and in a namespace whose LimitRange sets defaults for containers.
 
-`KFPYTORCH_SEED` reproduces a run.
+`KFPYTORCH_SEED=random` selects a random seed.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 import pytest
 from rig.api import build_manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
+from rig.seed import SEED
 
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.pod_requests import parse_amounts
 
-SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
 PODS = 300
 NAMESPACE = "pod-amounts"
 LIMITED = "pod-amounts-limited"

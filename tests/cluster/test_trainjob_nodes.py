@@ -156,7 +156,7 @@ def test_repeated_drains_cost_no_attempt(
 ) -> None:
     stop_file = shared / "drained"
     size = WorldSize(cluster, Path(f"{stop_file}.size"))
-    execution = propeller.start(training_tasks.writes_its_size_until, stop_file=str(stop_file))
+    execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     size.wait_for(2)
     for number in range(ROUNDS):
         node = f"node-{number % 2 + 1}"

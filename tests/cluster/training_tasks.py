@@ -49,22 +49,6 @@ def recovers(value: int) -> int:
     return value + 1
 
 
-def reduced_until(stop_file: str) -> int:
-    """Run all-reduce steps, at least one, until the file `stop_file` exists, and return their number."""
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    steps = 0
-    while True:
-        steps += 1
-        over = torch.tensor(int(Path(stop_file).exists()))
-        dist.all_reduce(over)
-        if over.item():
-            return steps
-        time.sleep(0.2)
-
-
 def written_sizes_until(stop_file: str) -> int:
     """Run all-reduce steps, and write the world size after each, until the file `stop_file` exists."""
     import torch
@@ -85,7 +69,7 @@ TWO_NODES = {"task_config": Elastic(nnodes=2, nproc_per_node=1), "requests": Res
 
 @task(**TWO_NODES, retries=1)
 def reduces_until(stop_file: str) -> int:
-    return reduced_until(stop_file)
+    return written_sizes_until(stop_file)
 
 
 @task(
@@ -108,7 +92,7 @@ def reduces_until(stop_file: str) -> int:
     ),
 )
 def reduces_until_on_patient_pods(stop_file: str) -> int:
-    return reduced_until(stop_file)
+    return written_sizes_until(stop_file)
 
 
 def spread(name: str) -> PodTemplate:
@@ -136,11 +120,6 @@ def grows_and_shrinks(stop_file: str) -> int:
     return written_sizes_until(stop_file)
 
 
-@task(**TWO_NODES)
-def writes_its_size_until(stop_file: str) -> int:
-    return written_sizes_until(stop_file)
-
-
 @task(task_config=Elastic(nnodes=3, nproc_per_node=2), requests=Resources(cpu="100m", mem="1Gi"))
 def shows_the_ranks() -> int:
     """The first program of the guide to PyTorch on Kubeflow Trainer."""
@@ -157,7 +136,12 @@ def shows_the_ranks() -> int:
     return dist.get_world_size()
 
 
-def reduce_with_mpi(value: int) -> int:
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="mpi")),
+    requests=Resources(cpu="100m", mem="2Gi"),
+    pod_template=spread("mpi"),
+)
+def reduces_with_mpi(value: int) -> int:
     """Return the sum over all ranks."""
     from mpi4py import MPI
 
@@ -166,15 +150,6 @@ def reduce_with_mpi(value: int) -> int:
     if value < 0 and world.rank == world.size - 1:
         raise ValueError("the learning rate is negative")
     return int(world.allreduce(value + world.rank))
-
-
-@task(
-    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="mpi")),
-    requests=Resources(cpu="100m", mem="2Gi"),
-    pod_template=spread("mpi"),
-)
-def reduces_with_mpi(value: int) -> int:
-    return reduce_with_mpi(value)
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)

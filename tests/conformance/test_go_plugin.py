@@ -1,4 +1,4 @@
-"""Jobs of generated tasks from Flyte's Go plugin and ours, which are equal or a listed difference."""
+"""Jobs of generated tasks and phases from Flyte's Go plugin and ours: equal, or a listed difference."""
 
 import os
 import re
@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import phases
 import pytest
 from comparing import Found, compare
 from dice import Json
 from differences import DIFFERENCES, explanation
 from peers import ROOT, query_peer, render
-from phases import DIFFERENCES as PHASES
 from templates import cases
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
@@ -21,6 +21,7 @@ ALL = 2000
 CASES = int(os.environ.get("CONFORMANCE_CASES", ALL))
 PAGE = ROOT / "docs/reference/differences-from-the-go-plugin.md"
 ENTRY = re.compile(r"^\| `(?P<name>[a-z-]+)` \| `(?P<path>[^`]+)` \| (?P<count>\d+) \|$", re.MULTILINE)
+PHASE_ENTRY = re.compile(r"^\| `([a-z-]+)` \| phase \| (\d+) \|$", re.MULTILINE)
 HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
 SHOWN = 20
 
@@ -84,7 +85,7 @@ def written() -> dict[str, tuple[str, int]]:
 
 def test_listed_differences_match_the_sections_of_the_page() -> None:
     sections = [name for line in HEADING.findall(PAGE.read_text()) for name in line.split(", ")]
-    assert sorted(sections) == sorted([*DIFFERENCES, *PHASES])
+    assert sorted(sections) == sorted([*DIFFERENCES, *phases.DIFFERENCES])
 
 
 def test_each_section_has_all_required_items() -> None:
@@ -108,3 +109,28 @@ def test_each_listed_difference_applies_as_often_as_the_page_states(
     assert {name: count for name, (_, count) in written().items()} == {
         name: counts[name] for name in DIFFERENCES
     }
+
+
+# ---- phases of jobs in every state
+
+
+@pytest.fixture(scope="module")
+def phase_differences(go_plugin: Path) -> list[phases.GoPhase]:
+    judged = [case for case in phases.cases() if case.get("job")]
+    asked = [{"id": case["id"], "job": case["job"]} for case in judged]
+    answers = query_peer([go_plugin, "--phase"], asked)
+    pairs = zip(judged, answers, strict=True)
+    return [each for case, answer in pairs for each in phases.differs(case, answer)]
+
+
+def test_job_has_the_same_phase_except_listed_differences(phase_differences: list[phases.GoPhase]) -> None:
+    assert [str(each) for each in phase_differences if phases.explanation(each) is None][:SHOWN] == []
+
+
+def test_each_listed_phase_applies_as_often_as_the_page_states(
+    phase_differences: list[phases.GoPhase],
+) -> None:
+    counts = Counter(phases.explanation(each) for each in phase_differences)
+    assert [name for name in phases.DIFFERENCES if not counts[name]] == []
+    listed = {name: int(count) for name, count in PHASE_ENTRY.findall(PAGE.read_text())}
+    assert listed == {name: counts[name] for name in phases.DIFFERENCES}

@@ -21,7 +21,6 @@ class Call:
     """The API group of the resource; empty for core/v1."""
     resource: str
     """The resource, with its subresource if there is one: `pods/status`."""
-    namespace: str
     name: str
     """The name of the object; empty for requests about several objects."""
     at: str
@@ -54,7 +53,6 @@ def _calls(events: Iterator[Mapping[str, Any]]) -> Iterator[Call]:
             verb=event["verb"],
             group=about.get("apiGroup", ""),
             resource=about.get("resource", event["requestURI"].partition("?")[0]) + (part and f"/{part}"),
-            namespace=about.get("namespace", ""),
             name=about.get("name", ""),
             at=event["requestReceivedTimestamp"],
             status=event["responseStatus"]["code"],

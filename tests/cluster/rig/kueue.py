@@ -7,9 +7,9 @@ from typing import Any, Final
 from rig.api import build_manifest, manifests
 from rig.certificates import ClusterAuthority
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.policies import encode_authority, redirect
 from rig.process import Process
 from rig.tools import module_directory
-from rig.webhooks import encode_authority, redirect
 
 _NAMESPACE: Final = "kueue-system"
 _VERSION: Final = "kueue.x-k8s.io/v1beta2"

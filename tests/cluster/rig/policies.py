@@ -1,6 +1,8 @@
-"""Admission policies of the API server, which take the place of the webhooks of other projects."""
+"""Webhooks with the address of a process, and admission policies in place of webhooks of other projects."""
 
+import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rig.api import Manifest, build_manifest
@@ -52,3 +54,14 @@ def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, conditio
         build_manifest(_MUTATING, "MutatingAdmissionPolicy", name, spec=spec),
         build_manifest(_MUTATING, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
     ]
+
+
+def encode_authority(certificate: Path) -> str:
+    """Return the certificate of an authority as `caBundle`."""
+    return base64.b64encode(certificate.read_bytes()).decode()
+
+
+def redirect(hook: Manifest, address: str, authority: str) -> Manifest:
+    """Return a webhook that the API server calls at an address with a certificate of the authority."""
+    path = hook["clientConfig"]["service"]["path"]
+    return {**hook, "clientConfig": {"url": f"{address}{path}", "caBundle": authority}}

@@ -47,8 +47,6 @@ class PropellerOptions:
 
     connector: str = ""
     """The `host:port` of the backend. If empty, Flyte's own plugin handles PyTorchJobs."""
-    resync_seconds: int = 5
-    """The polling interval; propeller enforces a minimum of 5 s."""
     domain: str = DOMAIN
     """The domain of the executions. Propellers that run at the same time need different domains."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
@@ -240,14 +238,17 @@ class RealPropeller:
                     },
                 }
             },
-            "plugins": {**({"connector-service": _connector(options)} if ours else {}), **options.plugins},
+            "plugins": {
+                **({"connector-service": _connector(options.connector)} if ours else {}),
+                **options.plugins,
+            },
         }
 
 
-def _connector(options: PropellerOptions) -> Mapping[str, Any]:
-    """Return the connector configuration of our chart, with shorter intervals for tests."""
-    connector = {**CONNECTOR["defaultConnector"], "endpoint": options.connector}
-    caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": f"{options.resync_seconds}s"}
+def _connector(endpoint: str) -> Mapping[str, Any]:
+    """Return the connector configuration of our chart, with the shortest polling interval of propeller."""
+    connector = {**CONNECTOR["defaultConnector"], "endpoint": endpoint}
+    caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": "5s"}
     return {**CONNECTOR, "defaultConnector": connector, "webApi": {**CONNECTOR["webApi"], "caching": caching}}
 
 

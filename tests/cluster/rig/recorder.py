@@ -17,19 +17,14 @@ from flyteidl.service import admin_pb2_grpc
 class RecordedPhase:
     """One phase of a task attempt, as users see it."""
 
-    execution: str
     node: str
     attempt: int
     phase: str
     reason: str
-    code: str
-    """The error code; empty without an error."""
     message: str
-    """The error message."""
+    """The error message; empty without an error."""
     kind: str
     """The kind of the error, `USER` or `SYSTEM`."""
-    logs: tuple[str, ...]
-    """The URLs of the logs."""
     at: float
     """The time of arrival, in seconds since the epoch."""
 
@@ -92,14 +87,11 @@ def _decode_event(event: events.TaskExecutionEvent, at: float) -> RecordedPhase:
     # Newer propellers send a list of reasons.
     reasons = [each.reason for each in event.reasons] or [event.reason]
     return RecordedPhase(
-        execution=event.parent_node_execution_id.execution_id.name,
         node=event.parent_node_execution_id.node_id,
         attempt=event.retry_attempt,
         phase=execution_pb2.TaskExecution.Phase.Name(event.phase),
         reason="\n".join(reasons),
-        code=event.error.code if has_error else "",
         message=event.error.message if has_error else "",
         kind=kind,
-        logs=tuple(log.uri for log in event.logs),
         at=at,
     )

@@ -10,9 +10,9 @@ import httpx
 from rig.api import Manifest, build_manifest, manifests
 from rig.certificates import CertificatePair
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.policies import encode_authority, redirect
 from rig.process import Process
 from rig.tools import module_directory
-from rig.webhooks import encode_authority, redirect
 
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 

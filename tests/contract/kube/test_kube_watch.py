@@ -47,7 +47,9 @@ async def followed(server, tmp_path, **settings):
         yield heard
 
 
-async def test_existing_objects_are_reported_and_then_each_change(server, tmp_path):
+@pytest.mark.parametrize("protobuf", [True, False])
+async def test_existing_objects_are_reported_and_then_each_change(server, tmp_path, protobuf):
+    server.protobuf = protobuf
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
     server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
@@ -67,6 +69,9 @@ async def test_existing_objects_are_reported_and_then_each_change(server, tmp_pa
         server.do(remove(JOBS, NAME))
         await wait_until(lambda: heard.names() == [OTHER])
         assert heard.dropped[-1].uid
+        server.do(remove(PODS, REPLICA))
+        await wait_until(lambda: heard.names(Pod) == [])
+        assert heard.replaced.count("Pod") == 1
 
 
 async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
@@ -182,19 +187,6 @@ async def test_interrupted_watch_loses_no_change(server, tmp_path, fault):
         server.do(apply(PODS, pod(phase="Running")))
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
-
-
-async def test_watch_works_without_protobuf(server, tmp_path):
-    server.protobuf = False
-    server.do(apply(PODS, pod()))
-
-    async with followed(server, tmp_path) as heard:
-        assert heard.names(Pod) == [REPLICA]
-        server.do(apply(PODS, pod(phase="Running")))
-        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-        server.do(remove(PODS, REPLICA))
-        await wait_until(lambda: heard.names(Pod) == [])
-        assert heard.replaced.count("Pod") == 1
 
 
 async def test_oversized_pod_is_skipped_and_the_next_one_is_reported(server, tmp_path, caplog):
