@@ -8,5 +8,5 @@ MPI: Final = "mpi"
 FRAMEWORKS: Final = (TORCH, JAX, MPI)
 
 MPI_HOSTFILE_VARIABLE: Final = "OMPI_MCA_orte_default_hostfile"
-"""The variable that Trainer sets in the launcher of an MPI job, with the file of the nodes."""
+"""The variable that Trainer sets in the launcher of an MPI job: the path of the file with the nodes."""
 MPI_SSH_DIRECTORY: Final = "/etc/kfpytorch/ssh"

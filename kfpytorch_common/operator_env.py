@@ -41,7 +41,7 @@ def build_loopback_env(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
 
 
 def build_single_process_env(port: int) -> dict[str, str]:
-    """Return the variables of a single process with the address `master`, including those of torchrun."""
+    """Return the variables of a single process that listens on `port`, including those of torchrun."""
     return {
         **build_replica_env(0, 1, port),
         "PET_NPROC_PER_NODE": "1",

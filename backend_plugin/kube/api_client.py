@@ -130,7 +130,7 @@ class ApiClient:
     ) -> T:
         """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`.
 
-        Record the transient errors in `state`.
+        Return the result of `read` for the body. Record the transient errors in `state`.
         """
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE

@@ -40,7 +40,7 @@ class Clock:
         return self._ours() + self._ahead
 
     def update(self, date: str) -> None:
-        """Update the clock from the `Date` header of a response that has just started."""
+        """Update the clock from the `Date` header of a response that has just arrived."""
         if date == self._date:
             return
         self._date = date

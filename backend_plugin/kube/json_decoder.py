@@ -67,7 +67,7 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class JsonDecoder:
-    """A `Decoder` for one kind."""
+    """A `Decoder` for objects of one kind in JSON."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a parser that decodes JSON into the type `kind`, and creates records with `read`.

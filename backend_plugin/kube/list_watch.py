@@ -27,7 +27,7 @@ _LARGEST_PAGE: Final = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListStep:
-    """List one page."""
+    """The step that lists one page."""
 
     limit: int
     rest: str
@@ -36,7 +36,7 @@ class ListStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStep:
-    """Watch the changes after `version`."""
+    """The step that watches the changes after `version`."""
 
     version: str
     seconds: int
@@ -44,7 +44,7 @@ class WatchStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseStep:
-    """Wait for `seconds` before the next step."""
+    """The step that waits for `seconds`."""
 
     seconds: float
 

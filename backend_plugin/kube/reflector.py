@@ -46,7 +46,7 @@ _AT_ONCE: Final = 100
 _WATCH_PAUSE_SECONDS: Final = 0.05
 """The delay between two reads of a watch: changes that are received and parsed together cost less."""
 _BACKLOG: Final = 2**16
-"""The size in bytes of a received piece, from which on the next read is not delayed: more data may wait."""
+"""After a received piece of at least this many bytes, the next read is not delayed: more data may wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

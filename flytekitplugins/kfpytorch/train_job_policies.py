@@ -128,7 +128,7 @@ _read_rules: Final = build_list_reader(
 
 
 def read_pod_failure_policy(value: object) -> object:
-    """Return a valid list of rules unchanged."""
+    """Return a valid list of rules unchanged; raise `InvalidValue` for any other value."""
     if is_list(value) and len(value) > _MOST_RULES:
         raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
     return _read_rules(value)

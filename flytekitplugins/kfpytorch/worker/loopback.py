@@ -68,7 +68,7 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
-    """Return a listening socket for the store with these arguments, or None if torch has to bind its own."""
+    """Return a listening socket for a store with the arguments `given`; None if torch has to bind its own."""
     host = given.get("host_name")
     if not given.get("is_master") or given.get("master_listen_fd") is not None or not _is_loopback(host):
         return None

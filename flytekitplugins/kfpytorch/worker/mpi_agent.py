@@ -63,7 +63,7 @@ class MpiNode:
 
 
 class _Stopped(BaseException):
-    """The agent received a signal."""
+    """Raised in the agent by the handler of a signal that stops it."""
 
 
 def main(start: "ChildStart") -> int:

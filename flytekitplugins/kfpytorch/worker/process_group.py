@@ -101,7 +101,8 @@ class ProcessGroup:
     def request_stacks(self) -> bool:
         """Make replicas and workers write their stacks before they are stopped.
 
-        Return True if such a process runs. Agents make their workers write their stacks.
+        Return True if such a process runs. An agent gets no request, because it requests the stacks of its
+        workers itself.
         """
         running = [member for member in self.list_running() if not member.process.is_agent]
         if failure_file.ASK_WHERE is None:

@@ -34,7 +34,7 @@ class FailureReport:
 
     @property
     def cause(self) -> Failure:
-        """The failure that the report is about."""
+        """The root cause, which the report describes."""
         return self.verdict.cause
 
 
