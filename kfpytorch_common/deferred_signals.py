@@ -23,10 +23,6 @@ class DeferredSignals:
     handlers: dict[int, Handler]
     arrived: list[int] = field(default_factory=list)
 
-    def fileno(self) -> int:
-        """Return the descriptor for `poll`."""
-        return self.reader
-
     def clear(self) -> None:
         """Clear the descriptor, so that it becomes readable with the next signal."""
         with contextlib.suppress(BlockingIOError):

@@ -37,14 +37,24 @@ _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
 _ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
 
-_started: "ForkServer | None" = None
+_server: "ForkServer | None" = None
 
 
-def claim_server() -> "ForkServer | None":
-    """Return the server that this module started early; None if there is none, or from the second call on."""
-    global _started
-    server, _started = _started, None
-    return server
+def get_server() -> "ForkServer":
+    """Return a fork server that has loaded torch and flytekit and no module of the user.
+
+    It is the server that this module started early, or that of an earlier run. A new server replaces it if a
+    variable that only a new interpreter reads has changed.
+    """
+    from kfpytorch_common.forkserver.launch import start_fresh_server
+
+    global _server  # noqa: PLW0603 - one server for the process makes later launches fast.
+    if _server is not None and not _server.is_suitable(os.environ):
+        _server.stop()
+        _server = None
+    if _server is None:
+        _server = start_fresh_server(PRELOAD)
+    return _server
 
 
 def start() -> None:
@@ -170,4 +180,4 @@ def _start_server(needs: ScriptImports) -> "ForkServer":
 
 _needs = _decide_prestart()
 if _needs is not None:
-    _started = _start_server(_needs)
+    _server = _start_server(_needs)

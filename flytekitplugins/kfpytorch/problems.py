@@ -11,11 +11,6 @@ class ConfigProblem(NamedTuple):
     value: object
     remedy: str
 
-    def with_prefix(self, field: str) -> "ConfigProblem":
-        """Return the same problem with the name of the outer field `field` before its path."""
-        joint = "." if self.path and not self.path.startswith("[") else ""
-        return self._replace(path=f"{field}{joint}{self.path}")
-
     def __str__(self) -> str:
         shown = repr(self.value)
         if len(shown) > _SHOWN:
@@ -73,7 +68,9 @@ def require_no_problems(problems: Iterable[ConfigProblem]) -> None:
 
 def add_prefix(field: str, problems: Iterable[ConfigProblem]) -> Iterator[ConfigProblem]:
     """Yield `problems` with the name of the outer field `field` before their paths."""
-    return (problem.with_prefix(field) for problem in problems)
+    for problem in problems:
+        joint = "." if problem.path and not problem.path.startswith("[") else ""
+        yield problem._replace(path=f"{field}{joint}{problem.path}")
 
 
 def suggest_name(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:

@@ -60,10 +60,10 @@ def write_failure(
     One has the JSON format of this module, the other the format of torch's error file.
     """
     failure = _build_failure(error, identity, recoverable=recoverable)
-    _write_json(directory / FILE_NAME, dataclasses.asdict(failure))
+    write_json(directory / FILE_NAME, dataclasses.asdict(failure))
     extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
     content = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
-    _write_json(directory / TORCH_FILE_NAME, content)
+    write_json(directory / TORCH_FILE_NAME, content)
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
@@ -78,7 +78,7 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
         ended = Failure(
             **vars(identity), exit_code=0, time_ns=now, pid=os.getpid(), message="the function returned"
         )
-    _write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
+    write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
 
 
 def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
@@ -147,7 +147,7 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
     """Write to `directory` how the ranks of a node ended: `failures`, and `ended` with exit code 0."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
-    _write_json(directory / RANKS_FILE_NAME, terminations)
+    write_json(directory / RANKS_FILE_NAME, terminations)
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
@@ -210,7 +210,8 @@ def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
     return stack[1:] if is_command else stack
 
 
-def _write_json(path: Path, content: object) -> None:
+def write_json(path: Path, content: object) -> None:
+    """Write `content` to a file as JSON, at once: a reader finds a complete file or none."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content))
-    part.replace(path)  # Atomic: a reader finds a complete file or none.
+    part.replace(path)

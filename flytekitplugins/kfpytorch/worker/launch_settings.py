@@ -26,3 +26,8 @@ class ElasticLaunchConfig:
     local_addr: str | None = None
     on_one_machine: bool = False
     """True if all nodes run on this machine, so that no other machine shares the store."""
+
+    @property
+    def host(self) -> str:
+        """The host of the rendezvous, with its domain."""
+        return self.rdzv_endpoint.rpartition(":")[0]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
-    fork_servers,
     jax_processes,
     launch_settings,
     local_mode,
@@ -29,8 +28,9 @@ from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig
 from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec
 from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
-from kfpytorch_common import operator_env
+from kfpytorch_common import operator_env, prestart
 from kfpytorch_common.forkserver.child import can_fork
+from kfpytorch_common.forkserver.launch import start_forked_server
 from kfpytorch_common.frameworks import JAX, TORCH
 from kfpytorch_common.loaded_modules import find_loaded
 from kfpytorch_common.operator_env import LOOPBACK_ADDRESS
@@ -346,7 +346,11 @@ def open_run(
     inherits = start_method == "fork" and can_fork()
     packed = b"" if inherits else payloads.encode_parcel(payload, task)
     with contextlib.ExitStack() as ending:
-        server = ending.enter_context(fork_servers.use_server(payload if inherits else None))
+        if inherits:
+            server = start_forked_server((), payload)
+            ending.callback(server.stop)
+        else:
+            server = prestart.get_server()
         client = server.client.connect()
         ending.callback(client.close)
         scratch = ending.enter_context(run_files.create_scratch(client, len(packed)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from flytekitplugins.kfpytorch.worker import replica
+from flytekitplugins.kfpytorch.worker import failure_file, replica
 
 DIRECTORY: Final = "_KFPYTORCH_MPI_DIRECTORY"
 """The variable with the directory of the node."""
@@ -36,9 +36,7 @@ def main() -> NoReturn:
     folder = Path(place.directory)
     folder.mkdir(exist_ok=True)
     process = {"rank": int(of_mpi["OMPI_COMM_WORLD_RANK"]), "pid": os.getpid(), "parent": os.getppid()}
-    part = folder / f"{PROCESS_FILE}.part"
-    part.write_text(json.dumps(process))
-    part.replace(folder / PROCESS_FILE)
+    failure_file.write_json(folder / PROCESS_FILE, process)
     code = replica.run_worker(place, None, events)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

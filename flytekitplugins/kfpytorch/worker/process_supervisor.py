@@ -80,7 +80,7 @@ class ProcessSupervisor:
             self._handlers = {
                 self.client.fileno(): self._group.collect_exits,
                 reader: partial(self._read_events, reader),
-                signals.fileno(): signals.clear,
+                signals.reader: signals.clear,
             }
             if (listener := self._positions.fileno()) is not None:
                 self._handlers[listener] = self._positions.accept_client

@@ -46,9 +46,8 @@ def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> Rende
     try:
         return registry.get_rendezvous_handler(parameters)
     except RendezvousConnectionError as error:
-        host = _get_host(launch)
         raise RendezvousFailed(
-            f"{host}, which hosts the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
+            f"{launch.host}, which hosts the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
         ) from error
 
 
@@ -61,7 +60,7 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
     timeout = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
-    first = _get_host_label(launch).removesuffix("0")
+    first = launch.host.partition(".")[0].removesuffix("0")
     # The operators give the first node the number 0.
     is_numbered = first.endswith(("-worker-", "-node-0-"))
     expected = [f"{first}{index}" for index in range(launch.min_nodes)] if is_numbered else []
@@ -103,20 +102,12 @@ def remove_delays() -> None:
             setattr(dynamic_rendezvous, name, function)
 
 
-def _get_host(launch: ElasticLaunchConfig) -> str:
-    return launch.rdzv_endpoint.rpartition(":")[0]
-
-
-def _get_host_label(launch: ElasticLaunchConfig) -> str:
-    return _get_host(launch).partition(".")[0]
-
-
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
     """Return the parameter that makes this node host the store, if the endpoint names this host.
 
     Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
-    has_domain = "." in _get_host(launch) and not _get_host_label(launch).isdecimal()
-    is_host = has_domain and _get_host_label(launch) == socket.gethostname()
+    label, has_domain, _ = launch.host.partition(".")
+    is_host = has_domain and not label.isdecimal() and label == socket.gethostname()
     return {"is_host": True} if is_host and "is_host" not in launch.rdzv_configs else {}

@@ -26,9 +26,9 @@ def test_signal_is_deferred_until_it_is_delivered(count_signals: list[int]) -> N
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert count_signals == []
-        assert select.select([signals], [], [], 1)[0] == [signals]
+        assert select.select([signals.reader], [], [], 1)[0] == [signals.reader]
         signals.clear()
-        assert select.select([signals], [], [], 0)[0] == []
+        assert select.select([signals.reader], [], [], 0)[0] == []
         signals.deliver()
         assert count_signals == [signal.SIGINT]
         signals.deliver()

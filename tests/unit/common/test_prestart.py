@@ -16,7 +16,7 @@ try:
     found = os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
     found = None
-print([found, prestart.claim_server() is not None, "kfpytorch_common.forkserver" in sys.modules])
+print([found, prestart._server is not None, "kfpytorch_common.forkserver" in sys.modules])
 """
 NOTHING = "[None, False, False]"
 STARTED = "[(0, 0), True, True]"
