@@ -117,16 +117,7 @@ def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
 
 def _encode_role(role: Master | Worker) -> dict[str, Any] | None:
     fields = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
-    if "pod_template" in fields and isinstance(role.pod_template, PodTemplate):
-        fields["pod_template"] = _encode_pod_template(role.pod_template)
     return fields or None
-
-
-def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
-    metadata = {
-        name: dict(values) for name in ("labels", "annotations") if (values := getattr(template, name))
-    }
-    return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
 
 
 def _encode_value(value: Any) -> Any:
@@ -138,12 +129,16 @@ def _encode_value(value: Any) -> Any:
 
 
 def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields that are not None: of a config, or of a kubernetes model by their manifest names.
+    """Return the fields that are not None: of a config, or those that a manifest has instead of `value`.
 
-    A dict is returned unchanged. For any other value, return None.
+    `value` may be a pod template or a kubernetes model. A dict is returned unchanged. For any other value,
+    return None.
     """
     if isinstance(value, ConfigPart):
         fields = vars(value)
+    elif isinstance(value, PodTemplate):
+        metadata = {name: given for name in ("labels", "annotations") if (given := getattr(value, name))}
+        fields = {"metadata": metadata, "spec": value.pod_spec or {}}
     elif hasattr(value, "attribute_map"):
         fields = {key: getattr(value, name) for name, key in value.attribute_map.items()}
     else:

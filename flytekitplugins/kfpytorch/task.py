@@ -179,7 +179,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
 
 
 # Names of flytekit's own module that the package `worker` defines; imported on first access.
-_ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.compat"}
+_ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.replica"}
 
 
 def __getattr__(name: str) -> Any:

@@ -77,7 +77,9 @@ def main(start: "ChildStart") -> int:
         failures = _run_launcher(node) if node.is_launcher else _run_node(node)
     except _Stopped:
         return 128 + signal.SIGTERM
-    failure_file.write_terminations(directory, failures, _list_ends(node, failure_file.ENDED_FILE_NAME))
+    folders = [Path(place["directory"]) for place in node.places]
+    ends = [failure_file.read_failure(folder, failure_file.ENDED_FILE_NAME) for folder in folders]
+    failure_file.write_terminations(directory, failures, filter(None, ends))
     return 1 if failures else 0
 
 
@@ -300,30 +302,24 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
 
 def _find_rank_failures(node: MpiNode) -> list[Failure]:
     """Return the failures that the ranks of this node wrote, and one for each rank that was stopped."""
-    failures = _list_ends(node, failure_file.FILE_NAME)
+    failures = []
     for place in node.places:
         directory, state = Path(place["directory"]), _read_process(place)
-        if state is not None and not failure_file.has_ended(directory):
-            known = {"rank": state["rank"], "exit_code": -signal.SIGTERM, "stopped": True}
-            position = failure_file.read_position(directory)
-            failures.append(_build_failure("", "", **known, **position))
+        if state is not None and not (directory / failure_file.ENDED_FILE_NAME).exists():
+            known = _build_failure("", "", rank=state["rank"], exit_code=-signal.SIGTERM, stopped=True)
+            failures.append(failure_file.get_process_failure(directory, known))
     return failures
 
 
-def _list_ends(node: MpiNode, name: str) -> list[Failure]:
-    found = (failure_file.read_failure(Path(place["directory"]), name) for place in node.places)
-    return [each for each in found if each is not None]
-
-
 def _build_failure(
-    exception: str, message: str, *, exit_code: int = 1, rank: int | None = None, **position: Any
+    exception: str, message: str, *, exit_code: int = 1, rank: int | None = None, stopped: bool = False
 ) -> Failure:
     return Failure(
-        **position,
         rank=rank,
         replica="mpirun",
         exit_code=exit_code,
         time_ns=time.time_ns(),
         exception=exception,
         message=message,
+        stopped=stopped,
     )

@@ -130,6 +130,34 @@ def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> r
     )
 
 
+def spawn_helper(
+    fn: bytes,
+    raw_output_prefix: str,
+    checkpoint_dest: str | None,
+    checkpoint_src: str | None,
+    kwargs: Mapping[str, Any],
+) -> result.ElasticWorkerResult:
+    """Run a cloudpickled function in a separate Flyte context, and return its value, decks and metadata.
+
+    The name and the arguments are those of flytekit's own plugin, because other packages call the function.
+
+    `checkpoint_src` is the URL of the checkpoint of an earlier attempt; None if there was none.
+    """
+    import cloudpickle
+    from flytekit.exceptions.user import FlyteRecoverableException
+
+    function = cloudpickle.loads(fn)
+    settings = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
+    try:
+        with flyte_context.enter_execution(settings, None):
+            return compute_result(function, kwargs)
+    except exceptions.UserError as caught:
+        error = caught.error
+    if exceptions.is_instance(error, FlyteRecoverableException):
+        create_recoverable_error_file()
+    raise error  # Outside the handler, so that `UserError` does not become its context.
+
+
 def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
     saved = catch(lambda: result.save(outcome, directory))
     if isinstance(saved, Caught):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import cloudpickle
 import pytest
 
-from flytekitplugins.kfpytorch.worker import compat, exceptions, failure_file
+from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
 from kfpytorch_common.causes import Failure
 
 
@@ -120,5 +120,5 @@ def test_exception_that_rejects_assignments_is_raised_unchanged() -> None:
         raise Frozen(3)
 
     with pytest.raises(Frozen) as caught:
-        compat.spawn_helper(cloudpickle.dumps(train), "/nowhere", None, None, {})
+        replica.spawn_helper(cloudpickle.dumps(train), "/nowhere", None, None, {})
     assert (caught.value.code, exceptions.read_chain(caught.value)) == (3, ())
