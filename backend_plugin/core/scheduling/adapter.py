@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from msgspec import structs
@@ -109,18 +109,6 @@ class DetectionRule:
     """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
-def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:
-    """Return a function that detects the API `group` if the operator is known to create no pod groups."""
-
-    def detect(capabilities: Capabilities, _: str) -> Detection | None:
-        # If the flag is unknown, the operator may overwrite a pod group that this server creates.
-        if capabilities.operator_scheduler != "" or not capabilities.has_api(group):
-            return None
-        return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
-
-    return detect
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
     """The data and functions that support one gang scheduler.
@@ -199,6 +187,26 @@ class SchedulerAdapter:
         if self.companion is not None and flag:
             return f"the training-operator runs with {FLAG}={flag}, and overwrites the groups of this server"
         return ""
+
+
+def build_adapters(
+    by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
+) -> Mapping[str, SchedulerAdapter]:
+    """Return the adapters of a scheduler whose pod groups either the operator or this server can create.
+
+    `companion` and `marks` replace those of `by_operator` if this server creates them.
+    """
+    group = companion.api_version.partition("/")[0]
+
+    def detect_api(capabilities: Capabilities, _: str) -> Detection | None:
+        # If the flag is unknown, the operator may overwrite a pod group that this server creates.
+        if capabilities.operator_scheduler != "" or not capabilities.has_api(group):
+            return None
+        return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
+
+    rule = DetectionRule(rank=DetectionRank.API, sees=detect_api)
+    by_backend = replace(by_operator, marks=marks, matches_flag=None, companion=companion, sighting=rule)
+    return {OPERATOR: by_operator, BACKEND: by_backend}
 
 
 def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:

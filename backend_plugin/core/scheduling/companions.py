@@ -10,6 +10,7 @@ import msgspec
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects import table
+from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.plan import NO_UID
 from backend_plugin.core.scheduling.registry import ADAPTERS
@@ -40,19 +41,12 @@ class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, uid: str) -> tuple[Manifest, ...]:
         """Return the companion objects, which the job with this uid owns."""
         resource = table.get_dialect(self.dialect).resource
-        owner: Manifest = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": self.job,
-            "uid": uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        owner = OwnerReference(api_version=resource.api_version, kind=resource.kind, name=self.job, uid=uid)
         metadata: Manifest = {
             "name": self.job,
             "namespace": self.namespace,
             "labels": names.build_identity_labels(self.output_prefix),
-            "ownerReferences": [owner],
+            "ownerReferences": names.build_owner_references(owner),
         }
         return tuple({**each, "metadata": metadata} for each in self.objects)
 

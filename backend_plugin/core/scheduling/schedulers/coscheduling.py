@@ -6,7 +6,6 @@ other cases this server creates it. A PodGroup has no queue; the priority of a g
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -27,15 +26,8 @@ from kfpytorch_common.causes import Cause
 
 _GROUP: Final = "scheduling.x-k8s.io"
 _LABEL: Final = f"{_GROUP}/pod-group"
-_GROUPS: Final = adapter.SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup")
-_KEYS: Final = (f"{_GROUP}/",)
 # The prefix of the labels that older releases read.
 _OLD: Final = "pod-group.scheduling.sigs.k8s.io"
-_GANG_KEYS: Final = (_OLD, f"{_OLD}/name", _LABEL)
-_SIZE_KEYS: Final = (f"{_OLD}/min-available",)
-# The scheduler name in its Helm chart.
-_NAME: Final = "scheduler-plugins-scheduler"
-_UNDERSTANDS: Final = frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME})
 
 
 def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
@@ -178,27 +170,18 @@ _WORDS: Final = StatusParser(
 _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="co-scheduling",
-    groups=_GROUPS,
+    groups=adapter.SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup"),
     matches_flag=_is_own_scheduler,
-    scheduler_name=_NAME,
-    understands=_UNDERSTANDS,
-    keys=_KEYS,
-    gang_keys=_GANG_KEYS,
-    size_keys=_SIZE_KEYS,
+    scheduler_name="scheduler-plugins-scheduler",  # The name in its Helm chart.
+    understands=frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME}),
+    keys=(f"{_GROUP}/",),
+    gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
+    size_keys=(f"{_OLD}/min-available",),
     words=_WORDS,
     sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
 )
-ADAPTERS: Final = {
-    adapter.OPERATOR: _BY_OPERATOR,
-    adapter.BACKEND: replace(
-        _BY_OPERATOR,
-        marks=_build_backend_fields,
-        matches_flag=None,
-        companion=adapter.Companion(
-            api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec
-        ),
-        sighting=adapter.DetectionRule(
-            rank=adapter.DetectionRank.API, sees=adapter.detect_without_operator(_GROUP)
-        ),
-    ),
-}
+ADAPTERS: Final = adapter.build_adapters(
+    _BY_OPERATOR,
+    adapter.Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec),
+    marks=_build_backend_fields,
+)

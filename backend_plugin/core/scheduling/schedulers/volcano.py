@@ -7,7 +7,6 @@ and a priority, but no timeout.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
@@ -186,17 +185,8 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
         "spec: {weight: 1, reclaimable: true}}",
     ),
 )
-ADAPTERS: Final = {
-    adapter.OPERATOR: _BY_OPERATOR,
-    adapter.BACKEND: replace(
-        _BY_OPERATOR,
-        marks=_build_backend_fields,
-        matches_flag=None,
-        companion=adapter.Companion(
-            api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec
-        ),
-        sighting=adapter.DetectionRule(
-            rank=adapter.DetectionRank.API, sees=adapter.detect_without_operator(_API)
-        ),
-    ),
-}
+ADAPTERS: Final = adapter.build_adapters(
+    _BY_OPERATOR,
+    adapter.Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec),
+    marks=_build_backend_fields,
+)
