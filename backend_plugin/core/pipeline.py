@@ -29,7 +29,7 @@ from backend_plugin.core.manifest.object_metadata import build_job_metadata, wit
 from backend_plugin.core.manifest.pod_context import PodRequest
 from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.plan import JobDraft, Plan
-from backend_plugin.core.scheduling import gang_options, missing_gang, selection
+from backend_plugin.core.scheduling import foreign_fields, gang_options, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
@@ -90,7 +90,7 @@ def plan(
         initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
     )
     full_draft, companions = scheduling.add_gang(job, draft, chosen.gang, capabilities)
-    warnings += missing_gang.find_warnings(job, draft, chosen.gang, capabilities)
+    warnings += foreign_fields.find_warnings(job, draft, chosen.gang, capabilities)
     return Plan(
         dialect=dialect.name,
         job=dialect.build(job, full_draft),

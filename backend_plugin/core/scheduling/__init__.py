@@ -10,8 +10,8 @@ from backend_plugin.core.plan import JobDraft, build_no_companions
 from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling import (
     adapter,
-    adapter_composition,
     companions,
+    foreign_fields,
     gang_annotation,
     gang_options,
 )
@@ -41,7 +41,7 @@ def add_gang(
     gang = gang_options.build_gang(job, draft, chosen, how, found)
     with collect_problems() as problems:
         problems.extend(adapter.check_conflicts(draft, gang, how))
-        problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler))
+        problems.extend(foreign_fields.check_other_schedulers(draft, chosen.scheduler))
     made = how.companion
     objects: list[Manifest] = []
     if made is not None:

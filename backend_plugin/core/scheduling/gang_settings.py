@@ -16,8 +16,7 @@ from backend_plugin.core.scheduling.adapter import (
     TIMEOUT,
     SchedulerAdapter,
 )
-from backend_plugin.core.scheduling.adapter_composition import with_admission
-from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_SCHEDULER, IN_TREE
+from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_SCHEDULER, IN_TREE, with_admission
 from kfpytorch_common import labels
 
 NONE: Final = "none"

@@ -5,10 +5,12 @@ detected schedulers of the same rank.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.observed import PodGroup
-from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulingFields
+from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai, kueue, volcano, yunikorn
 from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import Manifest
@@ -40,6 +42,26 @@ WORDS: Final[Sequence[StatusParser]] = (*(each.words for each in list_schedulers
 
 IN_TREE: Final = "in-tree"
 """The gang scheduling of Kubernetes itself, which authors can request but a PyTorchJob cannot use."""
+
+
+def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
+    """Return the adapter for a job that an admission queue starts and whose pods `places` schedules."""
+
+    def build_admission_fields(gang: GangSpec) -> SchedulingFields:
+        # The priority class is set on the pods. A WorkloadPriorityClass with its name need not exist.
+        return ADMISSION_ADAPTER.marks(replace(gang, queue=gang.admission_queue, priority_class_name=""))
+
+    def build_combined_fields(gang: GangSpec) -> SchedulingFields:
+        marks, before = places.marks(gang), build_admission_fields(gang)
+        labels = {**marks.job_labels, **before.job_labels}
+        return replace(marks, job_labels=labels, suspended=before.suspended)
+
+    return replace(
+        places,
+        marks=build_combined_fields,
+        understands=places.understands | ADMISSION_ADAPTER.understands,
+        of_singles=replace(ADMISSION_ADAPTER, marks=build_admission_fields),
+    )
 
 
 def can_be_gang_object(name: str) -> bool:
