@@ -26,7 +26,7 @@ from backend_plugin.core.job_status import JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
-from backend_plugin.core.manifest.pod_context import PodRequest
+from backend_plugin.core.manifest.pod_draft import PodRequest
 from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.plan import JobDraft, Plan
 from backend_plugin.core.scheduling import foreign_fields, gang_options, selection

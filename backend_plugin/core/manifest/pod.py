@@ -17,7 +17,8 @@ from backend_plugin.core.manifest import (
     pod_resources,
     pod_security,
 )
-from backend_plugin.core.manifest.pod_context import PodContext, PodRequest, build_pod_context
+from backend_plugin.core.manifest.pod_context import PodContext, build_pod_context
+from backend_plugin.core.manifest.pod_draft import PodRequest
 from backend_plugin.core.settings import PodSecurityMode
 from backend_plugin.core.values import Manifest
 
@@ -50,12 +51,7 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
     If the mode of the setting ``pod-security`` is ``warn``, also yield a problem for each field of the author
     that Pod Security does not admit.
     """
-    yield from pod_base.find_warnings(
-        request.template.metadata.pod_template_name,
-        request.settings,
-        namespace=request.run.namespace,
-        known=request.pod_templates,
-    )
+    yield from pod_base.find_warnings(request)
     context = build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
     if context is not None:
         yield from _check_security(context, groups)
@@ -164,13 +160,10 @@ def _with_platform_fields(
     if extended.HasField("gpu_accelerator") and pod_extended_resources.has_gpu(spec, settings):
         spec = pod_extended_resources.with_accelerator(spec, extended.gpu_accelerator, settings)
     if extended.HasField("shared_memory"):
-        invalid = list(pod_extended_resources.check_shared_memory(spec, extended.shared_memory, primary))
-        problems.extend(invalid)
-        spec = (
-            spec
-            if invalid
-            else pod_extended_resources.with_shared_memory(spec, extended.shared_memory, primary)
-        )
+        memory = extended.shared_memory
+        problems.extend(pod_extended_resources.check_shared_memory(spec, memory, primary))
+        if not problems:
+            spec = pod_extended_resources.with_shared_memory(spec, memory, primary)
     return spec
 
 

@@ -4,11 +4,12 @@ The containers ``default`` and ``primary`` of a PodTemplate never run. They are 
 the task.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
+from backend_plugin.core.manifest.pod_draft import PodRequest
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
@@ -27,17 +28,13 @@ _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("de
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
 
 
-def find_template(
-    name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
-) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the field ``template`` of a PodTemplate of the cluster, and its problems.
-
-    An empty `name` selects the default PodTemplate. `known` contains the PodTemplates of all namespaces.
-    """
-    found = _find_manifest(name, settings, namespace, known)
+def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]]:
+    """Return the field ``template`` of the PodTemplate for a task, and its problems."""
+    found = _find_manifest(request)
     if found is None:
+        name = request.template.metadata.pod_template_name
         return NO_TEMPLATE, [
-            _missing_template_problem("metadata.podTemplateName", name, namespace, settings)
+            _missing_template_problem("metadata.podTemplateName", name, request)
         ] if name else []
     path, manifest = found
     template, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
@@ -45,14 +42,12 @@ def find_template(
     return (NO_TEMPLATE if problems else _without_default_scheduler(template["template"])), problems
 
 
-def find_warnings(
-    name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
-) -> Iterator[Problem]:
+def find_warnings(request: PodRequest) -> Iterator[Problem]:
     """Yield a problem for each unknown field of the task's PodTemplate, or if the default one does not exist.
 
     The PodTemplate must be valid.
     """
-    found = _find_manifest(name, settings, namespace, known)
+    found, default = _find_manifest(request), request.settings.default_pod_template_name
     if found is not None:
         path, manifest = found
         plain = normalize_json(manifest)
@@ -67,20 +62,20 @@ def find_warnings(
                 message="is not a field of a PodTemplate and has no effect",
                 remedy="correct its name, or leave it out",
             )
-    elif settings.default_pod_template_name and not name:
-        yield _missing_template_problem(_DEFAULT, settings.default_pod_template_name, namespace, settings)
+    elif default and not request.template.metadata.pod_template_name:
+        yield _missing_template_problem(_DEFAULT, default, request)
 
 
-def _find_manifest(
-    name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
-) -> tuple[str, Manifest] | None:
-    """Return the path, for messages, and the manifest of the PodTemplate `name`.
+def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
+    """Return the path, for messages, and the manifest of the PodTemplate that the task names.
 
-    An empty `name` selects the default PodTemplate of the platform. Return None if there is no PodTemplate.
+    It is the default PodTemplate of the platform if the task names none. Return None if there is none.
     """
-    template_name = name or settings.default_pod_template_name
-    for place in (namespace, settings.kfpytorch.pod_template_namespace) if template_name else ():
-        for manifest in known:
+    settings = request.settings
+    template_name = request.template.metadata.pod_template_name or settings.default_pod_template_name
+    places = (request.run.namespace, settings.kfpytorch.pod_template_namespace)
+    for place in places if template_name else ():
+        for manifest in request.pod_templates:
             metadata = manifest.get("metadata")
             if isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
                 place,
@@ -105,8 +100,8 @@ def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]
     return {**template, "spec": _without_keys(spec, ("schedulerName",))}
 
 
-def _missing_template_problem(field: str, name: str, namespace: str, settings: Settings) -> Problem:
-    elsewhere = settings.kfpytorch.pod_template_namespace
+def _missing_template_problem(field: str, name: str, request: PodRequest) -> Problem:
+    namespace, elsewhere = request.run.namespace, request.settings.kfpytorch.pod_template_namespace
     message = f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}"
     return build_problem(field, name, message, f"create it in {namespace}, or name another")
 

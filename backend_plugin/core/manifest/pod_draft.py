@@ -8,11 +8,14 @@ import msgspec
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 
 from backend_plugin.core import schema_check
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem, Problems
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
 from backend_plugin.core.quantity import InvalidQuantity, Quantity
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
 
 _KINDS: Final = ("containers", "initContainers")
 PRIMARY_KEY: Final = "primary_container_name"
@@ -28,6 +31,18 @@ MOST_CONTAINERS: Final = 128
 """The maximum number of containers of one kind; building a pod with 1,000 takes a tenth of a second."""
 # The first FlytePropeller release that replaces placeholders in the task templates for connectors.
 FIRST_PROPELLER: Final = "1.16.7"
+
+
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The input for the pods of a task, for all roles."""
+
+    template: TaskTemplate
+    """The task template; it is not modified."""
+    run: Attempt
+    settings: Settings
+    dialect: Dialect
+    pod_templates: Sequence[Manifest] = ()
+    """Every known core/v1 PodTemplate, of all namespaces."""
 
 
 class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +63,13 @@ class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
         return self.path if self.path == "container" else f"{self.path}.{kind}[{index}]"
 
 
-def read(template: TaskTemplate, settings: Settings) -> tuple[PodDraft | None, list[Problem]]:
+def read(request: PodRequest) -> tuple[PodDraft | None, list[Problem]]:
     """Return the draft and its problems; the draft is None if the task has no container and no usable pod."""
-    target = template.WhichOneof("target")
+    target = request.template.WhichOneof("target")
     if target == "container":
-        return _build_container_draft(template, settings)
+        return _build_container_draft(request.template, request.settings)
     if target == "k8s_pod":
-        return _build_pod_draft(template)
+        return _build_pod_draft(request.template)
     return None, [
         Problem(
             field="target",

@@ -11,7 +11,7 @@ from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Attempt, ReplicaGroup, ReplicaRole
 from backend_plugin.core.manifest.pod import build_pod_templates
-from backend_plugin.core.manifest.pod_context import PodRequest
+from backend_plugin.core.manifest.pod_draft import PodRequest
 
 RUN = Attempt(
     output_prefix="s3://b/metadata/n0/data/0",
