@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.pytorchjob import manifest, port_checks, reader, resource
+from backend_plugin.core.dialects.pytorchjob import manifest, reader, resource
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
 
@@ -39,5 +39,5 @@ DIALECT: Final = Dialect(
     end_events={"PyTorchJobSucceeded": job_conditions.SUCCEEDED, "PyTorchJobFailed": job_conditions.FAILED},
     list_added_containers=resource.list_added_containers,
     operator_containers=frozenset({resource.INIT_CONTAINER}),
-    check_container=port_checks.check_ports,
+    check_container=manifest.check_ports,
 )

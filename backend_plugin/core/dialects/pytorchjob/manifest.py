@@ -1,26 +1,26 @@
-"""The PyTorchJob manifest and the changes that end a job, for training-operator 1.7 to 1.9.
+"""The PyTorchJob manifest, the changes that end a job and checks of ports, for training-operator 1.7 to 1.9.
 
 The manifest contains only fields that all these releases interpret in the same way.
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job
 from backend_plugin.core.plan import JobDraft
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.values import Manifest, list_repeated
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
-# Each container port becomes a port of the service, which requires names if there is more than one. The
-# operator adds its own port to a container without a port of that name.
-_UNNAMED_PORT: Final = "port-{number}"
 END: Final[Manifest] = {
     "runPolicy": {"activeDeadlineSeconds": ENDING_DEADLINE, "cleanPodPolicy": "Running", "suspend": False}
 }
@@ -34,7 +34,17 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    manifest = _build_manifest(job, draft)
+    replicas = {group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups}
+    manifest: Manifest = {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": _with_clean_pod_policy(job, draft.metadata),
+        "spec": {
+            REPLICA_SPECS: replicas,
+            "runPolicy": _build_run_policy(job, draft),
+            **_build_elastic_fields(job, draft.metadata),
+        },
+    }
     encode_storable(manifest)
     return manifest
 
@@ -51,58 +61,31 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     }
 
 
-def _build_manifest(job: TrainingJob, draft: JobDraft) -> Manifest:
-    return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
-        "metadata": _with_clean_pod_policy(job, draft.metadata),
-        "spec": {
-            REPLICA_SPECS: {
-                group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups
-            },
-            "runPolicy": _build_run_policy(job, draft),
-            **_build_elastic_fields(job, draft.metadata),
-        },
-    }
-
-
 def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
+    """Return the replicas of a role; the operator would overwrite the restart policy of the pod."""
+    spec = {key: value for key, value in get_mapping(pod, "spec").items() if key != "restartPolicy"}
+    containers = [_with_named_ports(each) for each in get_mappings(spec, "containers")]
     return {
         "replicas": group.replicas,
         "restartPolicy": _RESTART_POLICIES[group.restart_policy],
-        "template": {**pod, "spec": _build_pod_spec(pod)},
+        "template": {**pod, "spec": without_duplicate_secrets({**spec, "containers": containers})},
     }
 
 
-def _build_pod_spec(pod: Manifest) -> Manifest:
-    """Return the pod spec with a name for each port, without fields that the operator would overwrite."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        return {}
-    containers = spec.get("containers")
-    fields = without_duplicate_secrets({key: value for key, value in spec.items() if key != "restartPolicy"})
-    if not isinstance(containers, list):
-        return fields
-    return {**fields, "containers": [_with_named_ports(container) for container in containers]}
-
-
-def _with_named_ports(container: JsonValue) -> JsonValue:
-    if not isinstance(container, dict) or container.get("name") != CONTAINER:
+def _with_named_ports(container: Manifest) -> Manifest:
+    # Each container port becomes a port of the service, which requires names if there is more than one. The
+    # operator adds its own port to a container without a port of that name.
+    ports = get_mappings(container, "ports")
+    if container.get("name") != CONTAINER or not ports:
         return container
-    ports = container.get("ports")
-    if not isinstance(ports, list):
-        return container
-    names = [port.get("name") for port in ports if isinstance(port, dict)]
-    taken = PORT.name in names
-    return {**container, "ports": [_with_port_name(port, taken=taken) for port in ports]}
+    is_taken = any(port.get("name") == PORT.name for port in ports)
+    return {**container, "ports": [_with_port_name(port, is_taken=is_taken) for port in ports]}
 
 
-def _with_port_name(port: JsonValue, *, taken: bool) -> JsonValue:
-    if not isinstance(port, dict) or port.get("name"):
-        return port
+def _with_port_name(port: Manifest, *, is_taken: bool) -> Manifest:
     number = port.get("containerPort")
-    is_operators = number == PORT.number and not taken
-    return {**port, "name": PORT.name if is_operators else _UNNAMED_PORT.format(number=number)}
+    is_operators = number == PORT.number and not is_taken
+    return {**port, "name": port.get("name") or (PORT.name if is_operators else f"port-{number}")}
 
 
 def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -121,10 +104,11 @@ def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:
-    annotations = job_metadata.get("annotations")
-    if not job.elastic or job.run_policy.clean_pod_policy == "None" or not isinstance(annotations, dict):
+    policy = job.run_policy.clean_pod_policy
+    if not job.elastic or policy == "None":
         return job_metadata
-    return {**job_metadata, "annotations": {**annotations, CLEAN_POD_POLICY: job.run_policy.clean_pod_policy}}
+    annotations = {**get_mapping(job_metadata, "annotations"), CLEAN_POD_POLICY: policy}
+    return {**job_metadata, "annotations": annotations}
 
 
 def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
@@ -150,3 +134,27 @@ def build_stop_spec(job: Job) -> Manifest:
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}
+
+
+def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield a problem for each port that conflicts with another one in the replica's service.
+
+    The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
+    """
+    path = f"{path}.ports"
+    ports = container.get("ports", ())
+    for name in list_repeated([each["name"] for each in ports if each.get("name")]):
+        yield build_problem(path, name, "is the name of two ports", "rename one of them")
+    for number in list_repeated([each.get("containerPort", 0) for each in ports]):
+        remedy = "leave one of the two out: each is a TCP port of the replica's service"
+        yield build_problem(path, number, "is the number of two ports", remedy)
+    if _hides_operator_port(ports):
+        remedy = f"name it {PORT.name}, or use another number"
+        yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
+
+
+def _hides_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
+    """True if a port with another name has the number of the port that the operator will add."""
+    # The operator adds no port if a port of the container already has the name of the operator's port.
+    is_added = all(each.get("name") != PORT.name for each in ports)
+    return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))
