@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,20 +118,17 @@ def _read_field(pod: Manifest, path: str) -> str:
     match = _SUBSCRIPT.fullmatch(path)
     if match:
         return get_text_map(pod, "metadata", match["of"]).get(match["key"], "")
-    read = _FIELDS.get(path)
-    if read is None:
+    if path not in _FIELDS:
         raise ContainerConfigError(f"unsupported fieldPath: {path}")
-    return read(pod)
+    return get_text(pod, *path.split(".")) or _FIELDS[path]
 
 
-_FIELDS: Final[Mapping[str, Callable[[Manifest], str]]] = {
-    "metadata.name": lambda pod: get_text(pod, "metadata", "name"),
-    "metadata.namespace": lambda pod: get_text(pod, "metadata", "namespace"),
-    "metadata.uid": lambda pod: get_text(pod, "metadata", "uid"),
-    "spec.nodeName": lambda pod: get_text(pod, "spec", "nodeName"),
-    "spec.serviceAccountName": lambda pod: get_text(pod, "spec", "serviceAccountName") or "default",
-    **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), lambda _: LOOPBACK),
+_FIELDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName"), ""),
+    "spec.serviceAccountName": "default",
+    **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), LOOPBACK),
 }
+"""The supported fields, with the value that each has if it is not set, as the status before the start."""
 
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:

@@ -2,9 +2,11 @@
 
 import pytest
 
-from backend_plugin.core.observed import Pod
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.observed import Pod, PodGroup
+from backend_plugin.core.scheduling import companions
 from backend_plugin.shell.cluster import AlreadyExists, ObjectName
-from e2e.embedded.emulated import cpus, job, lines, named, role
+from e2e.embedded.emulated import OURS, cpus, job, lines, named, role
 
 # Runs until its file appears, so that a test controls the end.
 WAIT = "while ! [ -e {} ]; do sleep 0.02; done"
@@ -149,3 +151,42 @@ async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, record
     assert [each.message for each in recorded.events("Killing")] == ["Stopping container pytorch"]
     ends = [each for each in recorded.changes if isinstance(each, Pod) and each.deleted and each.uid == first]
     assert ends[-1].primary.ended.exit_code == 143
+
+
+def with_group(made):
+    """Build the pod group of a job, as the server creates it."""
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    annotations = {companions.ANNOTATION: companions.encode([group])}
+    metadata = {**made["metadata"], "annotations": annotations}
+    (manifest,) = companions.read_companions(read_job({**made, "metadata": metadata}))
+    return manifest
+
+
+async def test_pod_group_is_stored_and_deleted_with_its_job(cluster, recorded):
+    made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
+    group = with_group(made)
+    assert group["metadata"]["labels"][OURS]
+    await cluster.create(group)
+    with pytest.raises(AlreadyExists):
+        await cluster.create(group)
+    await recorded.wait_until(lambda: recorded.records[PodGroup])
+    # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
+    await recorded.phase("Running", "j-worker-0", "j-worker-1")
+    await cluster.delete(named())
+    await recorded.wait_until(lambda: not recorded.records[PodGroup])
+    again = await cluster.create(job("k", Worker=role("sleep 60")))
+    await cluster.create(with_group(again))
+    await cluster.delete_companion(with_group(again))
+    await cluster.delete_companion(with_group(again))
+    assert not recorded.records[PodGroup]
+
+
+async def test_recorded_job_event_is_watched_only_for_the_matching_uid(cluster, recorded):
+    made = await cluster.create(job(Worker=role("sleep 60")))
+    about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
+    fields = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
+    await cluster.record_event({**fields, "involvedObject": about})
+    # A later job of the same name has another uid.
+    await cluster.record_event({**fields, "involvedObject": {**about, "uid": "other"}})
+    (event,) = await recorded.wait_until(lambda: recorded.events("Resumed"))
+    assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", fields["message"])

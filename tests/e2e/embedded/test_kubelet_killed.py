@@ -26,7 +26,7 @@ PATIENCE = 20
 class Server:
     """A process that runs a kubelet."""
 
-    def __init__(self, root: Path, pods: list, *, durable: bool) -> None:
+    def __init__(self, root: Path, *pods: dict, durable: bool = False) -> None:
         described = root / "pods.json"
         described.write_text(json.dumps(pods))
         self.process = subprocess.Popen(
@@ -47,18 +47,14 @@ class Server:
         assert self.process.stdout is not None
         yield from map(json.loads, self.process.stdout)
 
-    def adopting(self) -> None:
-        next(self.wait_until("adopting", lambda _: True))
+    def wait_until(self, message: str) -> None:
+        """Wait for the message ``adopting`` or ``ready``."""
+        next(name for name, _ in self.read_messages() if name == message)
 
-    def ready(self) -> None:
-        next(self.wait_until("ready", lambda _: True))
-
-    def wait_until(self, name, what) -> Iterator[dict]:
-        """Yield the first status of this pod that meets the condition."""
-        yield next(status for who, status in self.read_messages() if who == name and what(status))
-
-    def phase(self, name: str, *phases: str) -> dict:
-        return next(self.wait_until(name, lambda status: status and status["phase"] in phases))
+    def phase(self, uid: str, phase: str) -> dict:
+        """Return the first status of this pod with this phase."""
+        messages = (status for name, status in self.read_messages() if name == uid and status)
+        return next(status for status in messages if status["phase"] == phase)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -68,14 +64,11 @@ class Server:
         with self.process:
             pass
 
+    def __enter__(self) -> "Server":
+        return self
 
-@contextlib.contextmanager
-def server(root: Path, *pods: dict, durable: bool = False) -> Iterator[Server]:
-    found = Server(root, list(pods), durable=durable)
-    try:
-        yield found
-    finally:
-        found.close()
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def all_dead(root: Path) -> bool:
@@ -105,12 +98,12 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
 
 def test_pods_are_lost_when_their_server_is_killed(tmp_path):
     of = pod(shell("(setsid sleep 600 &); sleep 600"), policy="Always")
-    with server(tmp_path, of) as first:
+    with Server(tmp_path, of) as first:
         first.phase(uid(of), "Running")
         assert marked(tmp_path / "pods") != []
         first.kill()
     assert all_dead(tmp_path)
-    with server(tmp_path, of) as second:
+    with Server(tmp_path, of) as second:
         status = second.phase(uid(of), "Failed")
         assert status["reason"] == "NodeLost"
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
@@ -118,12 +111,12 @@ def test_pods_are_lost_when_their_server_is_killed(tmp_path):
 
 def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
     of = pod(shell(f"while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3"))
-    with server(tmp_path, of, durable=True) as first:
+    with Server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
     assert marked(tmp_path / "pods") != []
     (tmp_path / "go").touch()
     assert all_dead(tmp_path)
-    with server(tmp_path, of, durable=True) as second:
+    with Server(tmp_path, of, durable=True) as second:
         status = second.phase(uid(of), "Failed")
     assert (status.get("reason"), status["containerStatuses"][0]["state"]["terminated"]["exitCode"]) == (
         None,
@@ -133,7 +126,7 @@ def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
 
 async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path, kubelet):
     of = pod(shell("trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"))
-    with server(tmp_path, of, durable=True) as first:
+    with Server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
     await kubelet.kubelet.adopt_pods([of])
     following = asyncio.create_task(kubelet.lines(of, follow=True))
@@ -146,18 +139,18 @@ async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path, kubele
 
 def test_unlisted_pods_are_killed_and_removed_at_start(tmp_path):
     of, done = pod(shell("sleep 600")), pod(shell("true"))
-    with server(tmp_path, of, done, durable=True) as first:
+    with Server(tmp_path, of, done, durable=True) as first:
         first.phase(uid(of), "Running")
         first.kill()
-    with server(tmp_path, durable=True) as second:
-        second.ready()
+    with Server(tmp_path, durable=True) as second:
+        second.wait_until("ready")
         assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
 
 
 async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_path, kubelet):
     marker = tmp_path / "said"
     of = pod(shell(f"echo said; touch {marker}; sleep 600"))
-    with server(tmp_path, of, durable=True) as first:
+    with Server(tmp_path, of, durable=True) as first:
         while not marker.exists():  # The process starts before it writes.
             time.sleep(0.01)
         first.kill()
@@ -169,15 +162,15 @@ async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_pat
 
 def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
     of = pod(python("import os, time; os.fork(); time.sleep(600)"))
-    with server(tmp_path, of, durable=True) as first:
+    with Server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
         while len(alive := marked(tmp_path / "pods")) < 2:
             time.sleep(0.01)
         shim = shim_of(min(alive))
         first.kill()
         os.kill(shim, signal.SIGKILL)
-    with server(tmp_path, durable=True) as second:
-        second.ready()
+    with Server(tmp_path, durable=True) as second:
+        second.wait_until("ready")
         assert [is_alive(each) for each in alive] == [False, False]
 
 
@@ -204,17 +197,17 @@ def test_pod_is_lost_when_shim_and_server_are_killed(tmp_path):
     of = pod(
         python(f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)")
     )
-    with server(tmp_path, of, durable=True) as first:
+    with Server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
         while len(alive := marked(tmp_path / "pods")) < 2:
             time.sleep(0.01)
         shim = shim_of(min(alive))
         first.kill()
         os.kill(shim, signal.SIGKILL)
-    with server(tmp_path, of, durable=True) as second:
+    with Server(tmp_path, of, durable=True) as second:
         assert second.phase(uid(of), "Failed")["reason"] == "NodeLost"
         assert all_dead(tmp_path)
-    with server(tmp_path, of, durable=True) as third:
+    with Server(tmp_path, of, durable=True) as third:
         assert third.phase(uid(of), "Failed")["reason"] == "NodeLost"
     assert len(lines(tmp_path / "starts")) == 1
 
@@ -259,11 +252,11 @@ def test_pods_start_once_although_servers_are_killed(tmp_path, durable, rounds):
         for number in range(rounds)
     ]
     for number in range(rounds):
-        with server(tmp_path, *pods[: number + 1], durable=durable) as each:
-            each.adopting()
+        with Server(tmp_path, *pods[: number + 1], durable=durable) as each:
+            each.wait_until("adopting")
             time.sleep(dice.uniform(0, 0.1))
             each.kill()
-    with server(tmp_path, *pods, durable=durable) as last:
+    with Server(tmp_path, *pods, durable=durable) as last:
         ended = ends(last, {uid(each) for each in pods})
     started = lines(tmp_path / "starts")
     assert len(started) == len(set(started))

@@ -98,11 +98,6 @@ def list_exit_codes(pod: Manifest) -> list[int]:
     return [get_int(each, "exitCode") or 0 for each in ended if each]
 
 
-def is_retryable(pod: Manifest) -> bool:
-    """True if the policy `ExitCode` restarts the failed pod."""
-    return (list_exit_codes(pod) or [_UNKNOWN_EXIT])[-1] >= _RETRYABLE
-
-
 def find_reached_limit(attempt: ReconcilePass) -> str:
     """Return the failure message if the job has reached its backoff limit or its deadline, else empty."""
     name = attempt.job.name
@@ -137,7 +132,7 @@ def compute_wake_time(attempt: ReconcilePass) -> datetime | None:
 def is_recreated(role: OperatorReplicaSpec, pod: Manifest) -> bool:
     """True if a failed pod of that role is deleted and recreated."""
     if role.restart_policy == EXIT_CODE:
-        return is_retryable(pod)
+        return (list_exit_codes(pod) or [_UNKNOWN_EXIT])[-1] >= _RETRYABLE
     return role.restart_policy in RESTARTING
 
 
