@@ -48,12 +48,12 @@ def build_pod_info(role: RolePods) -> PodInfo:
 
 def is_selected(claim: PodInfo, node: NodeInfo) -> bool:
     """True if the selector and the affinity of the pod allow the node."""
-    return claim.wishes.is_match(node.name, node.labels)
+    return claim.constraints.is_match(node.name, node.labels)
 
 
 def is_tolerated(claim: PodInfo, node: NodeInfo) -> bool:
     """True if the pod tolerates the taints of the node."""
-    return claim.wishes.find_untolerated_taint(node.taints) is None
+    return claim.constraints.find_untolerated_taint(node.taints) is None
 
 
 def can_fit(claim: PodInfo, node: NodeInfo) -> bool:
@@ -94,7 +94,7 @@ def iter_excluded_roles(
 
 def list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
     """Return the taints of a node that a pod does not tolerate."""
-    return [each for each in node.taints if claim.wishes.find_untolerated_taint([each]) is not None]
+    return [each for each in node.taints if claim.constraints.find_untolerated_taint([each]) is not None]
 
 
 def is_temporary(taint: Taint) -> bool:

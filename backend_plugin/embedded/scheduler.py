@@ -71,8 +71,8 @@ class Scheduler:
 
     def _read_pod(self, uid: str, pod: Manifest) -> None:
         if not is_ended(pod):
-            claim = read_pod_info(pod)
-            (self._bound if claim.node else self._waiting)[uid] = claim
+            info = read_pod_info(pod)
+            (self._bound if info.node else self._waiting)[uid] = info
 
     def _request_cycle(self) -> None:
         self._due = True

@@ -48,7 +48,7 @@ class PodInfo:
     """A pod, as input of the scheduler."""
 
     uid: str
-    wishes: NodeConstraints
+    constraints: NodeConstraints
     requests: Amounts
     priority: int = 0
     gated: bool = False
@@ -99,7 +99,7 @@ def read_pod_info(pod: Manifest) -> PodInfo:
     spec = get_mapping(pod, "spec")
     return PodInfo(
         uid=get_uid(pod),
-        wishes=read_node_constraints(spec),
+        constraints=read_node_constraints(spec),
         requests=compute_requests(spec),
         priority=get_int(spec, "priority") or 0,
         gated=bool(get_mappings(spec, "schedulingGates")),
@@ -129,37 +129,37 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 
 
 def schedule_pods(
-    claims: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
+    pods: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for each pending pod in `claims`. The pods in `bound` already use resources.
+    """Yield a decision for each pending pod in `pods`. The pods in `bound` already use resources.
 
     Each decision is computed when the caller requests it. Pods are ordered by priority, then by their
-    position in `claims`. Running pods are not preempted.
+    position in `pods`. Running pods are not preempted.
     """
-    rooms = [_NodeState(node) for node in nodes]
-    by_name = {room.node.name: room for room in rooms}
-    for claim in bound:
-        if claim.node in by_name:
-            by_name[claim.node].reserve(claim, claim.gpus)
-    for claim in sorted(claims, key=lambda claim: -claim.priority):
-        yield _decide_pod(claim, rooms)
+    states = [_NodeState(node) for node in nodes]
+    by_name = {state.node.name: state for state in states}
+    for pod in bound:
+        if pod.node in by_name:
+            by_name[pod.node].reserve(pod, pod.gpus)
+    for pod in sorted(pods, key=lambda pod: -pod.priority):
+        yield _decide_pod(pod, states)
 
 
-def _decide_pod(claim: PodInfo, rooms: Sequence["_NodeState"]) -> Binding | Unschedulable:
-    if claim.gated:
+def _decide_pod(pod: PodInfo, states: Sequence["_NodeState"]) -> Binding | Unschedulable:
+    if pod.gated:
         message = "Scheduling is blocked due to non-empty scheduling gates"
-        return Unschedulable(uid=claim.uid, reason="SchedulingGated", message=message)
-    rejections = [room.find_rejection(claim) for room in rooms]
-    fitting = [room for room, (reasons, _) in zip(rooms, rejections, strict=True) if not reasons]
+        return Unschedulable(uid=pod.uid, reason="SchedulingGated", message=message)
+    rejections = [state.find_rejection(pod) for state in states]
+    fitting = [state for state, (reasons, _) in zip(states, rejections, strict=True) if not reasons]
     if not fitting:
         message = _format_message(rejections)
-        return Unschedulable(uid=claim.uid, reason="Unschedulable", message=message)
+        return Unschedulable(uid=pod.uid, reason="Unschedulable", message=message)
     # `max` returns the first of several nodes with the same score.
-    room = max(fitting, key=lambda room: room.compute_score(claim))
-    free = [each for each in room.node.gpus if each not in room.taken]
-    given = tuple(free[: claim.requests.get(GPU, 0) // ONE])
-    room.reserve(claim, given)
-    return Binding(uid=claim.uid, node=room.node.name, gpus=given if room.node.gpus else None)
+    state = max(fitting, key=lambda state: state.compute_score(pod))
+    free = [each for each in state.node.gpus if each not in state.taken]
+    given = tuple(free[: pod.requests.get(GPU, 0) // ONE])
+    state.reserve(pod, given)
+    return Binding(uid=pod.uid, node=state.node.name, gpus=given if state.node.gpus else None)
 
 
 class _NodeState:
@@ -170,40 +170,40 @@ class _NodeState:
         self.used: Amounts = {}
         self.taken: set[int] = set()
 
-    def reserve(self, claim: PodInfo, given: Sequence[int]) -> None:
+    def reserve(self, pod: PodInfo, given: Sequence[int]) -> None:
         """Reserve the resources and GPUs of a pod on this node."""
-        self.used = add_amounts(self.used, claim.requests)
+        self.used = add_amounts(self.used, pod.requests)
         self.taken.update(given)
 
-    def find_rejection(self, claim: PodInfo) -> tuple[Sequence[str], str]:
+    def find_rejection(self, pod: PodInfo) -> tuple[Sequence[str], str]:
         """Return the reasons why the pod does not fit on this node, and a text about preemption on it.
 
         Only the first filter that rejects the pod gives reasons. There are none if the pod fits.
         """
-        if not self.node.schedulable and claim.wishes.find_untolerated_taint([CORDON]):
+        if not self.node.schedulable and pod.constraints.find_untolerated_taint([CORDON]):
             return ["node(s) were unschedulable"], _NO_USE
-        taint = claim.wishes.find_untolerated_taint(self.node.taints)
+        taint = pod.constraints.find_untolerated_taint(self.node.taints)
         if taint is not None:
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], _NO_USE
-        if not claim.wishes.is_match(self.node.name, self.node.labels):
+        if not pod.constraints.is_match(self.node.name, self.node.labels):
             return ["node(s) didn't match Pod's node affinity/selector"], _NO_USE
-        return self._find_shortage(claim)
+        return self._find_shortage(pod)
 
-    def _find_shortage(self, claim: PodInfo) -> tuple[Sequence[str], str]:
+    def _find_shortage(self, pod: PodInfo) -> tuple[Sequence[str], str]:
         has = self.node.allocatable
         lacking = [
             resource
-            for resource, amount in claim.requests.items()
+            for resource, amount in pod.requests.items()
             if amount > max(0, has.get(resource, 0) - self.used.get(resource, 0))
         ]
         # The scheduler assumes that preemption can resolve every shortage of pod slots.
-        is_too_small = any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS)
+        is_too_small = any(pod.requests[each] > has.get(each, 0) for each in lacking if each != PODS)
         reasons = [f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking]
         return reasons, _NO_USE if is_too_small else _NO_VICTIM
 
-    def compute_score(self, claim: PodInfo) -> tuple[float, float]:
+    def compute_score(self, pod: PodInfo) -> tuple[float, float]:
         """Return this node's score for a pod: the mean free share of resources, then minus its pod count."""
-        after, has = add_amounts(self.used, claim.requests), self.node.allocatable
+        after, has = add_amounts(self.used, pod.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)
 

@@ -19,19 +19,19 @@ class Retry:
 
 
 FAILED: Final = Retry()
-Look: TypeAlias = Callable[[Key], "datetime | Retry | None"]
+KeyProcessor: TypeAlias = Callable[[Key], "datetime | Retry | None"]
 """A function that processes a key. It returns the time of its next call,
 `FAILED` for a retry after a delay, or None if no call is needed."""
 
 
 class WorkQueue:
-    """Calls `look` on the event loop for every added key, one key at a time.
+    """Calls `process` on the event loop for every added key, one key at a time.
 
     Other callbacks of the loop run between two calls.
     """
 
-    def __init__(self, look: Look, clock: Clock) -> None:
-        self._look = look
+    def __init__(self, process: KeyProcessor, clock: Clock) -> None:
+        self._process = process
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._due: dict[Key, None] = {}
@@ -63,7 +63,7 @@ class WorkQueue:
         del self._due[key]
         again: datetime | Retry | None = FAILED
         try:
-            again = self._look(key)
+            again = self._process(key)
         finally:
             # Continue with the other keys after an exception, which the loop reports.
             self._finish_key(key, again)

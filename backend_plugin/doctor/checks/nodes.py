@@ -58,7 +58,9 @@ def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
     """Each role matches a node by selector and affinity."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_selected):
-        labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
+        labels = (
+            ", ".join(f"{key}={value}" for key, value in claim.constraints.selector.items()) or "its affinity"
+        )
         yield Violation(
             f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: {labels}",
             _format_label_remedy(claim, nodes),
@@ -67,9 +69,9 @@ def _check_node_selector(facts: Facts) -> Iterator[Violation]:
 
 def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
     change = "change the node selector of the task, its PodTemplate or the settings"
-    selector = claim.wishes.selector
+    selector = claim.constraints.selector
     # Kubernetes or a cloud provider sets labels with a prefix, and they describe the hardware of a node.
-    if not selector or claim.wishes.terms is not None or any("/" in key for key in selector):
+    if not selector or claim.constraints.terms is not None or any("/" in key for key in selector):
         return f"kubectl get nodes --show-labels  # {change}"
     labels = " ".join(f"{key}={value}" for key, value in selector.items())
     return f"kubectl label node {nodes[0].name} --overwrite {labels}  # or another node; or {change}"
