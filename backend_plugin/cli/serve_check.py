@@ -162,10 +162,9 @@ def _list_values(
 def get_value(settings: ServerSettings, key: str) -> Any:
     """Return the value of the server's setting `key` as a JSON value; None if it is not set."""
     part, _, rest = key.replace("-", "_").partition(".")
-    found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
-    if found is None and part not in _SECTIONS:
-        found = getattr(settings, f"{part}_{rest}" if rest else part)
-    return _encode_value(found)
+    if part in _SECTIONS:
+        return _encode_value(getattr(getattr(settings, part), rest, None))
+    return _encode_value(getattr(settings, f"{part}_{rest}" if rest else part))
 
 
 def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:

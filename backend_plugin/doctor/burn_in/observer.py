@@ -1,4 +1,4 @@
-"""Reads the job of a burn-in, its pods, events, pod groups and logs from the API server."""
+"""Reads the pods, events, pod groups and logs of a burn-in from the API server."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +17,8 @@ from backend_plugin.doctor.facts import Subject
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import EVENTS, JOBS, KINDS, PODS, ApiResource
+from backend_plugin.kube.api_resources import EVENTS, PODS, ApiResource, list_group_kinds
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.shell.cluster import ClusterUnavailable, Record
 
 _LINES: Final = 200
 
@@ -33,21 +32,12 @@ class BurnInObserver:
     namespace: str
     dialect: Dialect
 
-    async def fetch_observed(self, name: str) -> Observed:
-        """Return the job of that name with its pods, events and pod groups.
+    async def fetch_observed(self, name: str, job: Manifest | None) -> Observed:
+        """Return the job of that name with its pods, events and pod groups; `job` is its manifest.
 
         Raises:
             NotReadable: If the pods cannot be listed.
-            ClusterUnavailable: If the job cannot be read.
         """
-        try:
-            job: Manifest | None = await self.api.fetch_object(
-                ApiRequest(path=JOBS[self.dialect.name].build_path(self.namespace, name))
-            )
-        except ApiError as answer:
-            if not answer.is_not_found:
-                raise ClusterUnavailable(f"the API server answers {answer}") from answer
-            job = None
         pods = await self._fetch_objects(PODS, labelSelector=f"{self.dialect.labels.job_name}={name}")
         observed = read_observed({"job": job, "pods": pods, "events": await self._fetch_events(name)})
         return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
@@ -62,11 +52,12 @@ class BurnInObserver:
 
     async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
         """Return the pod groups of the job. Skip a kind of pod group that cannot be listed."""
-        found: list[Record | None] = []
-        for kind in (each for each in KINDS if each.record is PodGroup):
+        found: list[PodGroup] = []
+        for kind in list_group_kinds():
             with suppress(NotReadable):
-                found += map(kind.read, await self._fetch_objects(kind.resource))
-        return tuple(each for each in found if isinstance(each, PodGroup) and each.name == name)
+                groups = map(kind.read, await self._fetch_objects(kind.resource))
+                found += [each for each in groups if isinstance(each, PodGroup) and each.name == name]
+        return tuple(found)
 
     async def _fetch_objects(self, resource: ApiResource, **query: str) -> Sequence[Manifest]:
         look = Query(subject=Subject.JOBS, resource=resource, namespaces=(self.namespace,), query=query)

@@ -111,10 +111,11 @@ class _BurnInRunner:
 
     async def run(self, trial: Plan) -> Sequence[Finding]:
         """Run the job; return the finding for its result, and another one if it cannot be deleted."""
-        name = get_text(trial.job, "metadata", "name")
+        job_name = get_text(trial.job, "metadata", "name")
+        name = ObjectName(namespace=self._facts.namespace, name=job_name, dialect=self._dialect.name)
         await self._require_permissions(trial)
         left: list[Finding] = []
-        async with self._open_job(trial, left):
+        async with self._open_job(trial, name, left):
             finding = await self._wait_for_result(name)
         return [finding, *left]
 
@@ -139,9 +140,8 @@ class _BurnInRunner:
             raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager
-    async def _open_job(self, trial: Plan, left: list[Finding]) -> AsyncIterator[None]:
-        kind, job_name = self._dialect.name, get_text(trial.job, "metadata", "name")
-        name = ObjectName(namespace=self._facts.namespace, name=job_name, dialect=kind)
+    async def _open_job(self, trial: Plan, name: ObjectName, left: list[Finding]) -> AsyncIterator[None]:
+        kind = self._dialect.name
         self._limits.say(f"creating {kind} {name.namespace}/{name.name}, which is deleted at the end")
         try:
             for each in trial.prerequisites:
@@ -166,7 +166,7 @@ class _BurnInRunner:
 
     # ---- wait
 
-    async def _wait_for_result(self, name: str) -> Finding:
+    async def _wait_for_result(self, name: ObjectName) -> Finding:
         """Wait for the measurement, the end of the job or the timeout, and return the finding.
 
         The last request may exceed the timeout.
@@ -177,7 +177,7 @@ class _BurnInRunner:
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():
                 raise asyncio.CancelledError
-            observed = await self._observer.fetch_observed(name)
+            observed = await self._observer.fetch_observed(name.name, await self._cluster.get(name))
             phase = pipeline.judge(observed, rules, self._cluster.clock.get_current_time())
             self._report_phase(phase)
             measured = await self._find_measurement(observed.pods, is_last=phase.phase.is_terminal)
