@@ -120,10 +120,13 @@ def has_ready_endpoint(slices: Iterable[Manifest]) -> bool:
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
     values: list[str] = []
+    names = (f"-{option}", f"--{option}")  # Go accepts one dash or two.
     for container in _list_containers(deployment):
         words = [*get_texts(container, "command"), *get_texts(container, "args")]
-        values += [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
-        values += [following for word, following in pairwise(words) if word == f"--{option}"]
+        for word, following in pairwise([*words, ""]):
+            name, equals, value = word.partition("=")
+            if name in names and (equals or following):
+                values.append(value if equals else following)
     return values
 
 

@@ -149,15 +149,12 @@ def _probe_connector(server: Server) -> ProbeResult:
 
 
 def _fetch_task_types(server: Server) -> Sequence[str]:
-    from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
+    from flyteidl.admin.agent_pb2 import ListAgentsRequest
+    from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub
 
     with connection.open_channel(server) as (channel, metadata):
-        ask = channel.unary_unary(
-            "/flyteidl.service.AgentMetadataService/ListAgents",
-            request_serializer=ListAgentsRequest.SerializeToString,
-            response_deserializer=ListAgentsResponse.FromString,
-        )
-        answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
+        service = AgentMetadataServiceStub(channel)
+        answer = service.ListAgents(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
     return sorted({each.name for agent in answer.agents for each in agent.supported_task_categories})
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 from builders import a_run, a_template
-from remedy_cases import TRAIN_JOB, task_of
+from remedy_cases import TRAIN_JOB, operator, task_of
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
-from backend_plugin.doctor import role_pods
+from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 from backend_plugin.doctor.operators import table
 from backend_plugin.doctor.registry import CHECKS
@@ -85,6 +85,21 @@ def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> Non
         "restartPolicy": "Never",
         "schedulerName": "mine",
     }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--namespace=ml"],
+        ["-namespace=ml"],
+        ["--namespace", "ml"],
+        ["-namespace", "ml"],
+        ["x", "--namespace"],
+    ],
+)
+def test_value_of_a_flag_is_read_in_each_form_that_go_accepts(arguments) -> None:
+    found = deployments.list_flag_values(operator(*arguments), "namespace")
+    assert found == ([] if arguments[0] == "x" else ["ml"])
 
 
 def has_fields(*fields):
