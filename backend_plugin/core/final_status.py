@@ -154,15 +154,15 @@ def _list_failure_terminations(
         exit_codes=exit_codes,
         launcher=job is not None and job.launcher,
     )
-    over = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
-    since = [each for each in observed.error_files if each not in over]
-    merged = root_cause.merge_terminations(ends, list_files(since))
+    earlier = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
+    current = [each for each in observed.error_files if each not in earlier]
+    merged = root_cause.merge_terminations(ends, list_files(current))
     limit = None if job is None or condition is None else _find_limit(job, condition)
     are_stopped = all(death.failure.stopped and death.ordered for death in merged)
     if not are_stopped or limit is JobLimit.DEADLINE:
         return merged
     restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
-    near = root_cause.select_near_files(over, restarts)
+    near = root_cause.select_near_files(earlier, restarts)
     return root_cause.merge_terminations(restarts, list_files(near)) or merged
 
 

@@ -46,43 +46,43 @@ def _format_unix_time(moment: datetime | None) -> str:
     return "" if moment is None else str(int(moment.timestamp()))
 
 
-def _get_container_id(place: LogLinkTarget) -> str:
-    container = place.pod.primary if place.pod else None
+def _get_container_id(target: LogLinkTarget) -> str:
+    container = target.pod.primary if target.pod else None
     return container.id.rpartition("://")[2] if container else ""
 
 
-def _get_finish_time(place: LogLinkTarget) -> datetime:
-    return place.job.completed or place.now
+def _get_finish_time(target: LogLinkTarget) -> datetime:
+    return target.job.completed or target.now
 
 
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
-    "podname": lambda place: place.pod_name,
-    "poduid": lambda place: place.pod.uid if place.pod else "",
+    "podname": lambda target: target.pod_name,
+    "poduid": lambda target: target.pod.uid if target.pod else "",
     "containerid": _get_container_id,
-    "hostname": lambda place: place.pod.hostname if place.pod else "",
-    "nodename": lambda place: place.pod.node if place.pod else "",
-    "logname": lambda place: place.name,
+    "hostname": lambda target: target.pod.hostname if target.pod else "",
+    "nodename": lambda target: target.pod.node if target.pod else "",
+    "logname": lambda target: target.name,
 }
 """Variables of a pod; a template with one of them gives a link per replica, others a link per job."""
 
 VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     **_OF_POD,
-    "namespace": lambda place: place.job.namespace,
-    "containername": lambda place: table.get_dialect(place.job.dialect).container,
-    "podrfc3339starttime": lambda place: _format_rfc3339(place.job.created),
-    "podrfc3339finishtime": lambda place: _format_rfc3339(_get_finish_time(place)),
-    "podunixstarttime": lambda place: _format_unix_time(place.job.created),
-    "podunixfinishtime": lambda place: _format_unix_time(_get_finish_time(place)),
-    "taskid": lambda place: place.rules.run.task_name if place.rules.run else "",
-    "taskversion": lambda place: place.rules.run.task_version if place.rules.run else "",
-    "taskproject": lambda place: place.rules.run.task_project if place.rules.run else "",
-    "taskdomain": lambda place: place.rules.run.task_domain if place.rules.run else "",
-    "taskretryattempt": lambda place: str(place.rules.run.attempt) if place.rules.run else "",
-    "nodeid": lambda place: place.rules.run.node_id if place.rules.run else "",
-    "executionname": lambda place: place.rules.run.execution if place.rules.run else "",
-    "executionproject": lambda place: place.rules.run.project if place.rules.run else "",
-    "executiondomain": lambda place: place.rules.run.domain if place.rules.run else "",
-    "generatedname": lambda place: place.job.name,
+    "namespace": lambda target: target.job.namespace,
+    "containername": lambda target: table.get_dialect(target.job.dialect).container,
+    "podrfc3339starttime": lambda target: _format_rfc3339(target.job.created),
+    "podrfc3339finishtime": lambda target: _format_rfc3339(_get_finish_time(target)),
+    "podunixstarttime": lambda target: _format_unix_time(target.job.created),
+    "podunixfinishtime": lambda target: _format_unix_time(_get_finish_time(target)),
+    "taskid": lambda target: target.rules.run.task_name if target.rules.run else "",
+    "taskversion": lambda target: target.rules.run.task_version if target.rules.run else "",
+    "taskproject": lambda target: target.rules.run.task_project if target.rules.run else "",
+    "taskdomain": lambda target: target.rules.run.task_domain if target.rules.run else "",
+    "taskretryattempt": lambda target: str(target.rules.run.attempt) if target.rules.run else "",
+    "nodeid": lambda target: target.rules.run.node_id if target.rules.run else "",
+    "executionname": lambda target: target.rules.run.execution if target.rules.run else "",
+    "executionproject": lambda target: target.rules.run.project if target.rules.run else "",
+    "executiondomain": lambda target: target.rules.run.domain if target.rules.run else "",
+    "generatedname": lambda target: target.job.name,
 }
 """The values of Flyte's variables, by name in lower case; the case in a template is ignored."""
 
@@ -123,7 +123,7 @@ def _get_variable(name: str) -> Piece:
         return known
     prefix, _, key = name.partition(".")
     if prefix.lower() == "taskconfig" and key:
-        return lambda place: place.rules.task_config.get(key, "")
+        return lambda target: target.rules.task_config.get(key, "")
     return lambda _: "{{ ." + name + " }}"
 
 

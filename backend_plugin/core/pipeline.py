@@ -1,6 +1,6 @@
 """The two main functions, `plan` and `judge`, which compose all stages; read this module first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -143,14 +143,16 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
 
 
-def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if an active job has a deadline, and neither its status nor an annotation keeps its start time."""
-    return deadline.needs_start(job, rules)
+def build_start_patch(
+    job: Job | None, rules: JudgingContext, observe: Callable[[], Observed]
+) -> Manifest | None:
+    """Return the merge patch that records when a job with a deadline started; None if none is needed.
 
-
-def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | None:
-    """Return the merge patch that records the time at which the job started; None if it does not run."""
-    return deadline.build_start_patch(status.compute_status(observed, rules.judging.exit_codes))
+    Most jobs need none. So `observe`, which returns the observed state of the job, is called only for others.
+    """
+    if not deadline.needs_start(job, rules):
+        return None
+    return deadline.build_start_patch(status.compute_status(observe(), rules.judging.exit_codes))
 
 
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:

@@ -37,9 +37,7 @@ class Judge:
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:
         """Return the patch that stores the start time in a job with a deadline; None if it is not needed."""
         context = self._build_context(entry.origin)
-        if not pipeline.needs_start(entry.job, context):
-            return None
-        return pipeline.build_start_patch(entry.get_observed_state(), context)
+        return pipeline.build_start_patch(entry.job, context, entry.get_observed_state)
 
     def _collect_inputs(self, entry: CachedJob) -> tuple[Observed, JudgingContext, datetime]:
         return entry.get_observed_state(), self._build_context(entry.origin), self.now()

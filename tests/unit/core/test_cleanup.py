@@ -80,12 +80,15 @@ def test_job_past_its_deadline_is_ended_and_keeps_its_verdict() -> None:
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
-def test_job_without_pods_is_suspended_after_its_timeout() -> None:
+def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted() -> None:
     verdict, todo = judged(observe(job(started=None)))
     assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
     patched = with_patch(job(started=None), todo.patch)
     assert patched["spec"]["runPolicy"] == {"suspend": True}
     assert judged(observe(patched))[0].phase is Phase.RETRYABLE_FAILED
+    assert judged(observe(patched), seconds=3_700)[1] == NONE
+    assert judged(observe(patched), seconds=3_900)[1] == CleanupActions(delete=True)
+    assert CleanupActions(delete=True)
 
 
 def test_running_peers_of_a_failed_replica_are_stopped() -> None:
@@ -195,14 +198,6 @@ def test_verdict_expires_when_a_timeout_would_change_it() -> None:
     assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
     result, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
     assert until == BEGAN + timedelta(seconds=704)
-
-
-def test_job_that_failed_before_its_start_is_deleted_after_a_delay() -> None:
-    _, todo = judged(observe(job(started=None)))
-    held = with_patch(job(started=None), todo.patch)
-    assert judged(observe(held), seconds=3_700)[1] == NONE
-    assert judged(observe(held), seconds=3_900)[1] == CleanupActions(delete=True)
-    assert CleanupActions(delete=True)
 
 
 def test_job_cancelled_by_a_user_fails_permanently() -> None:

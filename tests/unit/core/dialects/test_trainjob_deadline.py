@@ -8,7 +8,7 @@ from train_job_objects import BEGAN, at, build_condition, build_job, build_pod, 
 
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.pipeline import build_start_patch, judge, needs_start
+from backend_plugin.core.pipeline import build_start_patch, judge
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Phase
 
@@ -55,7 +55,7 @@ def test_deadline_counts_from_the_recorded_start(job: Any, since: float, now: fl
 def find_start(job: Any, *pods: Any, rules: JudgingContext = RULES) -> str | None:
     """Return the start that must be recorded."""
     observed = observe(job, *pods)
-    patch: Any = build_start_patch(observed, rules) if needs_start(observed.job, rules) else None
+    patch: Any = build_start_patch(observed.job, rules, lambda: observed)
     return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]
 
 
@@ -74,8 +74,8 @@ def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job() 
     nodes = list_nodes(5, attempt=0)
     assert find_start(build_job(), *nodes, rules=JudgingContext()) is None
     assert find_start(build_job(build_condition("Complete")), *nodes) is None
-    assert needs_start(None, RULES) is False
+    assert find_start(None) is None
     platform = JudgingContext(judging=JudgingSettings(active_deadline=timedelta(minutes=1)))
     assert find_start(build_job(), *nodes, rules=platform) == at(5)
     other = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
-    assert needs_start(observe(other).job, RULES) is False
+    assert find_start(other) is None
