@@ -163,7 +163,7 @@ def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
 def _select_leftover_pods(
     job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
 ) -> tuple[Pod, ...]:
-    """Return the replicas and placeholder pods to delete after the end of a job, which the operator leaves.
+    """Return the replicas and placeholder pods that the operator does not delete after the end of a job.
 
     Running pods hold GPUs, and pending pods may get some. So both are deleted for every clean pod policy, but
     running pods of a successful job only after `LINGER`. The policy decides only about finished pods, whose

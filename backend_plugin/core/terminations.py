@@ -116,7 +116,7 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
 def _build_pod_termination(
     pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: Mapping[int, Cause]
 ) -> ReplicaTermination:
-    """Return the termination of a pod whose `container` failed; None for a failure of the pod as a whole."""
+    """Return the termination of a pod. `container` is the one that failed; None if the pod itself failed."""
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
     is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
