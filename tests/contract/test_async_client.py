@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from served_jobs import TOKEN, ServedJobs, a_job, a_pod, serving_jobs
@@ -17,8 +16,9 @@ def add_jobs(served: ServedJobs) -> None:
         served.cluster.write("f1-n0-0-aaa-worker-0", second, f"step {second}")
 
 
-def test_job_is_read_awaited_and_cancelled() -> None:
-    async def run(served: ServedJobs) -> Any:
+async def test_job_is_read_awaited_and_cancelled() -> None:
+    with serving_jobs() as served:
+        add_jobs(served)
         server = served.endpoint
         lines = [line.text async for line in async_client.get_job_logs("f1", server=server)]
         with pytest.raises(async_client.NotEnded, match=r"within 2 s; its phase is RUNNING"):
@@ -26,37 +26,30 @@ def test_job_is_read_awaited_and_cancelled() -> None:
         waiting = asyncio.create_task(async_client.wait_for_job("f1", server=server))
         await asyncio.sleep(0.3)
         cancelled = await async_client.cancel_job("f1", reason="enough", server=server)
-        return lines, cancelled, await waiting
-
-    with serving_jobs() as served:
-        add_jobs(served)
-        lines, cancelled, ended = asyncio.run(run(served))
+        ended = await waiting
     assert lines == ["step 0", "step 1", "step 2"]
     assert (cancelled.phase_before, cancelled.job.verdict.phase) == ("RUNNING", "FAILED")
     assert (ended.verdict.phase, ended.verdict.reason) == ("FAILED", "Cancelled")
 
 
-def test_changes_are_streamed_until_the_generator_is_closed() -> None:
-    async def run(served: ServedJobs) -> Any:
+async def test_changes_are_streamed_until_the_generator_is_closed() -> None:
+    with serving_jobs() as served:
+        add_jobs(served)
         changes = async_client.watch_jobs(server=served.endpoint)
         first = await changes.__anext__()
         await changes.aclose()
-        return first.job.name
-
-    with serving_jobs() as served:
-        add_jobs(served)
-        assert asyncio.run(run(served)) == "f1-n0-0-aaa"
+    assert first.job.name == "f1-n0-0-aaa"
 
 
-def test_errors_match_those_of_the_synchronous_client() -> None:
+async def test_errors_match_those_of_the_synchronous_client() -> None:
     with serving_jobs(token=TOKEN) as served:
         given = client.Server(address=served.endpoint, token=TOKEN)
         with pytest.raises(client.NotFound, match="there is no job f9"):
-            asyncio.run(async_client.get_job("f9", server=given))
+            await async_client.get_job("f9", server=given)
         with pytest.raises(client.TokenRejected):
-            asyncio.run(async_client.list_jobs(server=served.endpoint))
+            await async_client.list_jobs(server=served.endpoint)
     with pytest.raises(client.ServerNotFound):
-        asyncio.run(async_client.list_runtimes(server=given))
+        await async_client.list_runtimes(server=given)
 
 
 @pytest.mark.parametrize("name", [each for each in async_client.__all__ if each[0].islower()])

@@ -47,55 +47,44 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
     assert len(orders) == 0
 
 
-def test_deletions_get_a_longer_drain_than_other_operations() -> None:
+async def test_deletions_get_a_longer_drain_than_other_operations() -> None:
     cluster = build_cluster()
-
-    async def settled() -> float:
-        orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
-        cluster.away = True
-        orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
-        orders.submit(("read_outputs", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-        loop.call_later(0.5, setattr, cluster, "away", False)
-        begun = loop.time()
-        await orders.drain(0.1, "delete_job", 100)
-        assert len(orders) == 0
-        return loop.time() - begun
-
-    assert asyncio.run(settled()) < 50
+    orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
+    cluster.away = True
+    orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
+    orders.submit(("read_outputs", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+    loop.call_later(0.5, setattr, cluster, "away", False)
+    begun = loop.time()
+    await orders.drain(0.1, "delete_job", 100)
+    assert len(orders) == 0
+    assert loop.time() - begun < 50
     assert cluster.objects == {}
 
 
-def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_operations, "FIRST_PAUSE", 600.0)  # Longer than the test.
     cluster = build_cluster()
-
-    async def settled() -> None:
-        orders = BackgroundOperations(Metrics())
-        cluster.away = True
-        orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
-        while "delete" not in cluster.calls:
-            await asyncio.sleep(0.01)
-        cluster.away = False
-        await orders.drain(60)
-
-    asyncio.run(settled())
+    orders = BackgroundOperations(Metrics())
+    cluster.away = True
+    orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
+    while "delete" not in cluster.calls:
+        await asyncio.sleep(0.01)
+    cluster.away = False
+    await orders.drain(60)
     assert cluster.objects == {}
 
 
-def test_cancelled_drain_cancels_the_operations() -> None:
-    async def settled() -> int:
-        orders = BackgroundOperations(Metrics())
-        orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-        settling = asyncio.create_task(orders.drain(60, "delete_job", 60))
-        await asyncio.sleep(0.1)
-        settling.cancel()
-        await asyncio.wait([settling], timeout=50)
-        return len(orders)
-
-    assert asyncio.run(settled()) == 0
+async def test_cancelled_drain_cancels_the_operations() -> None:
+    orders = BackgroundOperations(Metrics())
+    orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+    settling = asyncio.create_task(orders.drain(60, "delete_job", 60))
+    await asyncio.sleep(0.1)
+    settling.cancel()
+    await asyncio.wait([settling], timeout=50)
+    assert len(orders) == 0
 
 
-def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
+async def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
     ended = []
 
     async def clean_up_slowly() -> None:
@@ -105,12 +94,9 @@ def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
             await asyncio.sleep(0.2)
             ended.append(True)
 
-    async def settled() -> None:
-        orders = BackgroundOperations(Metrics())
-        orders.submit(("read_outputs", NAME), clean_up_slowly, {})
-        await asyncio.sleep(0.01)
-        orders.cancel(("read_outputs", NAME))
-        await orders.drain(0.1)
-
-    asyncio.run(settled())
+    orders = BackgroundOperations(Metrics())
+    orders.submit(("read_outputs", NAME), clean_up_slowly, {})
+    await asyncio.sleep(0.01)
+    orders.cancel(("read_outputs", NAME))
+    await orders.drain(0.1)
     assert ended == [True]

@@ -45,24 +45,19 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
         (("authorization-bin", b"Bearer secret"),),
     ],
 )
-def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
-    async def check() -> list[Any]:
-        async with calling(token=Token.from_secret("secret")) as (served, channel):
-            stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
-            reflection = channel.stream_stream(
-                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-            )(metadata=metadata)
-            return [
-                (await code_of(served.echo(channel, metadata=metadata)))[0],
-                (await code_of(call(channel, "Nothing", metadata=metadata)))[0],
-                (await code_of(stream.read()))[0],
-                (await code_of(reflection.read()))[0],
-                await health(channel, "liveness"),
-                read_counts(served.metrics.requests),
-            ]
-
-    counted = {("any", "UNAUTHENTICATED"): 4}
-    assert asyncio.run(check()) == [UNAUTHENTICATED] * 4 + ["SERVING", counted]
+async def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
+    async with calling(token=Token.from_secret("secret")) as (served, channel):
+        stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
+        reflection = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        for answer in (
+            served.echo(channel, metadata=metadata),
+            call(channel, "Nothing", metadata=metadata),
+            stream.read(),
+            reflection(metadata=metadata).read(),
+        ):
+            assert (await code_of(answer))[0] is UNAUTHENTICATED
+        assert await health(channel, "liveness") == "SERVING"
+        assert read_counts(served.metrics.requests) == {("any", "UNAUTHENTICATED"): 4}
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
@@ -296,17 +291,14 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
             server.stop(None).wait()
 
 
-def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check() -> None:
+async def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector() as (endpoint, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         with tracing.open_tracing(os.environ) as interceptors:
             async with calling(interceptors=interceptors) as (served, channel):
                 assert await served.echo(channel) == b"hello"
                 assert (await code_of(call(channel, "Refuse")))[0] is grpc.StatusCode.NOT_FOUND
                 assert await health(channel, "liveness") == "SERVING"
-
-    with collector() as (endpoint, received):
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        asyncio.run(check())
     spans = [
         (resource.resource.attributes, span.name)
         for request in received

@@ -51,23 +51,18 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
     return await health(channel) == "SERVING"
 
 
-def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
-    async def check() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
-        async with calling(drain_seconds=60) as (served, channel):
-            stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
-            assert await stream.read() == b"1"
-            running = asyncio.ensure_future(call(channel, "Wait", b"done"))
-            await wait_until(lambda: served.tiny.waiting == 1)
-            served.server.stop()
-            await wait_until(lambda: is_refused(served))
-            served.tiny.go_on.set()
-            answer = await running
-            cut_off, _ = await code_of(stream.read())
-            refused, _ = await code_of(served.echo(channel))
-            return answer, cut_off, refused
-
-    unavailable = grpc.StatusCode.UNAVAILABLE
-    assert asyncio.run(check()) == (b"done", unavailable, unavailable)
+async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
+    async with calling(drain_seconds=60) as (served, channel):
+        stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
+        assert await stream.read() == b"1"
+        running = asyncio.ensure_future(call(channel, "Wait", b"done"))
+        await wait_until(lambda: served.tiny.waiting == 1)
+        served.server.stop()
+        await wait_until(lambda: is_refused(served))
+        served.tiny.go_on.set()
+        assert await running == b"done"
+        for answer in (stream.read(), served.echo(channel)):
+            assert (await code_of(answer))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def is_refused(served: TinyServed) -> bool:
@@ -79,7 +74,7 @@ async def is_refused(served: TinyServed) -> bool:
         return False
 
 
-def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:
+async def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:
     service_config = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
     options = (("grpc.service_config", service_config), ("grpc.max_reconnect_backoff_ms", 100))
 
@@ -91,21 +86,18 @@ def test_server_replacement_is_transparent_with_the_service_config_of_the_chart(
                 count += 1
             return count
 
-    async def replaced(times: int) -> list[int]:
-        over = asyncio.Event()
-        async with serving() as first:
-            port = int(first.address.rpartition(":")[2])
-            asking = asyncio.gather(*(check(port, over) for _ in range(6)))
-            await asyncio.sleep(0.1)
-        for _ in range(times):
-            async with serving(port=port):
-                await asyncio.sleep(0.3)
-        async with serving(port=port):
-            over.set()
-            return await asking
-
+    over = asyncio.Event()
+    async with serving() as first:
+        port = int(first.address.rpartition(":")[2])
+        asking = asyncio.gather(*(check(port, over) for _ in range(6)))
+        await asyncio.sleep(0.1)
     # In each replacement, about one of the six callers has a call in progress.
-    assert all(asyncio.run(replaced(8)))
+    for _ in range(8):
+        async with serving(port=port):
+            await asyncio.sleep(0.3)
+    async with serving(port=port):
+        over.set()
+        assert all(await asking)
 
 
 async def test_two_servers_do_not_share_a_port() -> None:
@@ -119,13 +111,10 @@ async def test_two_servers_do_not_share_a_port() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-def test_unusable_host_is_reported(host: str) -> None:
-    async def begun() -> None:
+async def test_unusable_host_is_reported(host: str) -> None:
+    with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):
         async with serving(host=host):
             pass
-
-    with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):
-        asyncio.run(begun())
 
 
 @contextmanager

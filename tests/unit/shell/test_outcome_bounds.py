@@ -65,57 +65,43 @@ async def wait_until(true: Any) -> None:
     raise AssertionError("it did not come about")
 
 
-def test_reads_of_many_stores_use_a_limited_number_of_threads(build_held_store: type[Held]) -> None:
-    async def run() -> tuple[int, int, list[TaskOutputs]]:
-        collector = outcomes(all_at_once=3, at_once=2)
-        asked = [
-            asyncio.ensure_future(collector.read_outputs(f"held://bucket-{index}/x")) for index in range(30)
-        ]
-        await wait_until(lambda: build_held_store.inside == 3)
-        threads = sum(each.name == "outcome" for each in threading.enumerate())
-        build_held_store.go_on.set()
-        return threads, build_held_store.built, await asyncio.gather(*asked)
-
-    assert asyncio.run(run()) == (3, 1, [TaskOutputs()] * 30)
+async def test_reads_of_many_stores_use_a_limited_number_of_threads(build_held_store: type[Held]) -> None:
+    collector = outcomes(all_at_once=3, at_once=2)
+    asked = [asyncio.ensure_future(collector.read_outputs(f"held://bucket-{index}/x")) for index in range(30)]
+    await wait_until(lambda: build_held_store.inside == 3)
+    threads = sum(each.name == "outcome" for each in threading.enumerate())
+    build_held_store.go_on.set()
+    assert (threads, build_held_store.built) == (3, 1)
+    assert await asyncio.gather(*asked) == [TaskOutputs()] * 30
 
 
-def test_store_without_a_running_read_is_forgotten(build_held_store: type[Held]) -> None:
-    async def run() -> int:
-        collector = outcomes(turn_seconds=0.05, at_once=1)
-        first = asyncio.ensure_future(collector.read_outputs("held://a/x"))
-        await wait_until(lambda: build_held_store.inside == 1)
-        with pytest.raises(StoreUnavailable):
-            await collector.read_outputs("held://a/x")
-        build_held_store.go_on.set()
-        await first
-        return len(collector._turns)
-
-    assert asyncio.run(run()) == 0
+async def test_store_without_a_running_read_is_forgotten(build_held_store: type[Held]) -> None:
+    collector = outcomes(turn_seconds=0.05, at_once=1)
+    first = asyncio.ensure_future(collector.read_outputs("held://a/x"))
+    await wait_until(lambda: build_held_store.inside == 1)
+    with pytest.raises(StoreUnavailable):
+        await collector.read_outputs("held://a/x")
+    build_held_store.go_on.set()
+    await first
+    assert len(collector._turns) == 0
 
 
-def test_wait_for_a_store_client_is_part_of_the_read_timeout(
+async def test_wait_for_a_store_client_is_part_of_the_read_timeout(
     build_held_store: type[Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    building = threading.Event()
-
     def build(self: Any, *args: Any, **options: Any) -> None:
-        building.set()
         build_held_store.go_on.wait(20)
         MemoryFileSystem.__init__(self, *args, **options)
 
     # The client of a store is from a third-party package, so a patch is acceptable here.
     monkeypatch.setattr(Held, "__init__", build)
-
-    async def run() -> list[str]:
-        collector = outcomes(seconds=0.1)
-        asked = [asyncio.ensure_future(collector.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        # The thread of the second read has ended, although the first one still creates the client.
-        await wait_until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
-        build_held_store.go_on.set()
-        return [type(each).__name__ for each in results]
-
-    assert asyncio.run(run()) == ["StoreUnavailable"] * 2
+    collector = outcomes(seconds=0.1)
+    asked = [asyncio.ensure_future(collector.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    # The thread of the second read has ended, although the first one still creates the client.
+    await wait_until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
+    build_held_store.go_on.set()
+    assert [type(each).__name__ for each in results] == ["StoreUnavailable"] * 2
 
 
 def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> None:
