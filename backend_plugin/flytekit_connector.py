@@ -96,7 +96,7 @@ class ServerHost:
             finally:
                 # The end of flytekit's event loop has cancelled pending deletions. Run them now, because they
                 # are not stored elsewhere.
-                await parts.orders.resubmit("delete_job", server_assembly.SETTLE_SECONDS)
+                await parts.orders.resubmit_deletions(server_assembly.SETTLE_SECONDS)
 
     def _on_server_exit(self, life: "asyncio.Task[None]") -> None:
         begun, self._begun = self._begun, None

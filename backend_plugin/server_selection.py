@@ -41,11 +41,7 @@ def _complete_named_server(server: Server, named: str) -> Server:
 
 
 def _require_running_server(state: Path) -> server_file.ServerInfo:
-    """Return the server that runs with the state directory.
-
-    Raises:
-        ServerNotFound: If none runs.
-    """
+    """Return the server that runs with the state directory; raise `ServerNotFound` if none runs."""
     running, where = server_file.read(state), server_file.get_path(state)
     if running is None:
         raise ServerNotFound(

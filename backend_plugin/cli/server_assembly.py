@@ -91,7 +91,7 @@ class ServerParts:
 
     async def drain(self, left: float) -> None:
         """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
-        await self.orders.drain(SETTLE_SECONDS, "delete_job", left)
+        await self.orders.drain(SETTLE_SECONDS, left)
 
 
 def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerParts:

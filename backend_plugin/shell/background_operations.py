@@ -21,6 +21,8 @@ Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Key: TypeAlias = tuple[object, ...]
 """The kind of the operation, then the values that identify its target."""
 
+DELETE_JOB: Final = "delete_job"
+"""The kind of operations that no other server repeats: the cluster has no record of a requested deletion."""
 FIRST_PAUSE: Final = 0.2
 """Seconds before the first retry. The pause doubles before each further retry, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
@@ -60,30 +62,28 @@ class BackgroundOperations:
         return task
 
     def cancel(self, key: Key) -> None:
-        """Cancel an operation whose result is no longer needed; `resubmit` does not restart it."""
+        """Cancel an operation whose result is no longer needed; `resubmit_deletions` does not restart it."""
         task = self._tasks.pop(key, None)
         if task is not None:
             self._cancelled.add(task)
             task.cancel()
 
-    async def drain(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
+    async def drain(self, seconds: float, deletion_seconds: float = 0.0) -> None:
         """Wait for the running operations, and cancel those that are left at the time limit.
 
         If this call itself is cancelled, cancel all of them immediately.
 
         Args:
             seconds: The time limit.
-            lasting: The kind of operations that no other server repeats; each cancelled one is logged.
-            longer: The time limit for operations of the kind `lasting`.
+            deletion_seconds: The time limit for deletions of jobs.
         """
         self._settling.set()
         try:
             await _wait_until_done([*self._tasks.values()], seconds)
-            await _wait_until_done(
-                [task for key, task in self._tasks.items() if key[0] == lasting], longer - seconds
-            )
+            deletions = [task for key, task in self._tasks.items() if key[0] == DELETE_JOB]
+            await _wait_until_done(deletions, deletion_seconds - seconds)
         finally:
-            self._log_cancelled(await self._cancel_all(), lasting)
+            self._log_cancelled(await self._cancel_all())
 
     async def _cancel_all(self) -> Sequence[Key]:
         """Cancel all running operations; return the keys of those that did not end on their own."""
@@ -94,31 +94,31 @@ class BackgroundOperations:
         await asyncio.sleep(0)  # Let the done callbacks run.
         return [key for key, task in left.items() if task.cancelled()]
 
-    def _log_cancelled(self, given_up: Sequence[Key], lasting: str) -> None:
+    def _log_cancelled(self, given_up: Sequence[Key]) -> None:
         if not given_up:
             return
         counts = Counter(str(key[0]) for key in given_up)
         log.log(
-            logging.WARNING if lasting in counts else logging.INFO,
+            logging.WARNING if DELETE_JOB in counts else logging.INFO,
             "the server stops before %d operations are complete: %s",
             len(given_up),
             ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
         )
         for key in given_up:
-            if key[0] == lasting:
+            if key[0] == DELETE_JOB:
                 why = "the operation is not complete, and no other server repeats it: %s"
-                log.warning(why, lasting, extra=self._interrupted[key][1])
+                log.warning(why, DELETE_JOB, extra=self._interrupted[key][1])
 
-    async def resubmit(self, what: str, seconds: float) -> None:
-        """Restart the cancelled operations of one kind, for example in a new event loop.
+    async def resubmit_deletions(self, seconds: float) -> None:
+        """Restart the cancelled deletions of jobs, for example in a new event loop.
 
         Wait for them up to `seconds`. Operations that still run are cancelled first.
         """
         await self._cancel_all()
         for key, (order, fields) in [*self._interrupted.items()]:
-            if key[0] == what:
+            if key[0] == DELETE_JOB:
                 self.submit(key, order, fields)
-        await self.drain(seconds, what, seconds)
+        await self.drain(seconds)
 
     async def _run_with_retries(self, key: Key, order: Order) -> None:
         pause = FIRST_PAUSE

@@ -10,7 +10,7 @@ from backend_plugin.core import attempts, names
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.shell import log_fields
-from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.background_operations import DELETE_JOB, BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName
 
@@ -62,7 +62,7 @@ class JobDeleter:
 
     def _schedule_delete(self, name: ObjectName, output_prefix: str) -> "asyncio.Task[None]":
         return self._orders.submit(
-            ("delete_job", name, output_prefix),
+            (DELETE_JOB, name, output_prefix),
             lambda: self.delete_own(name, output_prefix, awaited=True),
             log_fields.build_job_fields(name.namespace, name.name),
         )

@@ -130,11 +130,7 @@ class RuntimeService:
                 log.warning("job %s is not deleted; it will be after its time to live: %s", name.name, error)
 
     async def _wait_for_end(self, job: PackageJob) -> CachedJob:
-        """Wait until the job has succeeded, and return its cache entry.
-
-        Raises:
-            PackagesUnknown: If the job fails, or does not end within `job.seconds`.
-        """
+        """Return the cache entry of the job after its success; otherwise raise `PackagesUnknown`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + job.seconds
         verdict: Verdict | None = None

@@ -29,7 +29,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
             await asyncio.Event().wait()
         finally:
             asyncio.get_running_loop().call_later(0.3, setattr, cluster, "away", False)
-            await orders.resubmit("delete_job", 20)
+            await orders.resubmit_deletions(20)
 
     async def hosted() -> None:
         """Return while tasks are running, as flytekit's server does: `asyncio.run` cancels all of them."""
@@ -55,7 +55,7 @@ async def test_deletions_get_a_longer_drain_than_other_operations() -> None:
     orders.submit(("read_outputs", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
     loop.call_later(0.5, setattr, cluster, "away", False)
     begun = loop.time()
-    await orders.drain(0.1, "delete_job", 100)
+    await orders.drain(0.1, 100)
     assert len(orders) == 0
     assert loop.time() - begun < 50
     assert cluster.objects == {}
@@ -77,7 +77,7 @@ async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: py
 async def test_cancelled_drain_cancels_the_operations() -> None:
     orders = BackgroundOperations(Metrics())
     orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-    settling = asyncio.create_task(orders.drain(60, "delete_job", 60))
+    settling = asyncio.create_task(orders.drain(60, 60))
     await asyncio.sleep(0.1)
     settling.cancel()
     await asyncio.wait([settling], timeout=50)
