@@ -9,6 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from backend_plugin.shell.credentials import Tls
+
 
 class Authority:
     """A certificate authority."""
@@ -29,6 +31,14 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
+
+    def issue_server(self, folder: Path, *, mutual: bool = False, age: timedelta = timedelta(0)) -> Tls:
+        """Write the certificate and key of a server, and this authority as ``ca.crt``; return the files."""
+        ca = folder / "ca.crt"
+        ca.write_bytes(self.pem)
+        files = Tls(certificate=folder / "tls.crt", key=folder / "tls.key", client_ca=ca if mutual else None)
+        self.issue("server", files.certificate, files.key, age)
+        return files
 
     def _signed(
         self,

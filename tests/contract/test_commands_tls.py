@@ -16,7 +16,7 @@ from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
 from backend_plugin.server_address import FILES
 from backend_plugin.shell import server_file
-from backend_plugin.shell.credentials import Tls, build_server_credentials
+from backend_plugin.shell.credentials import build_server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 OPTIONS = ("--token", "--ca", "--cert", "--key", "--tls-server-name")
@@ -45,12 +45,7 @@ def serve(folder: Path) -> Iterator[Port]:
         def start(
             *, tls: bool = True, mutual: bool = False, age: timedelta = timedelta(0), token: str | None = None
         ) -> int:
-            files = Tls(
-                certificate=folder / "tls.crt",
-                key=folder / "tls.key",
-                client_ca=folder / "ours.crt" if mutual else None,
-            )
-            OURS.issue("server", files.certificate, files.key, age)
+            files = OURS.issue_server(folder, mutual=mutual, age=age)
             served = stack.enter_context(
                 serving_jobs(
                     token=token,

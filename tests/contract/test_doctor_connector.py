@@ -18,7 +18,7 @@ from tiny_service import serving
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.server_address import Server
-from backend_plugin.shell.credentials import Tls, build_server_credentials
+from backend_plugin.shell.credentials import build_server_credentials
 
 OURS = Authority("ours")
 
@@ -29,14 +29,7 @@ def nobody_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def secured(folder: Path, *, mutual: bool = False) -> grpc.ServerCredentials:
-    files = Tls(
-        certificate=folder / "tls.crt",
-        key=folder / "tls.key",
-        client_ca=folder / "ca.crt" if mutual else None,
-    )
-    OURS.issue("server", files.certificate, files.key)
-    (folder / "ca.crt").write_bytes(OURS.pem)
-    return build_server_credentials(files)
+    return build_server_credentials(OURS.issue_server(folder, mutual=mutual))
 
 
 def probe(address: str, certificate: Path | str = "") -> ProbeResult:

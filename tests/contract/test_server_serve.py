@@ -157,13 +157,12 @@ class TlsServer:
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
     folder = tmp_path_factory.mktemp("tls")
-    certificate, ca = folder / "tls.crt", folder / "ca.crt"
-    authority = Authority()
-    authority.issue("server", certificate, folder / "tls.key")
-    ca.write_bytes(authority.pem)
-    flags = ("--tls-certificate", str(certificate), "--tls-key", str(folder / "tls.key"))
+    files = Authority().issue_server(folder)
+    flags = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
     with serve(folder / "state", *flags) as (process, here, _):
-        yield TlsServer(process, here["endpoint"], here["token"], folder / "state", certificate, ca)
+        yield TlsServer(
+            process, here["endpoint"], here["token"], folder / "state", files.certificate, folder / "ca.crt"
+        )
 
 
 def test_local_commands_connect_to_a_server_with_tls(tls: TlsServer) -> None:

@@ -20,17 +20,6 @@ OK = grpc.StatusCode.OK
 NOBODY = 65534
 
 
-def tls(folder: Path, *, mutual: bool = False) -> Tls:
-    files = Tls(
-        certificate=folder / "tls.crt",
-        key=folder / "tls.key",
-        client_ca=folder / "ca.crt" if mutual else None,
-    )
-    OURS.issue("server", files.certificate, files.key)
-    (folder / "ca.crt").write_bytes(OURS.pem)
-    return files
-
-
 async def call_server(
     served: TinyServed, root: bytes, key: bytes | None = None, chain: bytes | None = None
 ) -> bytes:
@@ -45,7 +34,7 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
     own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
 
     async def calls(*names: str) -> tuple[grpc.StatusCode, str]:
-        credentials = build_server_credentials(tls(tmp_path, mutual=True))
+        credentials = build_server_credentials(OURS.issue_server(tmp_path, mutual=True))
         async with serving(credentials=credentials, client_names=frozenset(names)) as served:
             client = grpc.ssl_channel_credentials(OURS.pem, *own)
             async with grpc.aio.secure_channel(served.address, client) as channel:
@@ -67,7 +56,7 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
 async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = tls(tmp_path)
+    files = OURS.issue_server(tmp_path)
 
     async with serving(credentials=build_server_credentials(files)) as served:
         credentials = grpc.ssl_channel_credentials(OURS.pem)
@@ -90,7 +79,7 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
 
 
 def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
-    good = tls(tmp_path)
+    good = OURS.issue_server(tmp_path)
     OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
     (tmp_path / "words").write_text("words")
     locked = tmp_path / "locked.key"
@@ -125,7 +114,7 @@ def as_somebody_else() -> Iterator[int]:
 
 
 def test_unreadable_key_error_contains_the_user_of_the_process(tmp_path: Path) -> None:
-    files = tls(tmp_path)
+    files = OURS.issue_server(tmp_path)
     files.key.chmod(0)
     tmp_path.chmod(0o755)
     with as_somebody_else() as user, pytest.raises(UnusableCredentials) as refused:

@@ -125,17 +125,13 @@ def test_outdated_definition_error_contains_the_upgrade_command(tmp_path: Path) 
     assert "kubectl apply --server-side -k" in message
 
 
-def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
+async def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     cluster.refusal = ClusterUnavailable("failed calling webhook: connection refused")
-
-    async def run() -> Any:
-        async with serving(tmp_path, cluster, SETTINGS) as served:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await served.create(custom=REPLICAS)
-            return caught.value.code()
-
-    assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
+    async with serving(tmp_path, cluster, SETTINGS) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.create(custom=REPLICAS)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert NAMESPACE not in str(cluster.objects)
 
 
@@ -168,13 +164,9 @@ def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path) -
         ({"runtime": "own", "runtimeKind": "TrainingRuntime"}, FOUND),
     ],
 )
-def test_suitable_or_unlisted_runtime_is_accepted(tmp_path: Path, options: Any, found: Any) -> None:
+async def test_suitable_or_unlisted_runtime_is_accepted(tmp_path: Path, options: Any, found: Any) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = found
-
-    async def run() -> None:
-        async with serving(tmp_path, cluster, SETTINGS) as served:
-            await served.create(custom=build_custom(REPLICAS, options))
-
-    asyncio.run(run())
+    async with serving(tmp_path, cluster, SETTINGS) as served:
+        await served.create(custom=build_custom(REPLICAS, options))
     assert [kind for kind, *_ in cluster.objects] == ["TrainJob"]

@@ -17,8 +17,11 @@ from backend_plugin.shell.cluster import ObjectName
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def a_cache() -> Cache:
-    return Cache(lambda: NOW)
+def a_cache(*jobs: str) -> Cache:
+    cache = Cache(lambda: NOW)
+    for name in jobs:
+        cache.put_record("ns", Job(name=name))
+    return cache
 
 
 def get_entry(cache: Cache, name: str) -> CachedJob:
@@ -157,8 +160,7 @@ def test_deleted_job_is_kept_without_its_pods() -> None:
 
 
 def test_preemption_survives_the_routine_events_of_a_large_job() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     for reason in ("Preempted", "Killing", *["SuccessfulDeletePod", "SuccessfulCreatePod", "Started"] * 100):
         cache.put_record("ns", Event(kind="Pod", name="j-worker-0", reason=reason))
     kept = [event.reason for event in get_entry(cache, "j").events]
@@ -166,8 +168,7 @@ def test_preemption_survives_the_routine_events_of_a_large_job() -> None:
 
 
 def test_events_of_a_job_are_limited() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     for number in range(200):
         cache.put_record("ns", Event(reason=str(number), name="j"))
     entry = get_entry(cache, "j")
@@ -210,8 +211,7 @@ def test_relist_notifies_only_about_differences() -> None:
 
 
 def test_confirmation_of_a_missing_job_is_a_change() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     cache.replace_records(Job, [])
     assert get_entry(cache, "j").unconfirmed
     cache.put_record("ns", Job(name="j"))
@@ -307,8 +307,7 @@ def test_forgotten_or_replaced_attempts_are_not_found() -> None:
 
 
 def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     cache.put_record("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
     cache.put_record("ns", Event(reason="Informational", name="tg-j-worker-x"))
     cache.put_record("elsewhere", Event(reason="Informational", name="tg-j-worker-x"))
@@ -323,16 +322,14 @@ def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
 
 
 def test_event_of_a_kai_pod_group_is_assigned_to_its_job() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
     cache.put_record("ns", Event(reason="NotReady", kind="PodGroup", name=name))
     assert [event.name for event in get_entry(cache, "j").events] == [name]
 
 
 def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
-    cache = a_cache()
-    cache.put_record("ns", Job(name="j"))
+    cache = a_cache("j")
     workload = PodGroup(kind="Workload", api="kueue.x-k8s.io", name="j", uid="w")
     cache.put_record("ns", workload)
     for api, uid in (("scheduling.x-k8s.io", "a"), ("scheduling.volcano.sh", "b")):
