@@ -151,8 +151,8 @@ async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> Non
         stranger = pod(name, replica, "Failed", containerStatuses=terminated(1))
         stranger["metadata"]["ownerReferences"] = owners
         served.cluster.apply(stranger)
-    served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
-    assert await served.read_logs(meta) == ["worker-0: ours"]
+    served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["a", "b", "c"]}
+    assert await served.read_logs(meta) == ["worker-0: b", "worker-0: c"]
     served.cluster.status(name, status("Running", "Failed"))
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
     assert "worker-1" not in (await served.get(meta)).message

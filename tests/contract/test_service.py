@@ -225,14 +225,6 @@ async def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_
         await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
 
 
-async def test_last_log_lines_of_replicas_are_returned(served: Served) -> None:
-    meta = await served.create()
-    name = name_of(meta)
-    served.cluster.apply(pod(name, "worker-0", "Running"))
-    served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
-    assert await served.read_logs(meta) == ["worker-0: b", "worker-0: c"]
-
-
 async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served: Served) -> None:
     meta = await served.create()
     key = ("PyTorchJob", NAMESPACE, name_of(meta))
