@@ -63,7 +63,8 @@ gangsEverywhere:
 # The runtimes for all namespaces, for `kfpytorch runtimes`. Part of the ClusterRole, if there is one.
 clusterRuntimes:
 {cluster_runtimes}
-# Added if the connector creates the pod groups: gang.podGroupsBy backend, or gang.scheduler auto.
+# Added if the connector may create pod groups: gang.podGroupsBy backend, gang.scheduler auto, or TrainJobs,
+# for which Kubeflow Trainer creates no pod groups.
 groups:
 {companions}
 # The PodTemplate namespace, if `namespaces` contains only exact names and not this one.

@@ -174,6 +174,24 @@ def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
     assert "metrics.port: 8000" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("creator", "dialect", "is_permitted"),
+    [
+        ("operator", "pytorchjob", False),
+        ("operator", "auto", True),  # The job may be a TrainJob, whose operator creates no pod group.
+        ("backend", "pytorchjob", True),
+    ],
+)
+def test_pod_groups_can_be_created_if_the_connector_creates_some(
+    creator: str, dialect: str, is_permitted: bool, helm: Helm
+) -> None:
+    gang = {"scheduler": "volcano", "podGroupsBy": creator}
+    objects = helm.rendered({"gang": gang, "platform": {"kfpytorch": {"dialect": dialect}}})
+    rules = [rule for each in objects for rule in each.get("rules", ())]
+    verbs = {verb for rule in rules if "podgroups" in rule["resources"] for verb in rule["verbs"]}
+    assert ("create" in verbs, "delete" in verbs) == (is_permitted, is_permitted)
+
+
 def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the paths of all values, including sections."""
     for key, value in values.items():

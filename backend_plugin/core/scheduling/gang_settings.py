@@ -85,10 +85,13 @@ class GangSettings:
 
     @property
     def can_create_groups(self) -> bool:
-        """True if this server may create a pod group for a job."""
-        places = self.adapters.get(self.pod_groups_by)
-        alone = self.scheduler == AUTO or (places is not None and places.companion is not None)
-        return alone or any(part.can_create_groups for _, part in self.parts)
+        """True if this server may create a pod group for a job.
+
+        The setting ``pod-groups-by: operator`` does not matter: Kubeflow Trainer creates no pod group for a
+        TrainJob, so this server does.
+        """
+        is_possible = any(each.companion is not None for each in self.adapters.values())
+        return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
 
     def without_operator_groups(self) -> "GangSettings":
         """Return the settings for jobs whose operator creates no pod groups, so that this server does."""

@@ -91,17 +91,22 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Schedulers for which the connector creates pod groups, separated by spaces; "auto" means any. */}}
+{{/*
+Schedulers for which the connector creates pod groups, separated by spaces; "auto" means any. Kubeflow Trainer
+creates no pod groups for TrainJobs, so the connector creates them even if podGroupsBy is "operator".
+*/}}
 {{- define "kfpytorch.grouped" -}}
 {{- $gang := .Values.gang -}}
 {{- $found := dict -}}
-{{- if or (eq (default "" $gang.podGroupsBy) "backend") (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
+{{- $creators := list "backend" -}}
+{{- if ne (include "kfpytorch.dialects" .) "pytorchjob" }}{{- $creators = append $creators "operator" -}}{{- end -}}
+{{- if or (has $gang.podGroupsBy $creators) (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
 {{- range $parts := list $gang.byNamespace $gang.byProject $gang.allowedSchedulers -}}
 {{- range $name, $part := $parts -}}
 {{- $part = default dict $part -}}
 {{- $scheduler := default $gang.scheduler $part.scheduler -}}
 {{- if hasKey (default dict $gang.allowedSchedulers) $name }}{{- $scheduler = $name -}}{{- end -}}
-{{- if or (eq (default "" (get $part "pod-groups-by")) "backend") (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
+{{- if or (has (get $part "pod-groups-by") $creators) (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- keys $found | sortAlpha | join " " -}}
@@ -114,14 +119,19 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* "true" if the kind of a job depends on the operators of the cluster, as in PluginSettings.selects_dialect. */}}
-{{- define "kfpytorch.selectsDialect" -}}
+{{/* The values of all settings that select the kind of a job, separated by spaces. */}}
+{{- define "kfpytorch.dialects" -}}
 {{- $ours := (include "kfpytorch.settings" . | fromYaml).plugins.k8s.kfpytorch -}}
 {{- $kinds := list (default "auto" (get $ours "dialect")) -}}
 {{- range $part := list "dialect-by-domain" "dialect-by-namespace" "dialect-by-project" -}}
 {{- $kinds = concat $kinds (values (default dict (get $ours $part))) -}}
 {{- end -}}
-{{- if has "auto" $kinds -}}true{{- end -}}
+{{- uniq $kinds | sortAlpha | join " " -}}
+{{- end -}}
+
+{{/* "true" if the kind of a job depends on the operators of the cluster, as in PluginSettings.selects_dialect. */}}
+{{- define "kfpytorch.selectsDialect" -}}
+{{- if has "auto" (splitList " " (include "kfpytorch.dialects" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* RBAC rules of the connector in the namespaces of tasks, as YAML. */}}

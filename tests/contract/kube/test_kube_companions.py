@@ -91,6 +91,19 @@ async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
     assert (list_objects(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
 
 
+async def test_pod_group_of_a_trainjob_is_recreated_although_the_operator_creates_those_of_pytorchjobs(
+    server, tmp_path
+):
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
+    gang = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
+    async with connected(server, tmp_path, {"kfpytorch": {"dialect": "trainjob", "gang": gang}}) as here:
+        await here.create(workers=4)
+        (group,) = list_objects(server, "podgroups")
+        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
+        server.do(remove(POD_GROUPS, group["metadata"]["name"], NAMESPACE))
+        await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
+
+
 async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, here):
     meta = await here.create(workers=4)
     (group,) = list_objects(server, "podgroups")

@@ -299,6 +299,7 @@ def test_gang_settings_decide_on_group_creation_and_detection() -> None:
     assert read() == (False, True)
     assert read(scheduler="auto") == (True, False)
     assert read(scheduler="kai") == (False, False)
+    assert read(**{"scheduler": "volcano", "pod-groups-by": "operator"}) == (True, False)
     assert read(**{"scheduler": "kai", "allowed-schedulers": {"volcano": {"pod-groups-by": "backend"}}}) == (
         True,
         False,
