@@ -24,7 +24,8 @@ def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping
     secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
-        labels["execution-identity"] = _format_label(run.execution_identity)
+        label = _NOT_IN_A_LABEL.sub("-", run.execution_identity.lower())
+        labels["execution-identity"] = label[:_LONGEST_LABEL].strip("-")
     return {"labels": labels, "annotations": {**run.annotations, **secrets}}
 
 
@@ -57,15 +58,11 @@ def encode_secret(secret: Secret) -> str:
 def _iter_lines(secret: Secret) -> Iterator[str]:
     for field, value in secret.ListFields():
         if field.enum_type is None:
-            yield f"{field.name}: {_quote(value)}\n"
+            yield f'{field.name}: "{"".join(map(_escape, value))}"\n'
         else:
             # `check_secrets` reports a number without a name.
             known = field.enum_type.values_by_number.get(value)
             yield f"{field.name}: {known.name if known else value}\n"
-
-
-def _quote(text: str) -> str:
-    return '"' + "".join(_escape(character) for character in text) + '"'
 
 
 def _escape(character: str) -> str:
@@ -74,7 +71,3 @@ def _escape(character: str) -> str:
     if " " <= character <= "~":
         return character
     return "".join(f"\\{byte:03o}" for byte in character.encode())
-
-
-def _format_label(identity: str) -> str:
-    return _NOT_IN_A_LABEL.sub("-", identity.lower())[:_LONGEST_LABEL].strip("-")

@@ -34,7 +34,7 @@ class _RestrictedField:
     """A field that the level "baseline" restricts."""
 
     path: str
-    """The path below the pod's spec or below a container; ``[]`` stands for each item of a list."""
+    """The path below the pod's spec or below a container; it continues in each item of a list."""
     message: str
     admitted: frozenset[Any] = _NOTHING
     """The values that are admitted in addition to an empty one."""
@@ -67,19 +67,19 @@ OF_PODS: Final = (
     _RestrictedField("hostNetwork", "shares the network of the node"),
     _RestrictedField("hostPID", "exposes the processes of the node"),
     _RestrictedField("hostIPC", "shares the memory segments of the node"),
-    _RestrictedField("volumes[].hostPath.path", "is a directory of the node"),
-    _RestrictedField("securityContext.sysctls[].name", "changes the kernel of the node", _SYSCTLS),
+    _RestrictedField("volumes.hostPath.path", "is a directory of the node"),
+    _RestrictedField("securityContext.sysctls.name", "changes the kernel of the node", _SYSCTLS),
     *_SECURITY,
 )
 OF_CONTAINERS: Final = (
     _RestrictedField("securityContext.privileged", "gives all rights on the node"),
-    _RestrictedField("securityContext.capabilities.add[]", "gives a right on the node", _CAPABILITIES),
+    _RestrictedField("securityContext.capabilities.add", "gives a right on the node", _CAPABILITIES),
     _RestrictedField(
         "securityContext.procMount",
         "exposes parts of /proc that are hidden by default",
         frozenset({"Default"}),
     ),
-    _RestrictedField("ports[].hostPort", "is a port of the node"),
+    _RestrictedField("ports.hostPort", "is a port of the node"),
     *_SECURITY,
     *_HOSTS,
 )
@@ -87,8 +87,8 @@ OF_CONTAINERS: Final = (
 
 def _index_by_key(rows: Sequence[_RestrictedField]) -> Mapping[str, Sequence[_RestrictedField]]:
     """Return the rows by the first key of their path, so that only keys that a pod contains are checked."""
-    keys = dict.fromkeys(row.path.partition(".")[0].removesuffix("[]") for row in rows)
-    return {key: [row for row in rows if row.path.startswith(key)] for key in keys}
+    keys = dict.fromkeys(row.path.partition(".")[0] for row in rows)
+    return {key: [row for row in rows if row.path.partition(".")[0] == key] for key in keys}
 
 
 _BY_POD_KEY: Final = _index_by_key(OF_PODS)
@@ -164,30 +164,20 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
 def _iter_part_violations(
     rows: Mapping[str, Sequence[_RestrictedField]], part: Mapping[str, Any], path: str
 ) -> Iterator[_Finding]:
-    for key in part:
-        for row in rows.get(key, ()):
-            yield from _iter_field_violations(row, part, path)
-
-
-def _iter_field_violations(row: _RestrictedField, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:
-    for place, value in _iter_values(part, row.path.split("."), path):
-        if value and value not in row.admitted:
-            yield (row.path, value), row.message, place
+    for row in (row for key in part for row in rows.get(key, ())):
+        for place, value in _iter_values(part, row.path.split("."), path):
+            if value and value not in row.admitted:
+                yield (row.path, value), row.message, place
 
 
 def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
-    if not steps:
+    if isinstance(part, list):
+        for index, each in enumerate(part):
+            yield from _iter_values(each, steps, f"{path}[{index}]")
+    elif not steps:
         yield path, part
-        return
-    name = steps[0].removesuffix("[]")
-    inner = part.get(name)
-    if inner is None:
-        return
-    if name == steps[0]:
-        yield from _iter_values(inner, steps[1:], f"{path}.{name}")
-        return
-    for index, each in enumerate(inner):
-        yield from _iter_values(each, steps[1:], f"{path}.{name}[{index}]")
+    elif steps[0] in part:
+        yield from _iter_values(part[steps[0]], steps[1:], f"{path}.{steps[0]}")
 
 
 def _list_service_accounts(platform_part: PodPart, run: Attempt, settings: Settings) -> Set[str]:

@@ -3,7 +3,7 @@
 An annotation of the job stores the objects without their metadata, so that any server can create them again.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -66,7 +66,9 @@ def read_companions(job: Job) -> Sequence[Manifest]:
         objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
-    if len(objects) != 1 or (objects[0].api_version, objects[0].kind) not in _list_companion_types():
+    known = [each.companion for adapters in ADAPTERS.values() for each in adapters.values()]
+    types = [(each.api_version, each.kind) for each in known if each is not None]
+    if len(objects) != 1 or (objects[0].api_version, objects[0].kind) not in types:
         return ()
     build = CompanionBuilder(
         dialect=job.dialect,
@@ -76,11 +78,6 @@ def read_companions(job: Job) -> Sequence[Manifest]:
         objects=msgspec.to_builtins(objects),
     )
     return build(job.uid or NO_UID)
-
-
-def _list_companion_types() -> Container[tuple[str, str]]:
-    companions = [each.companion for adapters in ADAPTERS.values() for each in adapters.values()]
-    return {(each.api_version, each.kind) for each in companions if each is not None}
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[_CompanionJson, ...])

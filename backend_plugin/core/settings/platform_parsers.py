@@ -119,13 +119,6 @@ def dialect(value: Any) -> str:
     return str(value)
 
 
-def dialects(value: Any) -> Mapping[str, str]:
-    """Return the name of a dialect for each domain, namespace or project."""
-    if not isinstance(value, Mapping):
-        raise InvalidSettingValue("is not a map", "write names with kinds of jobs")
-    return {str(name): dialect(kind) for name, kind in value.items()}
-
-
 def times(value: Any) -> int:
     """Return a whole number that is 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -200,8 +193,16 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
     return known[mode_name]
 
 
-def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
-    """Return a mode for each namespace."""
-    if not isinstance(value, Mapping):
-        raise InvalidSettingValue("is not a map", "write names of namespaces with modes")
-    return {str(name): pod_security_mode(mode) for name, mode in value.items()}
+def build_map_parser(parser: Parser, kinds: str) -> Parser:
+    """Return a parser for a map from names to values of `parser`; `kinds` names the values in a message."""
+
+    def read(value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise InvalidSettingValue("is not a map", f"write names {kinds}")
+        return {str(name): parser(each) for name, each in value.items()}
+
+    return read
+
+
+dialects: Final = build_map_parser(dialect, "with kinds of jobs")
+pod_security_modes: Final = build_map_parser(pod_security_mode, "of namespaces with modes")

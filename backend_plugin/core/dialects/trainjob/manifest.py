@@ -44,18 +44,22 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     spec = get_mapping(pod, "spec")
     if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
         raise InvalidTask(*problems)
-    name = get_text(metadata, "name")
+    name, said = get_text(metadata, "name"), job.train_options
+    runtime = (resource.RUNTIME.kind, name)
+    if said.runtime:
+        runtime = (said.runtime_kind or resource.CLUSTER_RUNTIME.kind, said.runtime)
     annotations = {
         **get_mapping(metadata, "annotations"),
         options.ANNOTATION: options.encode(_build_options(job, draft)),
-        **_build_clean_pod_policy(job),
     }
+    if (policy := job.run_policy.clean_pod_policy) != "None":
+        annotations[names.CLEAN_POD_POLICY] = policy
     manifest: Manifest = {
         "apiVersion": resource.RESOURCE.api_version,
         "kind": resource.RESOURCE.kind,
         "metadata": {**metadata, "annotations": annotations},
         "spec": {
-            "runtimeRef": _build_reference(job, name),
+            "runtimeRef": resource.build_runtime_reference(*runtime),
             **_build_trainer_fields(job, draft, pod, name),
             **initializers.build_field(job),
             **({"suspend": True} if draft.suspended else {}),
@@ -63,15 +67,6 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     }
     encode_storable(manifest)
     return manifest
-
-
-def _build_reference(job: TrainingJob, name: str) -> Manifest:
-    options = job.train_options
-    if not options.runtime:
-        return resource.build_runtime_reference(resource.RUNTIME.kind, name)
-    return resource.build_runtime_reference(
-        options.runtime_kind or resource.CLUSTER_RUNTIME.kind, options.runtime
-    )
 
 
 def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name: str) -> Manifest:
@@ -215,8 +210,3 @@ def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
         if limit is not None:
             return limit
     return 0 if group.restart_policy == "Never" else _DEFAULT_RESTARTS
-
-
-def _build_clean_pod_policy(job: TrainingJob) -> Manifest:
-    policy = job.run_policy.clean_pod_policy
-    return {} if policy == "None" else {names.CLEAN_POD_POLICY: policy}

@@ -4,7 +4,6 @@ A patch can change only some fields of the pods, so a task that sets other field
 """
 
 from collections.abc import Container, Iterator, Mapping
-from itertools import chain
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob import initializers, resource
@@ -13,8 +12,7 @@ from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.train_job_options import TrainJobOptions
-from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
+from backend_plugin.core.values import JsonValue, Manifest, pick_fields
 
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"
 # Trainer sets these variables if the runtime has the torch policy, and rejects a job that sets them.
@@ -46,12 +44,11 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     (group,) = job.groups
     spec = resource.with_installer(get_mapping(pod, "spec"), job.train_options.packages)
     trainer = resource.find_trainer(spec)
-    found = (
-        _iter_job_problems(job, group),
-        _iter_pod_problems(spec, trainer),
-        _iter_length_problems(trainer),
-    )
-    if problems := [*chain.from_iterable(found)]:
+    if problems := [
+        *_iter_job_problems(job, group),
+        *_iter_pod_problems(spec, trainer),
+        *_iter_length_problems(trainer),
+    ]:
         raise InvalidTask(*problems)
     ours = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
     patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
@@ -75,6 +72,7 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
 
 
 def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Problem]:
+    options, restarts = job.train_options, group.restart_policy
     if job.elastic is not None and job.elastic.min_replicas < job.elastic.max_replicas:
         yield Problem(
             field="custom.elasticConfig",
@@ -82,26 +80,17 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
             message="is a range, and Trainer has no elastic jobs on a named runtime",
             remedy="leave train_job.runtime out, or write a fixed number of nodes",
         )
-    if group.restart_policy != "Never":
-        yield _build_problem("custom.restartPolicy", group.restart_policy)
-    yield from _iter_policy_problems(job.train_options)
-    limits = {
-        "runPolicy.backoffLimit": job.run_policy.backoff_limit,
-        "kfpytorch.numRetries": group.num_retries,
-    }
-    for field, limit in omit_empty(limits).items():
-        yield _build_problem(f"custom.{field}", limit)
-
-
-def _iter_policy_problems(options: TrainJobOptions) -> Iterator[Problem]:
     values: dict[str, JsonValue] = {
-        "maxRestarts": options.max_restarts,
-        "successPolicy": options.succeeded_indexes,
-        "podFailurePolicy": [each.action for each in options.pod_failure_rules] or None,
+        "restartPolicy": None if restarts == "Never" else restarts,
+        "kfpytorch.trainJob.maxRestarts": options.max_restarts,
+        "kfpytorch.trainJob.successPolicy": options.succeeded_indexes,
+        "kfpytorch.trainJob.podFailurePolicy": [each.action for each in options.pod_failure_rules] or None,
+        "runPolicy.backoffLimit": job.run_policy.backoff_limit or None,
+        "kfpytorch.numRetries": group.num_retries or None,
     }
     for field, value in values.items():
         if value is not None:
-            yield _build_problem(f"custom.kfpytorch.trainJob.{field}", value)
+            yield _build_problem(f"custom.{field}", value)
 
 
 def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:
