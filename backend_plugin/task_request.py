@@ -1,15 +1,8 @@
-"""The conversion of a task template and its execution metadata to the input of `core.pipeline.plan`."""
+"""The conversion of the execution metadata of a task to the attempt that `core.pipeline.plan` reads."""
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
-from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.manifest.pod_overrides import with_overrides
-
-
-def apply_overrides(template: TaskTemplate, metadata: TaskExecutionMetadata) -> TaskTemplate:
-    """Return the task template with the overrides of its Flyte node; the same object if there are none."""
-    return with_overrides(template, metadata.overrides)
 
 
 def read_attempt(metadata: TaskExecutionMetadata, output_prefix: str) -> Attempt:

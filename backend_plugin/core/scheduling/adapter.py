@@ -78,7 +78,7 @@ class SchedulerResource:
 
 
 class DetectionRank(enum.IntEnum):
-    """The priority of a detection rule; the rule with the lowest rank decides."""
+    """The priority of a detection; the one with the lowest rank decides."""
 
     ADMISSION = 1
     """A webhook sets the scheduler on every pod and overwrites the one that the pod specifies."""
@@ -92,21 +92,13 @@ class DetectionRank(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """The result of a detection rule that matches."""
+    """The result of the detection of a scheduler."""
 
+    rank: DetectionRank
     why: str
     """The reason, as a clause for a message."""
     scheduler_name: str = ""
     """The `schedulerName` of pods on this cluster; empty for the scheduler's default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionRule:
-    """A rule that detects whether a cluster uses the scheduler of an adapter."""
-
-    rank: DetectionRank
-    sees: Callable[[Capabilities, str], Detection | None]
-    """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +126,11 @@ class SchedulerAdapter:
     """The labels and annotations of a pod with the size of a gang that one of `gang_keys` identifies."""
     groups_all_jobs: bool = False
     """True if the scheduler creates a pod group for every job whose pods name it."""
-    sighting: DetectionRule | None = None
-    """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
+    detect: Callable[[Capabilities, str], Detection | None] | None = None
+    """Return the result for the capabilities and the requested queue; None if the scheduler is not detected.
+
+    The field is None if a job uses the scheduler only when the settings or the author name it.
+    """
     denied: Callable[[Capabilities], str] = lambda _: ""
     """Return a reason, besides those of `find_denial`, why a cluster cannot use the scheduler; else empty."""
     program: str = ""
@@ -202,10 +197,10 @@ def build_adapters(
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.
         if capabilities.operator_scheduler != "" or not capabilities.has_api(group):
             return None
-        return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
+        why = f"the cluster has {group}, and the operator creates no pod groups"
+        return Detection(rank=DetectionRank.API, why=why)
 
-    rule = DetectionRule(rank=DetectionRank.API, sees=detect_api)
-    by_backend = replace(by_operator, marks=marks, matches_flag=None, companion=companion, sighting=rule)
+    by_backend = replace(by_operator, marks=marks, matches_flag=None, companion=companion, detect=detect_api)
     return {OPERATOR: by_operator, BACKEND: by_backend}
 
 

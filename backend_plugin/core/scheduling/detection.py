@@ -56,17 +56,16 @@ def _detect_schedulers(
     """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
-            rule = adapter.sighting
-            if rule is None or request.scheduler not in (None, name):
+            if adapter.detect is None or request.scheduler not in (None, name):
                 continue
-            if (found := rule.sees(request.cluster, queue)) is not None:
+            if (found := adapter.detect(request.cluster, queue)) is not None:
                 gang = replace(
                     _inherit_options(request.gang, adapter.understands),
                     scheduler=name,
                     pod_groups_by=creator,
                     scheduler_name=found.scheduler_name,
                 )
-                yield rule.rank, gang, found.why, adapter.find_denial(request.cluster)
+                yield found.rank, gang, found.why, adapter.find_denial(request.cluster)
 
 
 def _inherit_options(platform: GangSettings, options: frozenset[str]) -> GangSettings:

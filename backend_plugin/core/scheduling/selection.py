@@ -70,7 +70,7 @@ def _list_allowed_schedulers(
     is_forced, detected = settings.pod_groups_by == OPERATOR, []
     if settings.scheduler == AUTO:
         is_forced = bool(cluster.operator_scheduler)
-        detected = [name for name, adapter in list_schedulers().items() if adapter.sighting]
+        detected = [name for name, adapter in list_schedulers().items() if adapter.detect]
         detected.append(ADMISSION_SCHEDULER)
     none = () if is_forced else (NONE,)
     return tuple(dict.fromkeys([settings.scheduler, *none, *platform.allowed_schedulers, *detected]))

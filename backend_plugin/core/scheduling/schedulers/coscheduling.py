@@ -66,6 +66,7 @@ def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | 
     if not capabilities.operator_scheduler or not _is_own_scheduler(capabilities.operator_scheduler):
         return None
     return adapter.Detection(
+        rank=adapter.DetectionRank.OPERATOR,
         why=f"the training-operator runs with {adapter.FLAG}={capabilities.operator_scheduler}",
         scheduler_name=capabilities.operator_scheduler,
     )
@@ -178,7 +179,7 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
     size_keys=(f"{_OLD}/min-available",),
     words=_WORDS,
-    sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
+    detect=_detect_operator,
 )
 ADAPTERS: Final = adapter.build_adapters(
     _BY_OPERATOR,

@@ -37,7 +37,9 @@ def _detect_queue(capabilities: Capabilities, queue: str) -> adapter.Detection |
     known = capabilities.queues.get("kai")
     if not capabilities.has_api(_API) or not queue or (known is not None and queue not in known):
         return None
-    return adapter.Detection(why=f"the cluster has {_API}, and the queue is {queue}")
+    return adapter.Detection(
+        rank=adapter.DetectionRank.QUEUE, why=f"the cluster has {_API}, and the queue is {queue}"
+    )
 
 
 # ---- status parser
@@ -147,7 +149,7 @@ ADAPTERS: Final = {
         ),
         keys=(_PREFIX,),
         groups_all_jobs=True,
-        sighting=adapter.DetectionRule(rank=adapter.DetectionRank.QUEUE, sees=_detect_queue),
+        detect=_detect_queue,
         queues=adapter.SchedulerResource(
             group=_API,
             plural="queues",

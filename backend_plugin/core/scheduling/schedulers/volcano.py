@@ -69,7 +69,9 @@ def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | 
     name = capabilities.operator_scheduler
     if not name or not _is_own_scheduler(name):
         return None
-    return adapter.Detection(why=f"the training-operator runs with {adapter.FLAG}={name}")
+    return adapter.Detection(
+        rank=adapter.DetectionRank.OPERATOR, why=f"the training-operator runs with {adapter.FLAG}={name}"
+    )
 
 
 # ---- status parser
@@ -176,7 +178,7 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     gang_keys=(_GROUP,),
     size_keys=(f"{_API}/group-min-member",),
     words=_WORDS,
-    sighting=adapter.DetectionRule(rank=adapter.DetectionRank.OPERATOR, sees=_detect_operator),
+    detect=_detect_operator,
     queues=adapter.SchedulerResource(
         group=_API,
         plural="queues",

@@ -93,7 +93,10 @@ def _format_parameters(gang: GangSpec) -> str:
 def _detect_webhook(capabilities: Capabilities, _: str) -> adapter.Detection | None:
     if capabilities.admission_scheduler != _NAME:
         return None
-    return adapter.Detection(why=f"an admission webhook gives every pod the scheduler {_NAME}")
+    return adapter.Detection(
+        rank=adapter.DetectionRank.ADMISSION,
+        why=f"an admission webhook gives every pod the scheduler {_NAME}",
+    )
 
 
 # ---- status parser
@@ -225,7 +228,7 @@ ADAPTERS: Final = {
         ),
         keys=(_PREFIX,),
         gang_keys=(f"{_PREFIX}app-id",),
-        sighting=adapter.DetectionRule(rank=adapter.DetectionRank.ADMISSION, sees=_detect_webhook),
+        detect=_detect_webhook,
         not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
     )
 }

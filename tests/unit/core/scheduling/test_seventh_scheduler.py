@@ -17,7 +17,6 @@ from backend_plugin.core.scheduling.adapter import (
     Companion,
     Detection,
     DetectionRank,
-    DetectionRule,
     SchedulerAdapter,
     SchedulerResource,
     SchedulingFields,
@@ -42,8 +41,9 @@ def crew(gang: GangSpec) -> Manifest:
     return {"size": gang.min_member, "queue": gang.queue}
 
 
-def sees(found: Capabilities, _: str) -> Detection | None:
-    return Detection(why=f"the cluster has {API}") if found.has_api(API) else None
+def detect(found: Capabilities, _: str) -> Detection | None:
+    detection = Detection(rank=DetectionRank.API, why=f"the cluster has {API}")
+    return detection if found.has_api(API) else None
 
 
 ADAPTERS: Final = {
@@ -62,7 +62,7 @@ ADAPTERS: Final = {
         scheduler_name="seventh",
         understands=frozenset({QUEUE, MIN_MEMBER}),
         keys=(f"{API}/",),
-        sighting=DetectionRule(rank=DetectionRank.API, sees=sees),
+        detect=detect,
     )
 }
 
