@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeVar
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Job
 from backend_plugin.core.task_annotation import TaskAnnotation
+from backend_plugin.core.values import join_first
 
 _NAMED: Final = 6
 # The number of latest jobs to compare with a mistyped name. A comparison takes up to 0.2 ms and blocks the
@@ -174,5 +175,4 @@ def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
 
 def _format_ambiguity(word: str, matches: Sequence[NamedJob]) -> str:
     names = [f"{job.namespace}/{job.name}" for job in matches]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{word} matches {', '.join(names[:_NAMED])}{more}; write more of the name"
+    return f"{word} matches {join_first(names, _NAMED)}; write more of the name"

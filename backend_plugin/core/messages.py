@@ -8,7 +8,7 @@ from typing import Final
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.pending_reasons import is_blocking
-from backend_plugin.core.values import JsonValue
+from backend_plugin.core.values import JsonValue, join_first
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
 LONGEST: Final = 1_000
@@ -93,21 +93,15 @@ def format_missing_pods(status: JobStatus) -> str:
     )
 
 
-def format_replicas(replicas: Sequence[str]) -> str:
-    """Return up to four names: ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
-    if len(replicas) <= _NAMED:
-        return ", ".join(replicas)
-    return f"{', '.join(replicas[:_NAMED])} and {len(replicas) - _NAMED} more"
-
-
 def format_pending(wait: PendingReason) -> str:
     """Return the message line that states a pending reason."""
     if wait.of_gang or not wait.replicas:
         return wait.text
+    names = join_first(wait.replicas, _NAMED)
     if wait.shortages:  # The sentence states already what the replicas wait for.
-        return f"{format_replicas(wait.replicas)}: {wait.text}"
+        return f"{names}: {wait.text}"
     reason = f", {wait.reason}" if wait.reason and wait.stage > PendingStage.UNPLACED else ""
-    return f"{format_replicas(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.text}"
+    return f"{names} {_VERBS[wait.stage]}{reason}: {wait.text}"
 
 
 _VERBS: Final = {

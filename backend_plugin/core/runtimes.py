@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.values import join_first
 
 _LONGEST_PART: Final = 20
 _LISTED: Final = 6
@@ -96,8 +97,7 @@ def _format_no_match(name: str, among: Sequence[NamedRuntime]) -> str:
     existing = sorted({each.name for each in among})
     if not existing:
         return f"there is no runtime {name}, and no other runtime"
-    more = f" and {len(existing) - _LISTED} more" if len(existing) > _LISTED else ""
-    return f"there is no runtime {name}; the existing runtimes are {', '.join(existing[:_LISTED])}{more}"
+    return f"there is no runtime {name}; the existing runtimes are {join_first(existing, _LISTED)}"
 
 
 def require_packages(runtime: Runtime) -> None:

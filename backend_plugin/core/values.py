@@ -21,6 +21,12 @@ def pick_fields(fields: Mapping[str, _Value], keys: Iterable[str]) -> dict[str, 
     return {key: fields[key] for key in keys if fields.get(key)}
 
 
+def join_first(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names and the number of others, such as ``node-0, node-1 and 6 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def list_repeated(values: Sequence[Any]) -> list[Any]:
     """Return the values that occur several times, sorted."""
     if len({*values}) == len(values):

@@ -80,33 +80,29 @@ def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
 
 
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("message", "reason", "cause"),
     [
         (
             "Task t is skipped from scheduling because the queue quota has been exceed",
-            "waiting: its queue has too few free resources",
+            "master-0 waiting: its queue has too few free resources",
+            Cause.QUEUE,
         ),
         (
             "Task ns/p is pending for the requested resources become available",
-            "waiting for a node: neither its queue nor a node has enough free resources",
+            "master-0 waiting for a node: neither its queue nor a node has enough free resources",
+            Cause.UNSCHEDULABLE,
+        ),
+        (
+            FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota"),
+            "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster",
+            Cause.QUEUE,
         ),
     ],
 )
-def test_pod_outside_a_gang_has_its_own_pending_reason(message, reason):
+def test_pod_outside_a_gang_has_its_own_pending_reason(message, reason, cause):
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     result = verdict(gang(workers=0), lonely)
-    assert first_line(result) == f"master-0 {reason} (0 of 1 replicas ready)"
-
-
-def test_exhausted_user_quota_is_reported():
-    message = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
-    lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
-    result = verdict(gang(workers=0), lonely)
-    assert first_line(result) == (
-        "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster"
-        " (0 of 1 replicas ready)"
-    )
-    assert result.cause is Cause.QUEUE
+    assert (first_line(result), result.cause) == (f"{reason} (0 of 1 replicas ready)", cause)
 
 
 ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
