@@ -92,18 +92,16 @@ class _SourceFile(NamedTuple):
     changes_environment: bool
     """True if the file may change the environment while the script loads."""
 
-    def loads_torch(self) -> bool:
-        return any(at_once and name.partition(".")[0] == "torch" for name, at_once in self.imports)
-
 
 def read_script_imports(script: Path) -> ScriptImports:
     """Return the imports of a script, together with those of imported modules next to it."""
     files = [*itertools.islice(_iter_files(script), _MOST_FILES)]
     # The texts do not show in which order a script and its modules change the environment.
     changes_environment = any(file.changes_environment for file in files[1:])
+    at_top = {name.partition(".")[0] for file in files for name, at_once in file.imports if at_once}
     return ScriptImports(
         compiler=any(name in file.text for file in files for name in _DATA_PARALLEL),
-        torch_at_top=not changes_environment and any(file.loads_torch() for file in files),
+        torch_at_top=not changes_environment and "torch" in at_top,
     )
 
 

@@ -66,8 +66,7 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
         ValueError: If the template cannot be built. A dict is checked field by field.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
-        models = import_models()
-        spec = convert_to_model(models, "V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
+        spec = convert_to_model("V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
         template = dataclasses.replace(template, pod_spec=spec)
     if not shared_memory:
         return template
@@ -133,11 +132,10 @@ def import_models() -> Any:
     return models
 
 
-def convert_to_model(models: Any, type_name: str, value: object, path: str) -> Any:
+def convert_to_model(type_name: str, value: object, path: str) -> Any:
     """Convert a value and all values within it to kubernetes models.
 
     Args:
-        models: The package with the model classes.
         type_name: The type of the value: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
         value: A dict with the keys of a manifest or of the models. Any other value is returned unchanged.
         path: The path of the value, for messages.
@@ -146,24 +144,22 @@ def convert_to_model(models: Any, type_name: str, value: object, path: str) -> A
         ValueError: If a dict has an unknown field or lacks a required one.
     """
     if isinstance(value, Mapping):
-        return _convert_mapping(models, type_name, value, path)
+        return _convert_mapping(type_name, value, path)
     if is_list(value) and (match := _LIST.fullmatch(type_name)):
-        return [
-            convert_to_model(models, match[1], item, f"{path}[{place}]") for place, item in enumerate(value)
-        ]
+        return [convert_to_model(match[1], item, f"{path}[{place}]") for place, item in enumerate(value)]
     if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)  # Manifests may contain `cpu: 4`; the models require text.
     return value
 
 
-def _convert_mapping(models: Any, type_name: str, value: Mapping[str, object], path: str) -> Any:
+def _convert_mapping(type_name: str, value: Mapping[str, object], path: str) -> Any:
     if match := _DICT.fullmatch(type_name):
-        return {key: convert_to_model(models, match[1], item, f"{path}.{key}") for key, item in value.items()}
-    cls = getattr(models, type_name, None)
-    return value if cls is None else _build_model(models, cls, value, path)
+        return {key: convert_to_model(match[1], item, f"{path}.{key}") for key, item in value.items()}
+    cls = getattr(import_models(), type_name, None)
+    return value if cls is None else _build_model(cls, value, path)
 
 
-def _build_model(models: Any, cls: Any, value: Mapping[str, object], path: str) -> Any:
+def _build_model(cls: Any, value: Mapping[str, object], path: str) -> Any:
     names = {wire: name for name, wire in cls.attribute_map.items()}
     arguments = {}
     for key, item in value.items():
@@ -171,7 +167,7 @@ def _build_model(models: Any, cls: Any, value: Mapping[str, object], path: str) 
         if name not in cls.attribute_map:
             hint = suggest_name(key, list(names))
             raise ValueError(f"{path}.{key}: {cls.__name__} has no such field{hint}")
-        arguments[name] = convert_to_model(models, cls.openapi_types[name], item, f"{path}.{key}")
+        arguments[name] = convert_to_model(cls.openapi_types[name], item, f"{path}.{key}")
     try:
         return cls(**arguments)
     except ValueError as error:

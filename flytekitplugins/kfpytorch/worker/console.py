@@ -33,8 +33,8 @@ class Console:
         """Print a message of the plugin to standard error."""
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
-        """Create a slot, and return it with descriptors for standard input, output and error.
+    def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
+        """Create and return a slot for a process.
 
         The slot of rank 0 is `interactive`. Its process gets a pseudo-terminal if standard output is a
         terminal and shows rank 0 only.
@@ -45,9 +45,9 @@ class Console:
         self.slots.append(slot)
         # The parent of this process may have closed its standard output.
         has_terminal = interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
-        streams, ends = open_terminal(slot) if has_terminal else open_pipes(slot)
+        streams, slot.ends = open_terminal(slot) if has_terminal else open_pipes(slot)
         self._streams |= {stream.fd: stream for stream in streams}
-        return slot, ends
+        return slot
 
     def set_rank(self, number: int, rank: int) -> None:
         """Record the rank of the process in slot `number`, for its output prefix and its log's name."""

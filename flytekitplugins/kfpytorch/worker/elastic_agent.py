@@ -184,16 +184,16 @@ class _Agent(SimpleElasticAgent):
         }
 
     def _start_worker(self, worker: Worker, env: Mapping[str, str]) -> SupervisedProcess:
-        place = self._node.places[worker.local_rank]
+        place, first = self._node.places[worker.local_rank], 3 * worker.local_rank
         process = ProcessSpec(
             name=place["replica"],
             target="flytekitplugins.kfpytorch.worker.replica:main",
             args={**place, "directory": f"{self._node.directory}/{worker.local_rank}.{self._rounds}"},
             env={**os.environ, **env},
+            streams=self._streams[first : first + 3],
             patience=self._launch.shutdown_timeout,
         )
-        first = 3 * worker.local_rank
-        return self._group.start(process, [*self._streams[first : first + 3], self._events])
+        return self._group.start(process, self._events)
 
     def _build_env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
         spec = group.spec

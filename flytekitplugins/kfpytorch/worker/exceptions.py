@@ -39,11 +39,6 @@ class UserError(BaseException):
         self.error = error
 
 
-def unwrap(error: BaseException) -> BaseException:
-    """Return the user's exception if `error` carries one, or else `error`."""
-    return error.error if type(error) is UserError else error
-
-
 def is_instance(error: BaseException, kind: type[BaseException]) -> bool:
     """True if the type of `error` is `kind` or derived from it; does not read ``__class__``."""
     return issubclass(type(error), kind)

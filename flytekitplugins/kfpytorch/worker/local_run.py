@@ -36,6 +36,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 from kfpytorch_common.operator_env import LOOPBACK_ADDRESS
 
 if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.worker.output_slots import OutputSlot
     from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
     from flytekitplugins.kfpytorch.worker.topology import Topology
     from kfpytorch_common.forkserver.client import Client
@@ -64,8 +65,6 @@ class LocalRun:
     payload: str
     on_this_machine: bool
     """True for a local run, False in a pod."""
-    ends: dict[int, list[int]] = field(default_factory=dict)
-    """Descriptors for standard input, output and error of the process in each slot, by its number."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -73,28 +72,22 @@ class LocalRun:
         """Seconds between SIGTERM and SIGKILL."""
         return PATIENCE_HERE if self.on_this_machine else PATIENCE_IN_POD
 
-    def open_slot(self, label: str, *, interactive: bool = False) -> int:
-        """Open the streams for one more process, and return the number of its slot."""
-        slot, ends = self.console.open_slot(label, interactive=interactive)
-        self.ends[slot.number] = ends
-        return slot.number
-
     @property
     def framework(self) -> str:
         """The framework of the processes."""
         return get_framework(self.task.task_config)
 
-    def build_context(self, slot: int, replica: str, directory: Path) -> dict[str, Any]:
+    def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
         """Return the settings of the worker in `slot`, with the display name `replica`."""
         place = WorkerContext(
-            slot=slot,
+            slot=slot.number,
             replica=replica,
             directory=str(directory),
             workspace=self.workspace,
             payload=self.payload,
             on_this_machine=self.on_this_machine,
             uses_torch=self.framework == TORCH,
-            asks_for_input=self.console.slots[slot].terminal,
+            asks_for_input=slot.terminal,
         )
         return asdict(place)
 
@@ -105,19 +98,19 @@ class LocalRun:
 
         `name` is its name in the console, and `replica` its display name in messages about failures.
         """
-        slot = self.open_slot(name, interactive=interactive)
-        args = self.build_context(slot, replica, self.scratch / f"slot{slot}")
+        slot = self.console.open_slot(name, interactive=interactive)
+        args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
         return ProcessSpec(
-            name=name, target=_REPLICA, args=args, env=env, slots=(slot,), patience=self.patience
+            name=name, target=_REPLICA, args=args, env=env, streams=slot.ends, patience=self.patience
         )
 
-    def build_node(self, slots: Sequence[int], name: str) -> dict[str, Any]:
+    def build_node(self, slots: Sequence["OutputSlot"], name: str) -> dict[str, Any]:
         """Create the directory of a node, and return the arguments that the agents of all frameworks have.
 
         The first of `slots` is that of the agent, and the others are those of its workers. `name` is the
         display name of the node in a local run.
         """
-        directory = self.scratch / f"slot{slots[0]}"
+        directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
         replica = name if self.on_this_machine else runtime_info.format_pod_name()
         places = [
@@ -156,7 +149,7 @@ class LocalRun:
         limit: Any = self.task.metadata.timeout if self.on_this_machine else None
         deadline = self.began + limit.total_seconds() if limit else math.inf
         group = ProcessSupervisor(self.client, self.console, self.scratch, deadline)
-        ended = collect(group.run(processes, self.ends))
+        ended = collect(group.run(processes))
         ended.at_terminal, ended.complete = self.on_this_machine, complete
         if group.timed_out:
             ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
@@ -303,9 +296,9 @@ def _build_agent(
 ) -> ProcessSpec:
     name = f"node {index}"
     first = index * settings.nproc_per_node
-    slots = [run.open_slot(f"agent {index}")]
+    slots = [run.console.open_slot(f"agent {index}")]
     slots += [
-        run.open_slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
+        run.console.open_slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
         for rank in range(settings.nproc_per_node)
     ]
     node = run.build_node(slots, name)
@@ -315,7 +308,7 @@ def _build_agent(
         target=_AGENT,
         args={"index": index, **node},
         env=env,
-        slots=tuple(slots),
+        streams=[fd for slot in slots for fd in slot.ends],
         patience=settings.shutdown_timeout + 2.0,  # The agent stops its workers within shutdown_timeout.
         is_agent=True,
     )

@@ -61,7 +61,8 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str, str]) -> ProcessSpec:
-    slots = [run.open_slot("mpirun"), *(run.open_slot(f"local {rank}") for rank in range(count))]
+    labels = ["mpirun", *(f"local {rank}" for rank in range(count))]
+    slots = [*map(run.console.open_slot, labels)]
     hostfile = env.get(MPI_HOSTFILE_VARIABLE, "")
     args = {
         **run.build_node(slots, "this machine"),
@@ -74,7 +75,7 @@ def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str,
         target=_AGENT,
         args=args,
         env=env,
-        slots=tuple(slots),
+        streams=[fd for slot in slots for fd in slot.ends],
         patience=run.patience,
         is_agent=True,
     )

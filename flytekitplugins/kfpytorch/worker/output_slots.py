@@ -64,6 +64,8 @@ class OutputSlot:
     rank: int | None = None
     shown: bool = False
     terminal: bool = False
+    ends: list[int] = field(default_factory=list)
+    """Descriptors for standard input, output and error of the process; they are closed after its start."""
     answers: int | None = None
     """The descriptor to which the caller writes the lines that the process requested."""
     log: IO[bytes] | None = None

@@ -22,8 +22,8 @@ class ProcessSpec:
     args: dict[str, Any]
     """The arguments of the target; ``directory`` is the directory for the files of the process."""
     env: dict[str, str]
-    slots: tuple[int, ...] = ()
-    """The numbers of the console's slots for the output of the process and of the workers that it starts."""
+    streams: "Sequence[int]"
+    """Descriptors for standard input, output and error; for an agent, also those of each of its workers."""
     patience: float
     """Seconds between SIGTERM and SIGKILL."""
     is_agent: bool = False
@@ -71,8 +71,9 @@ class ProcessGroup:
     client: Client
     members: list[SupervisedProcess] = field(default_factory=list)
 
-    def start(self, process: ProcessSpec, fds: "Sequence[int]") -> SupervisedProcess:
-        """Start a process with `fds` as its standard streams (the first three) and extras."""
+    def start(self, process: ProcessSpec, events: int) -> SupervisedProcess:
+        """Start a process, which writes its events to the descriptor `events`."""
+        fds = [*process.streams[:3], events, *process.streams[3:]]
         job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
         child, pid = self.client.start(job, fds)
         self.members.append(SupervisedProcess(process, child, pid))

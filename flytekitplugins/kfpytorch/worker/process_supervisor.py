@@ -63,8 +63,8 @@ class ProcessSupervisor:
     def __post_init__(self) -> None:
         self._group = ProcessGroup(self.client)
 
-    def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
-        """Start `processes` and wait until they end; stop all if one fails. Close the descriptors in `ends`.
+    def run(self, processes: Sequence[ProcessSpec]) -> list[SupervisedProcess]:
+        """Start `processes`, close their streams here, and wait until they end; stop all if one fails.
 
         Raises:
             SigtermReceived: This process received SIGTERM.
@@ -87,14 +87,11 @@ class ProcessSupervisor:
             try:
                 try:
                     for process in processes:
-                        streams = [fd for slot in process.slots for fd in ends[slot]]
-                        # An agent also receives three streams for each of its workers.
-                        self._group.start(process, [*streams[:3], writer, *streams[3:]])
+                        self._group.start(process, writer)
                         signals.deliver()
                 finally:
-                    for fd in {fd for each in ends.values() for fd in each}:
+                    for fd in {writer}.union(*(process.streams for process in processes)):
                         os.close(fd)
-                    os.close(writer)
                 self._watch_processes(signals)
             finally:
                 self._stop_and_drain(reader)

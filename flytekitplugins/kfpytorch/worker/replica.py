@@ -77,7 +77,8 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
 
     done = catch(run_and_save, BaseException)
     if isinstance(done, Caught):
-        code = _record_error(exceptions.unwrap(done.error), who, directory)
+        error = done.error.error if type(done.error) is exceptions.UserError else done.error
+        code = _record_error(error, who, directory)
         if code and not place.uses_torch:
             jax_processes.exit_without_peers(code)
         return code

@@ -14,17 +14,17 @@ class Rank:
 
     def __init__(self, directory: Path | None) -> None:
         self.console = Console(directory, all_ranks=True)
-        _, (self._input, self._output, self._error) = self.console.open_slot("worker-0")
+        self._ends = self.console.open_slot("worker-0").ends
         self.console.set_rank(0, 1)
 
     def write(self, text: str, *, at: float) -> None:
-        os.write(self._output, text.encode())
+        os.write(self._ends[1], text.encode())
         for fd in self.console.list_streams():
             self.console.read_available(fd)
         self.console.show_redrawn(at)
 
     def close(self) -> None:
-        for fd in (self._input, self._output, self._error):
+        for fd in self._ends:
             os.close(fd)
         self.console.read_remaining()
         self.console.close()
