@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from flytekit import Resources
@@ -47,36 +48,28 @@ def parse_quantity(value: object) -> Decimal:
 _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
 
 
-def read_paired_resources(value: object) -> object:
-    """Return `value` if it is valid for ``resources=``, or else raise `InvalidValue`.
-
-    Each amount may be a pair ``(request, limit)``.
-    """
-    require_no_problems(_check_amounts(value))
+def _read_resources(value: object, *, allows_pairs: bool) -> object:
+    require_no_problems(_check_amounts(value, allows_pairs=allows_pairs))
     return value
 
 
-def read_single_resources(value: object) -> object:
-    """Return `value` if it is valid for ``requests=`` or ``limits=``, or else raise `InvalidValue`."""
-    require_no_problems([*_check_amounts(value), *_check_no_pairs(value)])
-    return value
+read_paired_resources: Final = partial(_read_resources, allows_pairs=True)
+"""Return a value that is valid for ``resources=``; each amount may be a pair ``(request, limit)``."""
+read_single_resources: Final = partial(_read_resources, allows_pairs=False)
+"""Return a value that is valid for ``requests=`` or ``limits=``."""
 
 
-def _check_amounts(value: object) -> Iterator[ConfigProblem]:
+def _check_amounts(value: object, *, allows_pairs: bool) -> Iterator[ConfigProblem]:
     if not isinstance(value, Resources):
         remedy = "must be flytekit's Resources, such as Resources(cpu='4', mem='16Gi', gpu='1')"
         yield ConfigProblem("", value, remedy)
         return
     for name in RESOURCE_FIELDS:
         item = getattr(value, name)
-        for amount in item if isinstance(item, (list, tuple)) else [item]:
+        is_pair = isinstance(item, (list, tuple))
+        for amount in item if is_pair else [item]:
             yield from find_problems(name, amount)
-
-
-def _check_no_pairs(value: object) -> Iterator[ConfigProblem]:
-    for name in RESOURCE_FIELDS:
-        item = getattr(value, name, None)
-        if isinstance(item, (list, tuple)):
+        if is_pair and not allows_pairs:
             remedy = "must be one value; a request with its limit goes into resources="
             yield ConfigProblem(name, item, remedy)
 

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import os
-import types
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -133,21 +132,13 @@ def _fit_topology(
     here = machine.detect_machine(os.environ)
     nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
-    words = _list_text_constants(getattr(task.task_function, "__code__", None))
+    code = getattr(task.task_function, "__code__", None)
+    codes = loading.iter_codes(code) if code is not None else ()
+    words = {text for each in codes for text in each.co_consts if isinstance(text, str)}
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
         return topology.fit(*size, here, chosen.ranks or replace(here, gpus=()).compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
-
-
-def _list_text_constants(code: types.CodeType | None) -> set[str]:
-    """Return the text constants of a function and of the functions within it."""
-    if code is None:
-        return set()
-    inner = [
-        _list_text_constants(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)
-    ]
-    return {constant for constant in code.co_consts if isinstance(constant, str)}.union(*inner)
 
 
 _NOT_INSTALLED: Final = {

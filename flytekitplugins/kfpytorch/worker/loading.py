@@ -79,7 +79,8 @@ def read_plain_globals(function: Any) -> dict[str, Any]:
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
         for code in list_codes(each)[:1]:
-            named = {name: namespace[name] for name in _list_names(code) if name in namespace}
+            names = {name for each in iter_codes(code) for name in each.co_names}
+            named = {name: namespace[name] for name in names if name in namespace}
             values |= {name: value for name, value in named.items() if type(value) in _PLAIN}
     return values
 
@@ -92,9 +93,12 @@ def _list_wrapped(function: Any) -> list[Any]:
     return functions
 
 
-def _list_names(code: CodeType) -> set[str]:
-    inner = [_list_names(constant) for constant in code.co_consts if type(constant) is CodeType]
-    return {*code.co_names}.union(*inner)
+def iter_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield `code`, and the code of each function within it."""
+    yield code
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            yield from iter_codes(constant)
 
 
 def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:

@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flytekitplugins.kfpytorch.worker.outcome import build_timeout_failure
 from flytekitplugins.kfpytorch.worker.rank_groups import list_positions
 from flytekitplugins.kfpytorch.worker.report import (
     MOST_LINES,
@@ -17,7 +19,7 @@ from flytekitplugins.kfpytorch.worker.report import (
     render_start_error,
 )
 from flytekitplugins.kfpytorch.worker.verdict import FailureAnalysis, analyze_failures
-from kfpytorch_common.causes import Failure, Frame, RaisedException
+from kfpytorch_common.causes import Failure, Frame, RaisedException, select_root_cause
 
 CALLER = Frame(file="/home/me/flow.py", line=30, function="train", code="fit(model)")
 INNER = Frame(file="/home/me/model.py", line=12, function="fit", code="loss = model(batch)")
@@ -229,6 +231,18 @@ def test_failure_is_formatted_in_one_line() -> None:
         "rank 0 (master-0): SIGTERM, at /home/me/flow.py:30 in train",
         "rank 1 (worker-0): exit code 3, at /home/me/model.py:12 in fit",
     ]
+
+
+def test_timeout_failure_lists_the_positions_of_the_ranks() -> None:
+    frames: dict[int | None, tuple[Frame, ...]] = {0: (CALLER,), 1: (), 2: (CALLER,), None: ()}
+    ranks = [dataclasses.replace(WAITED, rank=rank, frames=each) for rank, each in frames.items()]
+    failure = build_timeout_failure(timedelta(minutes=1), ranks)
+    assert failure.message.splitlines() == [
+        "the task ran longer than 60 s, its @task(timeout=...)",
+        "ranks 0, 2 at /home/me/flow.py:30 in train",
+        "rank 1 at an unknown place",
+    ]
+    assert select_root_cause([failure]) is failure
 
 
 def test_start_error_is_rendered() -> None:
