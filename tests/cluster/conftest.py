@@ -85,12 +85,6 @@ def _not_run(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for the state and logs of a cluster."""
-    return tmp_path_factory.mktemp("cluster")
-
-
-@pytest.fixture(scope="session")
 def programs() -> None:
     """Skip the test if the programs of a cluster cannot be built."""
     if shutil.which("go") is None:
@@ -98,9 +92,11 @@ def programs() -> None:
 
 
 @pytest.fixture(scope="session")
-def operated(folder: Path, programs: None) -> Iterator[tuple[ControlPlane, Process]]:
+def operated(
+    programs: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControlPlane, Process]]:
     """The control plane, and its training operator."""
-    with ControlPlane(folder) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         scheduling.start(plane)
         process = operator.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})

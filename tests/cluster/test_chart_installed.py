@@ -65,12 +65,12 @@ class Installed:
     def __enter__(self) -> "Installed":
         self.cluster.plane.namespace(NAMESPACE)
         self.secret(SECRET, self.store.environment_at(GATEWAY))
-        self._run("install", *self.helm.values(self._values))
+        self.run("install", CHART, *self.helm.values(self._values))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.exists():
-            self.remove()
+            self.run("uninstall")
 
     def secret(self, name: str, content: Mapping[str, str], kind: str = "Opaque") -> None:
         """Create a Secret in the namespace of the release."""
@@ -81,16 +81,11 @@ class Installed:
         return RELEASE in self.helm.run("list", "--namespace", NAMESPACE, "--short").split()
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
-        self._run("upgrade", *self.helm.values({**self._values, **values}))
+        self.run("upgrade", CHART, *self.helm.values({**self._values, **values}))
 
-    def _run(self, verb: str, *flags: str | Path) -> None:
-        self.helm.run(verb, RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout=2m", *flags)
-
-    def roll_back(self) -> None:
-        self.helm.run("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
-
-    def remove(self) -> None:
-        self.helm.run("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
+    def run(self, verb: str, *words: str | Path) -> None:
+        """Run a command of Helm about the release, and wait until its objects are ready or deleted."""
+        self.helm.run(verb, RELEASE, *words, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
 
     def servers(self) -> Sequence[Manifest]:
         return self.cluster.admin.items(pods(NAMESPACE), labelSelector=SERVERS)
@@ -236,7 +231,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     images = {each["spec"]["containers"][0]["image"] for each in installed.servers() if is_kept(each)}
     assert images == {f"{RELEASE}:{NEXT}"}
     during = propeller.start(training_tasks.fails, labels=31)
-    installed.roll_back()
+    installed.run("rollback")
     assert not before[1] & {each["metadata"]["uid"] for each in installed.servers()}
 
     assert job_pods(installed.cluster, execution) == before[0]
@@ -282,6 +277,6 @@ def test_uninstall_deletes_all_objects_of_the_release(installed: Installed) -> N
         f"{rbac}/clusterrolebindings": 1,
     }
     assert {path: len(installed.list_names(path)) for path in kinds} == kinds
-    installed.remove()
+    installed.run("uninstall")
     assert {path: installed.list_names(path) for path in kinds} == {path: [] for path in kinds}
     wait_until(lambda: not installed.servers(), 60, lambda: json.dumps(installed.servers()))

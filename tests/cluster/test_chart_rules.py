@@ -4,15 +4,15 @@ The audit log of the API server shows the requests of a server that performs all
 rules. All other tests of this tier use the same rules.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rig import audit, backend, fake_nodes
-from rig.api import build_manifest, jobs, pods
+from rig import audit, backend, fake_nodes, kubelet
+from rig.api import build_manifest, has_condition, jobs, pods
 from rig.backend import RULES, Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import BACKEND, ControlPlane
@@ -32,8 +32,6 @@ DRY_RUN = ("", "pods", "create")
 # Schedulers and operators that do not run here. APIs that are not served are requested anyway, or found
 # missing by discovery.
 FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io", "trainer.kubeflow.org"}
-
-NEVER = "9999-01-01T00:00:00Z"
 
 Use = tuple[str, str, str]
 """An API group, a resource and a verb."""
@@ -95,23 +93,14 @@ def life(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: Path) ->
         yield Life(plane=plane, caller=caller, state=str(tmp_path / "state"), since=since)
 
 
-def _has_run_since_a_second(status: Mapping[str, Any]) -> bool:
-    """True if the job has run for two seconds.
-
-    Timestamps have whole seconds, so a pod lost in the first second of a job could look like one that never
-    ran.
-    """
-    started = datetime.fromisoformat(status.get("startTime", NEVER).replace("Z", "+00:00"))
-    runs = "Running" in {each["type"] for each in status.get("conditions", [])}
-    return runs and datetime.now(timezone.utc) - started > timedelta(seconds=2)
-
-
 def _wait_again(life: Life) -> None:
     """Remove a worker of a running job while all nodes are unschedulable, and wait for the event."""
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
     job = jobs(NAMESPACE, life.running(shape).job)
-    life.wait_until(lambda: _has_run_since_a_second(life.plane.admin.get(job).get("status", {})))
+    life.wait_until(lambda: has_condition(life.plane.admin.get(job), "Running"))
+    # Timestamps have whole seconds: a pod lost in the first one of a job would look like one that never ran.
+    time.sleep(2)
     with fake_nodes.cordoned(life.plane):
         life.plane.admin.delete(pods(NAMESPACE, f"{job.rpartition('/')[2]}-worker-0"))
         life.wait_until(lambda: ("", "events", "create") in life.used())
@@ -128,12 +117,11 @@ def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
     life.plane.admin.wait_until_gone(jobs(NAMESPACE, ended.job))
 
     failed = life.running(Shape(workers=1, annotations={BY_HAND: "true"}))
-    dead = {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}, "name": "default"}
-    path = pods(NAMESPACE, f"{failed.job}-worker-0")
-    status = {"phase": "Failed", "containerStatuses": [{**dead, "image": "", "imageID": "", "ready": False}]}
-    for each in (f"{failed.job}-master-0", f"{failed.job}-worker-0"):
-        life.plane.admin.patch(pods(NAMESPACE, each) + "/status", {"status": {"phase": "Running"}})
-    life.plane.admin.patch(f"{path}/status", {"status": status})
+    paths = [pods(NAMESPACE, f"{failed.job}-{replica}") for replica in ("master-0", "worker-0")]
+    master, worker = (life.plane.admin.get(path) for path in paths)
+    for pod in (master, worker):
+        kubelet.run(life.plane.admin, pod)
+    kubelet.end(life.plane.admin, worker, 1)
 
     cancelled = life.running(Shape(workers=1))
     life.wait_until(lambda: life.caller.get(cancelled).phase == "RUNNING")

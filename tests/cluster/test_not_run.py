@@ -10,13 +10,8 @@ TEST = Path(__file__).with_name("test_backend_trains.py")
 
 
 def test_unsupported_real_nodes_are_reported_as_not_run() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-qmcluster",
-        f"{TEST}::test_short_node_disconnection_costs_no_attempt",
-    ]
+    test = f"{TEST}::test_short_node_disconnection_costs_no_attempt"
+    command = [sys.executable, "-m", "pytest", "-qmcluster", test]
     ended = subprocess.run(
         ["setpriv", "--bounding-set=-sys_admin", *command], capture_output=True, text=True, check=False
     )

@@ -60,17 +60,8 @@ def go_plugin() -> Path:
         if go is None:
             pytest.fail("Flyte's Go plugin is built with Go 1.26 or newer; put `go` on the PATH")
         built = program.with_suffix(".new")
-        _run(
-            go,
-            "build",
-            "-mod=readonly",
-            "-trimpath",
-            "-ldflags=-s -w",
-            "-o",
-            built,
-            ".",
-            cwd=HERE / "goplugin",
-        )
+        flags = ("-mod=readonly", "-trimpath", "-ldflags=-s -w")
+        _run(go, "build", *flags, "-o", built, ".", cwd=HERE / "goplugin")
         built.rename(program)
     return program
 

@@ -19,16 +19,8 @@ NEED_PICKLED_MODULES = {"test_end_to_end[spawn]", "test_end_to_end[fork]"}
 def failures(tests: Path, *selected: str, **environment: str) -> set[str]:
     # A separate configuration, so that ours (warnings are errors) does not apply.
     (tests / "pytest.ini").write_text("[pytest]\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--junit-xml=report.xml",
-        *selected,
-    ]
+    flags = ("-q", "-p", "no:cacheprovider", "--junit-xml=report.xml")
+    command = [sys.executable, "-m", "pytest", *flags, *selected]
     subprocess.run(command, cwd=tests, env={**os.environ, **environment}, check=False, capture_output=True)
     cases = list(ET.parse(tests / "report.xml").iter("testcase"))
     assert len(cases) == (COLLECTED if not selected else len(NEED_PICKLED_MODULES))

@@ -58,15 +58,14 @@ class Wire:
         self.channel.close()
 
 
-def category() -> agent_pb2.TaskCategory:
-    return agent_pb2.TaskCategory(name="pytorch", version=1)
+_CATEGORY: Final = agent_pb2.TaskCategory(name="pytorch", version=1)
 
 
 def get_request(meta: bytes, output_prefix: str) -> agent_pb2.GetTaskRequest:
     return agent_pb2.GetTaskRequest(
-        task_type="pytorch", resource_meta=meta, task_category=category(), output_prefix=output_prefix
+        task_type="pytorch", resource_meta=meta, task_category=_CATEGORY, output_prefix=output_prefix
     )
 
 
 def delete_request(meta: bytes) -> agent_pb2.DeleteTaskRequest:
-    return agent_pb2.DeleteTaskRequest(task_type="pytorch", resource_meta=meta, task_category=category())
+    return agent_pb2.DeleteTaskRequest(task_type="pytorch", resource_meta=meta, task_category=_CATEGORY)

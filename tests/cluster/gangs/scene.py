@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,19 +75,8 @@ class Scene:
         )
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
-    def names(self, attempt: CallerAttempt) -> Sequence[str]:
-        return [each["metadata"]["name"] for each in self.pods(attempt)]
-
     def placed(self, attempt: CallerAttempt) -> int:
         return sum("nodeName" in each["spec"] for each in self.pods(attempt))
-
-    def job(self, attempt: CallerAttempt) -> Any:
-        return self.plane.admin.get(jobs(NAMESPACE, attempt.job))
-
-    def age(self, attempt: CallerAttempt) -> timedelta:
-        """Return the time since the start of the job."""
-        started = datetime.fromisoformat(self.job(attempt)["status"]["startTime"].replace("Z", "+00:00"))
-        return datetime.now(timezone.utc) - started
 
     def all_pods(self) -> Sequence[str]:
         """Return the names of all pods, including placeholder pods."""
@@ -138,8 +126,9 @@ class Scene:
     def finish(self, attempt: CallerAttempt) -> None:
         """Let the pods of a job succeed, and write the outputs of its task."""
         self.caller.succeeded(attempt)
-        for name in self.names(attempt):
-            self.plane.admin.patch(pods(NAMESPACE, name), {"metadata": {"annotations": {RUN: "100ms"}}})
+        for pod in self.pods(attempt):
+            path = pods(NAMESPACE, pod["metadata"]["name"])
+            self.plane.admin.patch(path, {"metadata": {"annotations": {RUN: "100ms"}}})
 
     def fail(self, pod: dict[str, Any]) -> None:
         """Let a pod fail with exit code 1."""

@@ -59,6 +59,21 @@ def pod(name: str = f"{NAME}-master-0", phase: str = "Pending", **spec: Any) -> 
     }
 
 
+def ended_pod(
+    name: str, labels: dict[str, str], node: str = "n", container: str = "pytorch", exit_code: int = 0
+) -> Any:
+    reason = "Error" if exit_code else "Completed"
+    ended = {"exitCode": exit_code, "reason": reason, "finishedAt": "2026-01-01T00:00:01Z"}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": container}]},
+        "status": {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "containerStatuses": [{"name": container, "state": {"terminated": ended}}],
+        },
+    }
+
+
 def build_replica(job: Any, replica: str, **metadata: Any) -> Any:
     """Return the metadata of the pod that the operator creates for a replica of a job."""
     about = job["metadata"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builders import a_run, a_template
 from kube_server import kubeconfig
-from kube_world import JOBS, PODS, apply, get_object, list_objects
+from kube_world import JOBS, PODS, apply, ended_pod, get_object, list_objects
 from msgspec import structs
 
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
@@ -37,18 +37,6 @@ SIZE = {"mebibytes": 8, "seconds": 0.01, "algbw": 2.5, "busbw": 2.5}
 MEASURED = {"ranks": 2, "hosts": 2, "backend": "gloo", "device": "cpu", "torch": "2", "sizes": [SIZE]}
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": NAME}}
 LINE = json.dumps({"kfpytorch-burn-in": MEASURED})
-
-
-def ended_pod(name, labels, node, container="pytorch", exit_code=0):
-    ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
-    return {
-        "metadata": {"name": name, "namespace": "ns", "labels": labels},
-        "spec": {"nodeName": node, "containers": [{"name": container}]},
-        "status": {
-            "phase": "Failed" if exit_code else "Succeeded",
-            "containerStatuses": [{"name": container, "state": {"terminated": ended}}],
-        },
-    }
 
 
 def replica(role, node, exit_code=0):

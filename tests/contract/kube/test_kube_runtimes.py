@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kube_served import Serving, serve
 from kube_server import KubeServer, served
-from kube_world import IDENTITY, JOBS, NAME, apply, job
+from kube_world import IDENTITY, JOBS, NAME, PODS, apply, ended_pod, job
 
 from backend_plugin import async_client, client
 from backend_plugin.cli.commands import kfpytorch
@@ -198,7 +198,7 @@ def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
 
 
 @contextmanager
-def running_pods(server: KubeServer, *lines: str, phase: str = "Succeeded") -> Iterator[list[Any]]:
+def running_pods(server: KubeServer, *lines: str, exit_code: int = 0) -> Iterator[list[Any]]:
     """End each new job in the namespace with a pod that has written these lines; yield the jobs."""
     manifests: list[Any] = []
     stop = threading.Event()
@@ -212,18 +212,11 @@ def running_pods(server: KubeServer, *lines: str, phase: str = "Succeeded") -> I
             "jobset.sigs.k8s.io/replicatedjob-name": node["name"],
             "batch.kubernetes.io/job-completion-index": "0",
         }
-        code = 0 if phase == "Succeeded" else 127
-        state = {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:01Z"}}
-        pod = {
-            "metadata": {"name": f"{name}-node-0-0-abcde", "namespace": "ns", "labels": labels},
-            "spec": {"containers": [{"name": "node"}]},
-            "status": {"phase": phase, "containerStatuses": [{"name": "node", "state": state}]},
-        }
-        server.logs[f"{name}-node-0-0-abcde"] = [
-            [f"2026-01-01T00:00:00.{number:09}Z {line}" for number, line in enumerate(lines)]
-        ]
-        server.do(apply(("", "pods"), pod))
-        kind = "Complete" if phase == "Succeeded" else "Failed"
+        pod = f"{name}-node-0-0-abcde"
+        written = [f"2026-01-01T00:00:00.{number:09}Z {line}" for number, line in enumerate(lines)]
+        server.logs[pod] = [written]
+        server.do(apply(PODS, ended_pod(pod, labels, container="node", exit_code=exit_code)))
+        kind = "Failed" if exit_code else "Complete"
         ended = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
         server.do(apply(TRAINJOBS, {**manifest, "status": {"conditions": [ended]}}))
 
@@ -267,13 +260,13 @@ def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("lines", "phase", "message"),
-    [(report(*REPORT), "Succeeded", "complete list"), ((), "Failed", "exit code 127")],
+    ("lines", "exit_code", "message"),
+    [(report(*REPORT), 0, "complete list"), ((), 127, "exit code 127")],
 )
 def test_failed_or_incomplete_package_job_is_reported_and_deleted(
-    kube: KubeServer, lines: Any, phase: str, message: str
+    kube: KubeServer, lines: Any, exit_code: int, message: str
 ) -> None:
-    with running_pods(kube, *lines, phase=phase), pytest.raises(client.RequestFailed, match=message):
+    with running_pods(kube, *lines, exit_code=exit_code), pytest.raises(client.RequestFailed, match=message):
         client.get_runtime_packages("team")
     assert list_package_jobs(kube) == []
 

@@ -36,9 +36,11 @@ def delete_all(serving: Serving) -> None:
     """Call DeleteTask for all jobs concurrently."""
     with grpc.insecure_channel(serving.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-        calls = [
-            stub.DeleteTask.future(_build_delete_request(execution), timeout=60) for execution in EXECUTIONS
-        ]
+        calls = []
+        for execution, name in zip(EXECUTIONS, NAMES, strict=True):
+            ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix(execution))
+            request = admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
+            calls.append(stub.DeleteTask.future(request, timeout=60))
         for call in calls:
             call.result()
 
@@ -50,12 +52,6 @@ def wait_for_end(serving: Serving) -> Sequence[dict[str, Any]]:
 
 
 UNSIGNED = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
-
-
-def _build_delete_request(execution: str) -> admin.DeleteTaskRequest:
-    name = f"{execution}-n0-0-0123456789ab"
-    ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix(execution))
-    return admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
 
 
 def busy(server: KubeServer) -> None:
