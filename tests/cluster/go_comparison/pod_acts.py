@@ -46,6 +46,15 @@ def play(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
         each.result()
 
 
+def runs_later(api: Api, pod: Manifest) -> None:
+    """Let the pod run in a later second than that in which its job was created.
+
+    Flyte's own plugin compares the whole seconds of conditions, and otherwise never reports RUNNING.
+    """
+    time.sleep(_LIFE)
+    kubelet.run(api, pod)
+
+
 def runs_its_program(api: Api, pod: Manifest) -> None:
     """Run the program of the pod, and let the pod end with its exit code."""
     kubelet.run(api, pod)

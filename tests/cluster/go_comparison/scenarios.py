@@ -47,9 +47,9 @@ def _finds_no_node(sides: Sides) -> Pair:
 
 
 def _is_aborted(sides: Sides) -> Pair:
-    pair = sides.start(training_tasks.says_nothing, {})
-    for run in pair:
-        run.wait_until(lambda run=run: "RUNNING" in run.phases())
+    pair = sides.start(training_tasks.says_nothing, {BY_HAND: "yes"})
+    acts = dict.fromkeys(("master", "worker"), pod_acts.runs_later)
+    pod_acts.play(pair, acts, lambda: all("RUNNING" in run.phases() for run in pair))
     return _aborted(pair, lambda: True)
 
 
