@@ -32,7 +32,10 @@ def _build_spec(namespace: str, group: str, plural: str) -> Mapping[str, Any]:
 def refuse(
     name: str, namespace: str, kind: tuple[str, str], expression: str, message: str
 ) -> Sequence[Manifest]:
-    """Return a policy that rejects new objects of a kind for which `expression` is false."""
+    """Return a policy that rejects new objects for which `expression` is false.
+
+    `kind` has the API group and the plural of the objects.
+    """
     validations = [{"expression": expression, "message": message}]
     spec = {**_build_spec(namespace, *kind), "validations": validations}
     bound = {"policyName": name, "validationActions": ["Deny"]}
@@ -43,7 +46,7 @@ def refuse(
 
 
 def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, condition: str) -> Sequence[Manifest]:
-    """Return a policy that applies a JSON patch to new objects of a kind for which `condition` is true."""
+    """Return a policy that applies a JSON patch to new objects of a kind, if `condition` is true for them."""
     spec = {
         **_build_spec(namespace, *kind),
         "reinvocationPolicy": "Never",

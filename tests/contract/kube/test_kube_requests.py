@@ -17,18 +17,6 @@ TEMPLATES = ("", "podtemplates")
 CREATE_RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
 
 
-def run_with_cluster(server, tmp_path, ask, **settings):
-    async def all_of_it():
-        async with opened(options(server, tmp_path, **settings)) as cluster:
-            return await ask(cluster)
-
-    return asyncio.run(all_of_it())
-
-
-def create_job(server, tmp_path, manifest=None, **settings):
-    return run_with_cluster(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **settings)
-
-
 def list_names(server):
     return [key[3] for key in server.objects.now]
 
@@ -36,8 +24,8 @@ def list_names(server):
 # ---- create
 
 
-def test_job_is_created_exactly_as_its_manifest(server, tmp_path):
-    made = create_job(server, tmp_path, MappingProxyType(job()))
+async def test_job_is_created_exactly_as_its_manifest(server, cluster):
+    made = await cluster.create(MappingProxyType(job()))
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
@@ -70,10 +58,10 @@ IN_USE = {
     ],
     ids=["429", "quota in use", "reset"],
 )
-def test_transient_error_is_retried(server, tmp_path, fault):
+async def test_transient_error_is_retried(server, cluster, fault):
     fault.times = 2
     server.faults.append(fault)
-    assert create_job(server, tmp_path)["metadata"]["name"] == NAME
+    assert (await cluster.create(job()))["metadata"]["name"] == NAME
     assert len(server.asked) == 3
 
 
@@ -86,26 +74,24 @@ def test_transient_error_is_retried(server, tmp_path, fault):
     ],
     ids=["429", "reset", "time-out"],
 )
-def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, fault):
+async def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, fault):
     fault.times = 1_000
     server.faults.append(fault)
-    with pytest.raises(ClusterUnavailable):
-        create_job(server, tmp_path, patience=0.6)
+    async with opened(options(server, tmp_path, patience=0.6)) as cluster:
+        with pytest.raises(ClusterUnavailable):
+            await cluster.create(job())
     assert list_names(server) == []
 
 
 @pytest.mark.parametrize(
     "fault", [Fault("POST", reset="after"), Fault("POST", truncate=True)], ids=["reset", "truncated"]
 )
-def test_job_created_despite_a_lost_response_is_found(server, tmp_path, fault):
+async def test_job_created_despite_a_lost_response_is_found(server, cluster, fault):
     server.faults.append(fault)
-
-    async def check(cluster):
-        with pytest.raises(AlreadyExists):
-            await cluster.create(job())
-        return await cluster.get(ObjectName(namespace="ns", name=NAME))
-
-    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
+    with pytest.raises(AlreadyExists):
+        await cluster.create(job())
+    found = await cluster.get(ObjectName(namespace="ns", name=NAME))
+    assert found["metadata"]["name"] == NAME
     assert list_names(server) == [NAME]
 
 
@@ -258,22 +244,18 @@ def build_names(number):
 
 
 @pytest.mark.parametrize(("method", "most"), [("PATCH", 12), ("DELETE", 48)])
-def test_background_requests_do_not_delay_job_creation(server, tmp_path, method, most):
+async def test_background_requests_do_not_delay_job_creation(server, tmp_path, method, most):
     server.faults.append(Fault(method, hang=100, times=1_000))
-
-    async def check(cluster):
-        many = {
+    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+        request = {
             "PATCH": lambda name: cluster.patch(name, {"spec": {}}),
             "DELETE": lambda name: cluster.delete(name, awaited=True),
-        }
-        async with under_way(
-            [many[method](name) for name in build_names(200)], lambda: asked_for(server, method) >= most
-        ):
+        }[method]
+        many = [request(name) for name in build_names(200)]
+        async with under_way(many, lambda: asked_for(server, method) >= most):
             made = await asyncio.wait_for(cluster.create(job()), 60)
             assert asked_for(server, method) == most
-        return made
-
-    assert run_with_cluster(server, tmp_path, check, patience=90.0)["metadata"]["name"] == NAME
+    assert made["metadata"]["name"] == NAME
 
 
 async def test_background_requests_do_not_delay_abort_and_cancellation(server, tmp_path):
@@ -336,14 +318,11 @@ async def test_only_runtimes_without_an_owner_are_listed(server, cluster):
 # ---- a cluster without the default kind of job
 
 
-def test_jobs_of_all_served_kinds_are_listed(server, tmp_path):
-    def list_jobs():
-        return run_with_cluster(server, tmp_path, lambda cluster: cluster.list_jobs())
-
+async def test_jobs_of_all_served_kinds_are_listed(server, cluster):
     del server.groups["kubeflow.org"]
     with pytest.raises(ClusterUnavailable):
-        list_jobs()
+        await cluster.list_jobs()
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
     there = {**job(), "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
     server.do(apply(("trainer.kubeflow.org", "trainjobs"), there))
-    assert [each.name for each in list_jobs()] == [NAME]
+    assert [each.name for each in await cluster.list_jobs()] == [NAME]
