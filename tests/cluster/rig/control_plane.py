@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from rig.api import Api, Manifest, build_manifest, has_condition, manifests, path_of
+from rig.api import Api, Manifest, build_manifest, manifests
 from rig.certificates import CertificatePair, ClusterAuthority
 from rig.place import LOOPBACK, Place
 from rig.process import Process, wait_until
@@ -200,16 +200,18 @@ class ControlPlane:
         self.admin.apply(build_manifest("v1", "Secret", name, namespace, data=data))
 
     def crds(self, files: Sequence[Path]) -> None:
-        """Create CRDs and wait until they are established."""
+        """Create CRDs and wait until their kinds are served."""
         for file in files:
             for manifest in manifests(file):
                 self.add_kind(manifest)
 
     def add_kind(self, manifest: Manifest) -> None:
-        """Create a CRD and wait until it is established."""
-        path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+        """Create a CRD and wait until its kind is served, which is shortly after the CRD is established."""
+        spec = manifest["spec"]
+        version = next(each["name"] for each in spec["versions"] if each["served"])
+        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
         self.admin.apply(manifest)
-        wait_until(lambda: has_condition(self.admin.get(path), "Established"), 60, lambda: f"no kind {path}")
+        wait_until(lambda: self.admin.request("GET", path).is_success, 60, lambda: f"{path} is not served")
 
     def _user(self, name: str, groups: str) -> None:
         self._tokens[name] = (secrets.token_urlsafe(24), groups)
