@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import rich_click as click
 
 from backend_plugin.core import printable
-from backend_plugin.core.errors import BackendError, InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.errors import BackendError, InvalidInput, Problem
 
 _REFUSED: Final = 1
 _MISUSED: Final = 2
@@ -37,7 +37,7 @@ def exit_on_invalid_input() -> Iterator[None]:
     """Exit with messages if the input, the settings or a request to a cluster cannot be used."""
     try:
         yield
-    except (InvalidTask, InvalidSettings) as refusal:
+    except InvalidInput as refusal:
         print_problems(refusal.problems)
         sys.exit(exit_code(refusal.problems))
     except (UnusableInput, BackendError) as error:

@@ -10,7 +10,7 @@ import rich_click as click
 
 from backend_plugin.cli import command_errors
 from backend_plugin.core import printable
-from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.errors import InvalidInput, InvalidTask, Problem
 from backend_plugin.core.protojson import build_problem
 from kfpytorch_common.caught import Caught, catch
 
@@ -63,7 +63,7 @@ def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
 
 def _convert_error(error: BaseException) -> Sequence[Problem]:
     """Convert the error of one request to problems; an unexpected error must not end the batch."""
-    if isinstance(error, InvalidTask | InvalidSettings):
+    if isinstance(error, InvalidInput):
         return error.problems
     if isinstance(error, RecursionError):
         message = ("…", "is nested too deeply", "write no more levels than a pod has")
