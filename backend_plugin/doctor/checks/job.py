@@ -82,31 +82,26 @@ def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)
 def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
     """The cluster accepts the job in a dry run."""
-    reply = facts.job_reply
-    if reply.message and not _is_explained(reply, facts):
-        yield Violation(
-            f"the cluster refuses the job ({reply.reason}): {reply.message}",
-            "change what the message names in the task, its PodTemplate or the settings; the command render "
-            "prints the job",
-        )
+    yield from _report_rejection(facts, "the job", facts.job_reply, "the job")
 
 
 @CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
     """The cluster accepts a pod of each role in a dry run."""
     for role, reply in facts.pod_replies.items():
-        if reply.message and not _is_explained(reply, facts):
-            yield Violation(
-                f"the cluster refuses a {role} pod ({reply.reason}): {reply.message}",
-                "change what the message names in the task, its PodTemplate or the settings; the command "
-                "render prints the pod's template",
-            )
+        yield from _report_rejection(facts, f"a {role} pod", reply, "the pod's template")
 
 
-def _is_explained(reply: DryRunReply, facts: Facts) -> bool:
-    return any(
+def _report_rejection(facts: Facts, what: str, reply: DryRunReply, printed: str) -> Iterator[Violation]:
+    is_explained = any(
         words in reply.message and subject not in facts.unseen for words, subject in _ELSEWHERE.items()
     )
+    if reply.message and not is_explained:
+        yield Violation(
+            f"the cluster refuses {what} ({reply.reason}): {reply.message}",
+            "change what the message names in the task, its PodTemplate or the settings; the command render "
+            f"prints {printed}",
+        )
 
 
 @CHECKS.add(Subject.JOB_TRIAL, level=Severity.WARNING)

@@ -12,15 +12,19 @@ from flyteidl.core.errors_pb2 import ErrorDocument
 
 from backend_plugin.cli.explain import command
 
-JOB = {
-    "kind": "PyTorchJob",
-    "metadata": {"name": "j", "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"},
-    "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
-    "status": {
-        "startTime": "2026-01-01T00:00:01Z",
-        "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}],
-    },
-}
+
+def a_job(name: str) -> dict[str, Any]:
+    made = "2026-01-01T00:00:00Z"
+    return {
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": made},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
+        "status": {"startTime": made, "conditions": [{"type": "Created", "status": "True"}]},
+    }
+
+
+FAILED = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}
+JOB = {**a_job("j"), "status": {"startTime": "2026-01-01T00:00:01Z", "conditions": [FAILED]}}
 POD = {
     "kind": "Pod",
     "metadata": {"name": "j-worker-0", "labels": {"training.kubeflow.org/replica-type": "worker"}},
@@ -145,16 +149,6 @@ def test_invalid_command_line_or_file_is_explained(arguments: tuple[str, ...], c
 # ---- a namespace with many jobs
 
 NOW = "2026-01-01T03:00:00Z"
-
-
-def a_job(name: str) -> dict[str, Any]:
-    made = "2026-01-01T00:00:00Z"
-    return {
-        "kind": "PyTorchJob",
-        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": made},
-        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
-        "status": {"startTime": made, "conditions": [{"type": "Created", "status": "True"}]},
-    }
 
 
 def a_pod(job: str) -> dict[str, Any]:
