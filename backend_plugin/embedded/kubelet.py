@@ -21,7 +21,7 @@ from backend_plugin.embedded.objects import get_uid, has_started, is_ended
 from backend_plugin.embedded.options import RETRY_SECONDS, EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import build_launch
-from backend_plugin.embedded.pod_record import LogSource, PodRecord
+from backend_plugin.embedded.pod_record import PodRecord
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files, layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
@@ -150,9 +150,7 @@ class Kubelet:
 
     def read_log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """Return the log lines of a container; empty if the pod does not exist."""
-        return pod_logs.read_lines(
-            LogSource(PodDirectory.from_uid(self._root, uid), self._pods.get(uid)), request
-        )
+        return pod_logs.read_lines(PodDirectory.from_uid(self._root, uid), self._pods.get(uid), request)
 
     async def remove_pod(self, uid: str) -> None:
         """Remove the files of a pod. If the pod still runs, kill it first."""

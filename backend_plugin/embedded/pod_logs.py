@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from backend_plugin.embedded.pod_status import PodState
-from backend_plugin.embedded.shim import files
+from backend_plugin.embedded.shim import files, layout
 from backend_plugin.embedded.shim.layout import format_log_name
 from backend_plugin.embedded.shim.logfile import TEXT_AT
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
 if TYPE_CHECKING:
-    from backend_plugin.embedded.pod_record import LogSource
+    from backend_plugin.embedded.pod_directory import PodDirectory
+    from backend_plugin.embedded.pod_record import PodRecord
 
 _CHUNK: Final = 1 << 18
 _TAG: Final = TEXT_AT - 2
@@ -156,21 +157,28 @@ def _is_part(line: bytes) -> bool:
     return len(line) >= TEXT_AT and line[_TAG] == _PART
 
 
-async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[LogLine]:
-    """Yield the requested lines. With `follow`, continue until the container has ended and cannot restart."""
-    log = ContainerLog(source.get_log_directory(request.container), request.tail)
+async def read_lines(
+    directory: "PodDirectory", pod: "PodRecord | None", request: LogRequest
+) -> AsyncIterator[LogLine]:
+    """Yield the requested lines. With `follow`, continue until the container has ended and cannot restart.
+
+    `pod` is None if the pod does not run.
+    """
+    log = ContainerLog(directory.path / layout.LOGS / request.container, request.tail)
+    news = asyncio.Event()
     try:
         while True:
             # Read the state before the lines: a run that has ended by now has written all its lines.
-            state = source.read_state()
+            state = directory.read_state()
             for lines in log.iter_batches(_find_run(state, request)):
                 for line in lines:
                     yield line
                 await asyncio.sleep(0)
-            if _is_complete(state, request) or not await source.wait_for_change():
+            if pod is None or _is_complete(state, request) or not await pod.wait_for_change(news):
                 return
     finally:
-        source.close()
+        if pod is not None:
+            pod.stop_waiting(news)
         log.close()
 
 

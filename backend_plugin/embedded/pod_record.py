@@ -1,7 +1,6 @@
-"""The kubelet's record of a pod, and the source of the pod's logs."""
+"""The kubelet's record of a pod, with the readers that follow its logs."""
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend_plugin.core.reading import get_mapping
@@ -11,7 +10,6 @@ from backend_plugin.embedded.objects import get_key, get_label, get_owner_uid, g
 from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import has_gate
-from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
 from backend_plugin.embedded.shim_process import ShimCommands
 
@@ -30,7 +28,7 @@ class PodRecord:
         self.directory = directory
         self.shim: ShimHandle | None = None
         self.status = get_mapping(manifest, "status")
-        self.last: PodState | None = None
+        self.last: pod_status.PodState | None = None
         self.is_terminating = False
         self.is_silent = False
         self.is_ended = asyncio.Event()
@@ -73,40 +71,25 @@ class PodRecord:
         for each in self.followers:
             each.set()
 
+    async def wait_for_change(self, news: asyncio.Event) -> bool:
+        """Wait until the logs or the state change, with `news` as the event of one reader.
 
-class LogSource:
-    """The source from which `pod_logs` reads the logs of a pod."""
-
-    def __init__(self, directory: PodDirectory, pod: PodRecord | None) -> None:
-        self._directory = directory
-        self._pod = pod
-        self._event = asyncio.Event()
-
-    def get_log_directory(self, container: str) -> Path:
-        """Return the directory with the log files of a container."""
-        return self._directory.path / layout.LOGS / container
-
-    def read_state(self) -> PodState | None:
-        """Return the current state of the pod; None if it has not started or was removed."""
-        return self._directory.read_state()
-
-    async def wait_for_change(self) -> bool:
-        """Wait for new lines or a new state. Return False if the pod does not run."""
-        pod = self._pod
-        if pod is None or pod.is_ended.is_set():
+        Return True at once on the first call, because there may be lines from before it. Return False if the
+        pod has ended.
+        """
+        if self.is_ended.is_set():
             return False
-        if self._event not in pod.followers:
-            pod.followers.add(self._event)
-            pod.orders.send(layout.WATCH, "1")
-            return True  # There may be lines from before the watch.
-        await self._event.wait()
-        self._event.clear()
+        if news not in self.followers:
+            self.followers.add(news)
+            self.orders.send(layout.WATCH, "1")
+            return True
+        await news.wait()
+        news.clear()
         return True
 
-    def close(self) -> None:
-        """Stop observing the pod."""
-        pod = self._pod
-        if pod is not None and self._event in pod.followers:
-            pod.followers.remove(self._event)
-            if not pod.followers:
-                pod.orders.send(layout.WATCH, "0")
+    def stop_waiting(self, news: asyncio.Event) -> None:
+        """Stop notifying the reader with the event `news`."""
+        if news in self.followers:
+            self.followers.remove(news)
+            if not self.followers:
+                self.orders.send(layout.WATCH, "0")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backend_plugin.embedded import pod_logs
 from backend_plugin.embedded.pod_logs import ContainerLog
 from backend_plugin.embedded.pod_status import ContainerState, PodState
-from backend_plugin.embedded.shim import logfile
+from backend_plugin.embedded.shim import layout, logfile
 from backend_plugin.embedded.shim.logfile import LogFile
 from backend_plugin.shell.cluster import LogRequest
 
@@ -19,41 +19,39 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (stdout|stderr) [FP] 
 
 
 class Written:
-    """The logs of a container, written as a shim does. The test sets the state of the pod."""
+    """A pod and the logs of its container, written as a shim does. The test sets the state of the pod."""
 
     def __init__(self, path, limit=1 << 20, kept=5):
         self.path, self.limit, self.kept = path, limit, kept
+        self.logs = path / layout.LOGS / "c"
         self.container = ContainerState(kind="app")
         self.later = []
         """Functions that run during `news`, one per call."""
 
     def run(self, number, *outputs):
-        log = LogFile(str(self.path), number, self.limit, self.kept)
+        log = LogFile(str(self.logs), number, self.limit, self.kept)
         for stream, data in outputs:
             log.write(stream, data)
         log.close()
         self.container = ContainerState(kind="app", running_since=1, restarts=number)
 
-    def get_log_directory(self, container):
-        assert container == "c"
-        return self.path
-
     def read_state(self):
         return PodState(since=0, containers={"c": self.container})
 
-    async def wait_for_change(self):
+    async def wait_for_change(self, _):
         if not self.later:
             return False
         self.later.pop(0)()
         return True
 
-    def close(self):
+    def stop_waiting(self, _):
         self.later = None
 
     def read(self, **request):
         async def lines():
             return [
-                line.text async for line in pod_logs.read_lines(self, LogRequest(container="c", **request))
+                line.text
+                async for line in pod_logs.read_lines(self, self, LogRequest(container="c", **request))
             ]
 
         return asyncio.run(lines())
@@ -64,12 +62,12 @@ def test_current_and_previous_run_are_kept_while_an_old_reader_continues(written
     written.run(0, (b"stdout", b"a\n"), (b"stdout", b"b\n"))
 
     def again(number):
-        logfile.remove_old_logs(str(written.path), number - 1)
+        logfile.remove_old_logs(str(written.logs), number - 1)
         written.run(number, (b"stdout", b"run %d\n" % number))
 
     written.later = [lambda: [again(number) for number in (1, 2, 3)], lambda: again(4)]
     assert written.read(follow=True) == ["a", "b", "run 2", "run 3", "run 4"]
-    assert sorted(path.name for path in written.path.iterdir()) == ["3.0.log", "4.0.log"]
+    assert sorted(path.name for path in written.logs.iterdir()) == ["3.0.log", "4.0.log"]
 
 
 def test_other_files_are_not_removed(tmp_path):
@@ -81,15 +79,15 @@ def test_other_files_are_not_removed(tmp_path):
 
 @pytest.fixture
 def written(tmp_path):
-    return Written(tmp_path / "c")
+    return Written(tmp_path)
 
 
 async def test_lines_are_written_in_cri_format(written):
     written.run(0, (b"stdout", b"one\ntwo\n"), (b"stderr", b"three\n"))
-    text = (written.path / "0.0.log").read_text()
+    text = (written.logs / "0.0.log").read_text()
     expected = ["stdout one", "stdout two", "stderr three"]
     assert [LINE.sub(r"\1 ", line) for line in text.splitlines()] == expected
-    first, *_ = [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
+    first, *_ = [line async for line in pod_logs.read_lines(written, written, LogRequest(container="c"))]
     assert LINE.match(f"{first.time} stdout F ")
 
 
@@ -114,7 +112,7 @@ def test_whole_lines_of_each_stream_are_read(written, outputs, lines):
 )
 def test_torn_last_line_does_not_join_the_next_run(written, line, cut, read):
     written.run(0, (b"stdout", b"one\n" + line + b"\n"))
-    log = written.path / "0.0.log"
+    log = written.logs / "0.0.log"
     data = b"".join(log.read_bytes().splitlines(keepends=True)[:2])
     log.write_bytes(data[: len(data) - cut])
     written.later = [lambda: written.run(1, (b"stdout", b"two\n"))]
@@ -122,7 +120,7 @@ def test_torn_last_line_does_not_join_the_next_run(written, line, cut, read):
 
 
 def test_line_after_a_full_disk_starts_on_a_new_line(written, monkeypatch):
-    log = LogFile(str(written.path), 0, 1 << 20, 5)
+    log = LogFile(str(written.logs), 0, 1 << 20, 5)
     with monkeypatch.context() as full:
         write = os.write
         full.setattr(os, "write", lambda fd, data: write(fd, data[:-3]))
@@ -138,7 +136,7 @@ def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
     written.run(0, (b"stdout", line[:20_000].encode()), (b"stdout", line[20_000:].encode() + b"\nend\n"))
     assert written.read() == [line, "end"]
     assert written.read(tail=2) == [line, "end"]
-    assert max(map(len, (written.path / "0.0.log").read_text().splitlines())) < 17_000
+    assert max(map(len, (written.logs / "0.0.log").read_text().splitlines())) < 17_000
 
 
 @given(
@@ -146,7 +144,7 @@ def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
     tail=st.integers(0, 5),
 )
 def test_written_output_is_read_unchanged(tmp_path_factory, chunks, tail):
-    written = Written(tmp_path_factory.mktemp("log") / "c", limit=60, kept=1000)
+    written = Written(tmp_path_factory.mktemp("log"), limit=60, kept=1000)
     written.run(0, *((b"stdout", chunk) for chunk in chunks))
     text = b"".join(chunks)
     lines = [line.decode(errors="replace") for line in text.removesuffix(b"\n").split(b"\n")] if text else []
@@ -155,9 +153,9 @@ def test_written_output_is_read_unchanged(tmp_path_factory, chunks, tail):
 
 
 def test_verbose_container_does_not_fill_the_disk(tmp_path):
-    written = Written(tmp_path / "c", limit=1_000, kept=3)
+    written = Written(tmp_path, limit=1_000, kept=3)
     written.run(0, *((b"stdout", b"line %03d\n" % number) for number in range(300)))
-    files = sorted(written.path.iterdir())
+    files = sorted(written.logs.iterdir())
     assert len(files) == 3
     assert sum(path.stat().st_size for path in files) <= 3_000
     lines = written.read()
@@ -172,7 +170,7 @@ def test_previous_run_can_be_read(written):
 
 
 def test_following_continues_across_restarts_until_the_container_is_done(written):
-    log = LogFile(str(written.path), 0, 1 << 20, 5)
+    log = LogFile(str(written.logs), 0, 1 << 20, 5)
     written.container = ContainerState(kind="app", running_since=1)
     log.write(b"stdout", b"one\n")
 
