@@ -36,13 +36,13 @@ class JobEventReason(enum.Enum):
     RUNS = "Resumed"
 
 
-_REASONS: Final = frozenset(way.value for way in JobEventReason)
+_REASONS: Final = frozenset(reason.value for reason in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The new situation of a job that has run: it waits for resources, or runs again."""
 
-    way: JobEventReason
+    reason: JobEventReason
     event: Manifest | None = None
     """The event to write; None if it exists already or is not needed."""
 
@@ -78,14 +78,15 @@ def decide_event(
     since = _find_pending_since(status, judging, now)
     if since is not None:
         is_written = written is not None and written >= since
-        way, changed = JobEventReason.WAITS, None if is_written else since
+        reason, changed = JobEventReason.WAITS, None if is_written else since
     elif _has_all_replicas(status):
-        way, changed = JobEventReason.RUNS, written
+        reason, changed = JobEventReason.RUNS, written
     else:
         return None
     if changed is None or now - changed > _KEPT:
-        return JobEventDecision(way=way)
-    return JobEventDecision(way=way, event=build_event(job, way.value, verdict.message, now, since=changed))
+        return JobEventDecision(reason=reason)
+    event = build_event(job, reason.value, verdict.message, now, since=changed)
+    return JobEventDecision(reason=reason, event=event)
 
 
 def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:

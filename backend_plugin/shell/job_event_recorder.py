@@ -37,12 +37,12 @@ class JobEventRecorder:
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
         # Do not repeat WAITS. A resume event may be due again, if the waiting event before it arrived late.
-        if turn is None or turn.way is entry.turned is JobEventReason.WAITS:
+        if turn is None or turn.reason is entry.turned is JobEventReason.WAITS:
             return
-        entry.turned, entry.undisturbed = turn.way, ()
+        entry.turned, entry.undisturbed = turn.reason, ()
         if (event := turn.event) is not None:
             decided_at = self._judge.now()
-            self._submit(entry, event, lambda: self._record_turn(entry, turn.way, event, decided_at))
+            self._submit(entry, event, lambda: self._record_turn(entry, turn.reason, event, decided_at))
 
     def _can_need_event(self, entry: CachedJob, job: Job) -> bool:
         # Without a complete list of events, an event that already exists could be written again.
@@ -63,9 +63,9 @@ class JobEventRecorder:
         self._orders.submit(key, record, entry.log_fields)
 
     async def _record_turn(
-        self, entry: CachedJob, way: JobEventReason, event: Manifest, decided_at: datetime
+        self, entry: CachedJob, reason: JobEventReason, event: Manifest, decided_at: datetime
     ) -> None:
-        if entry.turned is way and self._judge.now() - decided_at <= _NEWS:
+        if entry.turned is reason and self._judge.now() - decided_at <= _NEWS:
             await self._record_event(event)
 
     async def _record_event(self, event: Manifest) -> None:

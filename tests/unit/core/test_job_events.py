@@ -33,9 +33,9 @@ def decide(manifest: Any, *pods: Any, now: float = 200, **more: Any) -> JobEvent
     return decide_job_event(observed, JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def way(manifest: Any, *pods: Any, **more: Any) -> JobEventReason | None:
+def find_reason(manifest: Any, *pods: Any, **more: Any) -> JobEventReason | None:
     found = decide(manifest, *pods, **more)
-    return found.way if found is not None else None
+    return found.reason if found is not None else None
 
 
 def event(manifest: Any, *pods: Any, **more: Any) -> Any:
@@ -130,7 +130,7 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
 def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(
     manifest: Any, pods: Any, more: Any, expected: JobEventReason | None
 ) -> None:
-    assert way(manifest, *pods, **more) is expected
+    assert find_reason(manifest, *pods, **more) is expected
 
 
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
@@ -140,14 +140,14 @@ def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones() -> None:
     manifest = job(RUNNING, workers=3)
     manifest["spec"]["elasticPolicy"] = ELASTIC
     never = unplaced("worker-2", NO_ROOM)
-    assert way(manifest, *ALL, never) is JobEventReason.RUNS
+    assert find_reason(manifest, *ALL, never) is JobEventReason.RUNS
     lost = anew(unplaced("worker-1", NO_ROOM))
-    assert way(manifest, *ALL, lost, never) is JobEventReason.WAITS
+    assert find_reason(manifest, *ALL, lost, never) is JobEventReason.WAITS
     # The reason for one pod does not apply to another pod, which has no condition.
     silent = anew(pod("worker-1", "Pending", node=""))
-    assert way(manifest, *ALL, silent, never, now=170) is None
-    assert way(manifest, *ALL, anew(pod("worker-1", "Pending")), never) is None
-    assert way(manifest, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
+    assert find_reason(manifest, *ALL, silent, never, now=170) is None
+    assert find_reason(manifest, *ALL, anew(pod("worker-1", "Pending")), never) is None
+    assert find_reason(manifest, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
 
 
 WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed", 161)
