@@ -18,6 +18,8 @@ REPLACED = frozenset(
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
 _MOVED = ".kfpytorch-removed-"
+_DEEPEST = 50
+"""The maximum depth of recursion, because Python and the limit of open files restrict it."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -110,18 +112,13 @@ def _remove_entry(name: str, at: int) -> bool:
 
 
 def _remove_directory(name: str, at: int) -> None:
-    """Remove a directory tree. Its inner directories are first moved to its top, so it may have any depth."""
     try:
         top = _open_directory(name, at)
     except OSError:
         return
     try:
-        remaining = os.listdir(top)  # noqa: PTH208 - a shim loads no pathlib.
-        while remaining:
-            each = remaining.pop()
-            if not _remove_entry(each, top):
-                remaining += _empty_directory(each, top)
-                _remove_entry(each, top)
+        while _clear_directory(top, top, 0):
+            pass
     except OSError:  # Too many open files.
         return
     finally:
@@ -129,32 +126,31 @@ def _remove_directory(name: str, at: int) -> None:
     _remove_entry(name, at)
 
 
-def _empty_directory(name: str, top: int) -> list[str]:
-    """Remove the files in a directory, and move its subdirectories to `top`. Return their new names."""
-    moved: list[str] = []
-    try:
-        fd = _open_directory(name, top)
-    except OSError:
-        return moved
-    try:
-        for each in os.listdir(fd):  # noqa: PTH208
-            if not _remove_entry(each, fd):
-                moved += _move_directory(each, fd, top)
-    except OSError:  # Too many open files.
-        return moved
-    finally:
-        os.close(fd)
-    return moved
+def _clear_directory(fd: int, top: int, depth: int) -> bool:
+    """Remove the content of a directory at this depth below `top`. Move too deep directories to `top`.
 
-
-def _move_directory(name: str, at: int, top: int) -> list[str]:
-    new = f"{_MOVED}{os.urandom(8).hex()}"
-    try:
-        _unprotect(name, at)
-        os.rename(name, new, src_dir_fd=at, dst_dir_fd=top)
-    except OSError:  # The directory belongs to another user, or it is a mount.
-        return []
-    return [new]
+    Return True if a directory was moved, which the next call removes.
+    """
+    is_moved = False
+    for name in os.listdir(fd):
+        if _remove_entry(name, fd):
+            continue
+        try:
+            below = _open_directory(name, fd)
+        except OSError:
+            continue
+        try:
+            if depth < _DEEPEST:
+                is_moved = _clear_directory(below, top, depth + 1) or is_moved
+            else:
+                os.rename(name, f"{_MOVED}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=top)
+                is_moved = True
+        except OSError:  # The directory belongs to another user, or it is a mount.
+            continue
+        finally:
+            os.close(below)
+        _remove_entry(name, fd)
+    return is_moved
 
 
 def _open_directory(name: str, at: int) -> int:
