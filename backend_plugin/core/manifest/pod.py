@@ -11,16 +11,30 @@ from backend_plugin.core.manifest import (
     pod_base,
     pod_checks,
     pod_containers,
+    pod_draft,
+    pod_env,
     pod_extended_resources,
     pod_metadata,
     pod_placement,
     pod_resources,
     pod_security,
 )
-from backend_plugin.core.manifest.pod_context import PodContext, build_pod_context
-from backend_plugin.core.manifest.pod_draft import PodRequest
+from backend_plugin.core.manifest.pod_draft import PodDraft, PodRequest
 from backend_plugin.core.settings import PodSecurityMode
 from backend_plugin.core.values import Manifest
+
+
+class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The values from which the pods of all roles are built."""
+
+    request: PodRequest
+    draft: PodDraft
+    base: Mapping[str, Any]
+    """The ``template`` of the cluster's PodTemplate; empty without one."""
+    of_run: Mapping[str, Mapping[str, str]]
+    """The labels and annotations that the execution sets on its pods."""
+    env: Sequence[Mapping[str, Any]]
+    """The environment variables that the execution and the platform set in each container."""
 
 
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
@@ -31,11 +45,11 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     Raises:
         InvalidTask: If the pod of a group is invalid; the error contains the problems of all groups.
     """
-    context, draft_problems = build_pod_context(request)
-    problems = Problems(draft_problems)
-    pods = list(_build_pods(context, groups, problems)) if context is not None else []
-    if context is not None and _get_security_mode(request) is PodSecurityMode.ENFORCE:
-        problems.extend(_check_security(context, groups))
+    problems, pods = Problems(), list[dict[str, Any]]()
+    if (context := _build_context(request, problems)) is not None:
+        pods.extend(_build_pods(context, groups, problems))
+        if _get_security_mode(request) is PodSecurityMode.ENFORCE:
+            problems.extend(_check_security(context, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
     distinct = {id(each): each for each in pods}
@@ -52,16 +66,29 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
     that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(request)
-    context = build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
-    if context is not None:
-        yield from _check_security(context, groups)
+    if _get_security_mode(request) is PodSecurityMode.WARN:
+        context = _build_context(request, [])
+        yield from () if context is None else _check_security(context, groups)
+
+
+def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
+    """Return the context, or None if the task has no usable pod; add the problems of the task."""
+    run, security = request.run, request.template.security_context
+    draft, of_draft = pod_draft.read(request)
+    base, of_base = pod_base.find_template(request)
+    problems.extend([*of_draft, *of_base, *pod_metadata.check_secrets(security)])
+    if draft is None:
+        return None
+    of_run = pod_metadata.build_execution_metadata(run, security)
+    env = pod_env.build_execution_env(run, request.settings)
+    return _PodContext(request=request, draft=draft, base=base, of_run=of_run, env=env)
 
 
 def _get_security_mode(request: PodRequest) -> PodSecurityMode:
     return request.settings.kfpytorch.pod_security.get_mode(request.run.namespace)
 
 
-def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
+def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
     """Yield a problem for each field of the author or the execution that Pod Security does not admit."""
     draft, run = context.draft, context.request.run
     author = [
@@ -80,7 +107,7 @@ def _check_security(context: PodContext, groups: Sequence[ReplicaGroup]) -> Iter
 
 
 def _build_pods(
-    context: PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
+    context: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
     # Building a pod is slow, and most roles differ only in the number of replicas and the image.
     built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
@@ -100,7 +127,7 @@ def _build_pods(
 
 
 def _finalize_spec(
-    context: PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
+    context: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
 ) -> Mapping[str, Any]:
     draft, settings, dialect = context.draft, context.request.settings, context.request.dialect
     spec = pod_containers.finalize_spec(
@@ -114,7 +141,7 @@ def _finalize_spec(
     return spec
 
 
-def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
+def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
     """Return the pod of a group, before `pod_containers.finalize_spec` completes its spec."""
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
@@ -140,7 +167,7 @@ def _build_pod(context: PodContext, group: ReplicaGroup, problems: list[Problem]
 
 
 def _with_platform_fields(
-    context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
+    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
     """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders.
 
@@ -168,7 +195,7 @@ def _with_platform_fields(
 
 
 def _with_role_fields(
-    context: PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
+    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
 
@@ -198,7 +225,7 @@ def _with_role_fields(
     return spec
 
 
-def _build_metadata(context: PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
+def _build_metadata(context: _PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
     draft = context.draft
     return pod_metadata.merge_pod_metadata(
         [
