@@ -76,6 +76,12 @@ def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> 
     )
 
 
+def unrendered(*containers: Mapping[str, Any]) -> TaskTemplate:
+    """Return a pod task to which FlytePropeller has added nothing, with the primary container ``main``."""
+    target = {"k8sPod": {"podSpec": {"containers": containers}}}
+    return ParseDict({**target, "config": {"primary_container_name": "main"}}, TaskTemplate())
+
+
 def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dict[str, Any]:
     """Return a core/v1 PodTemplate with the container ``default``, because the API server requires one."""
     containers = spec.pop("containers", [{"name": "default", "image": "x"}])

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from flyteidl.core.tasks_pb2 import TaskTemplate
-from google.protobuf.json_format import ParseDict
 from msgspec import structs
 from pods import (
     METADATA,
@@ -14,6 +12,7 @@ from pods import (
     pod_template,
     refused,
     request,
+    unrendered,
 )
 
 from backend_plugin.core.manifest.pod import find_warnings
@@ -101,9 +100,8 @@ def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: 
 
 def test_sidecar_with_only_a_storage_limit_requests_no_storage() -> None:
     limited = {"name": "logs", "image": "a", "resources": {"limits": {"ephemeral-storage": "1Gi"}}}
-    spec = {"containers": [{"name": "main", "image": "a"}, limited]}
-    task = {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
-    assert pod(ParseDict(task, TaskTemplate()))["spec"]["containers"][1]["resources"] == {
+    task = unrendered({"name": "main", "image": "a"}, limited)
+    assert pod(task)["spec"]["containers"][1]["resources"] == {
         "limits": {"cpu": "0", "ephemeral-storage": "1Gi", "memory": "0"},
         "requests": {"cpu": "0", "ephemeral-storage": "0", "memory": "0"},
     }

@@ -173,7 +173,6 @@ PLATFORM = {
     }
 }
 # Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
-# Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
 ONE_CPU = claim(cpu="1", memory="200Mi")
 TWO_CPUS = claim(cpu="2", memory="200Mi")
 FOUR_CPUS = claim(cpu="4", memory="200Mi")

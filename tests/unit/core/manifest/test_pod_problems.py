@@ -6,7 +6,7 @@ import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 from msgspec import structs
-from pods import MASTER, WORKER, container, pod, pod_template, refused, rendered, request
+from pods import MASTER, WORKER, container, pod, pod_template, refused, rendered, request, unrendered
 
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Placement, Resources
@@ -14,6 +14,10 @@ from backend_plugin.core.manifest.pod import build_pod_templates
 
 SPEC = "k8sPod.podSpec"
 NO_QUANTITY = "is not a quantity"
+UNLIKE_REQUEST = "differs from the request, {}; for devices, both must be equal"
+TOO_LONG = "has {} bytes, and Linux accepts at most 131,071 in one argument or variable"
+NO_PRIMARY = [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")]
+NO_CONTAINER = "contains no training container"
 
 
 def asking(**amounts: str) -> Any:
@@ -31,35 +35,18 @@ def memory(**fields: str) -> Any:
 
 # The task and its expected problems.
 PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
-    "no target": (TaskTemplate(type="pytorch"), [("target", "None", "contains no training container")]),
-    "sql": (
-        ParseDict({"sql": {"statement": "x"}}, TaskTemplate()),
-        [("target", "sql", "contains no training container")],
-    ),
+    "no target": (TaskTemplate(type="pytorch"), [("target", "None", NO_CONTAINER)]),
+    "sql": (ParseDict({"sql": {"statement": "x"}}, TaskTemplate()), [("target", "sql", NO_CONTAINER)]),
     "no image": (container(image=""), [("container.image", '""', "is empty")]),
     "a variable that no program is given": (
         container(env=[{"key": "LONG", "value": "a" * 131_067}]),
-        [
-            (
-                "container.env",
-                f'"LONG={"a" * 35}"',
-                "has 131,072 bytes, and Linux accepts at most 131,071 in one argument or variable",
-            )
-        ],
+        [("container.env", f'"LONG={"a" * 35}"', TOO_LONG.format("131,072"))],
     ),
     "args that no program is given": (
         container(args=["a" * 131_071, "a" * 131_072], env=[{"key": "LONG", "value": "é" * 65_600}]),
         [
-            (
-                "container.args",
-                f'"{"a" * 40}"',
-                "has 131,072 bytes, and Linux accepts at most 131,071 in one argument or variable",
-            ),
-            (
-                "container.env",
-                f'"LONG={"é" * 35}"',
-                "has 131,205 bytes, and Linux accepts at most 131,071 in one argument or variable",
-            ),
+            ("container.args", f'"{"a" * 40}"', TOO_LONG.format("131,072")),
+            ("container.env", f'"LONG={"é" * 35}"', TOO_LONG.format("131,205")),
         ],
     ),
     "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
@@ -77,13 +64,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         container(
             resources={part: [{"name": "GPU", "value": str(len(part))}] for part in ("requests", "limits")}
         ),
-        [
-            (
-                "container.resources.limits.nvidia.com/gpu",
-                "6",
-                "differs from the request, 8; for devices, both must be equal",
-            )
-        ],
+        [("container.resources.limits.nvidia.com/gpu", "6", UNLIKE_REQUEST.format(8))],
     ),
     "placeholder": (
         container(args=["{{.input}}", "{{ $RawOutputDataPrefix }}", "{{ mine }}"], command=["{{.Inputs.x}}"]),
@@ -108,14 +89,8 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ),
         [("securityContext.secrets[0].mountRequirement", "7", "is not a way to mount a secret")],
     ),
-    "no container": (
-        rendered({"containers": []}),
-        [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")],
-    ),
-    "no primary": (
-        rendered({"containers": [{"name": "a"}, {"name": "b"}]}),
-        [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")],
-    ),
+    "no container": (rendered({"containers": []}), NO_PRIMARY),
+    "no primary": (rendered({"containers": [{"name": "a"}, {"name": "b"}]}), NO_PRIMARY),
     "nameless": (
         rendered({"containers": [{"image": "i"}]}),
         [(f"{SPEC}.containers[0].name", '""', "is empty")],
@@ -152,32 +127,16 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ],
     ),
     "a sidecar's GPUs": (
-        ParseDict(
+        unrendered(
+            {"name": "main", "image": "a"},
+            {"name": "side", "image": "a", "resources": {"limits": {"gpu": "9"}}},
             {
-                "k8sPod": {
-                    "podSpec": {
-                        "containers": [
-                            {"name": "main", "image": "a"},
-                            {"name": "side", "image": "a", "resources": {"limits": {"gpu": "9"}}},
-                            {
-                                "name": "more",
-                                "image": "a",
-                                "resources": {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}},
-                            },
-                        ]
-                    }
-                },
-                "config": {"primary_container_name": "main"},
+                "name": "more",
+                "image": "a",
+                "resources": {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}},
             },
-            TaskTemplate(),
         ),
-        [
-            (
-                f"{SPEC}.containers[2].resources.limits.a.b/c",
-                "1",
-                "differs from the request, 3; for devices, both must be equal",
-            )
-        ],
+        [(f"{SPEC}.containers[2].resources.limits.a.b/c", "1", UNLIKE_REQUEST.format(3))],
     ),
     "mounts": (
         render_problems(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),

@@ -96,7 +96,6 @@ def test_role_resources_are_merged_into_the_training_container_only() -> None:
 
 
 # The resources of a sidecar as FlytePropeller renders them, and as the plan writes them.
-# The resources of a sidecar as FlytePropeller renders them, and as the plan writes them.
 TWO = {"a.b/c": "2"}
 BOTH_TWO = {"requests": TWO, "limits": TWO}
 HUGE = {part: {"hugepages-2Mi": "2Mi"} for part in ("requests", "limits")}
