@@ -8,6 +8,8 @@ from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader
+from backend_plugin.core.settings import value_parsers as parsers
+from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
@@ -255,3 +257,48 @@ def test_each_key_has_a_field_or_is_part_of_one() -> None:
         "default-env-vars-from-env"
     }:  # That one is part of `default-env-vars`.
         attrgetter(loader.get_field(key))(Settings())
+
+
+COUNT = parsers.build_count_parser(1, 9)
+CHOICE = parsers.build_choice_parser("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("parser", "value", "expected"),
+    [
+        (parsers.anything, [1], [1]),
+        (parsers.boolean, True, True),
+        (parsers.boolean, "False", False),
+        (COUNT, "9", 9),
+        (CHOICE, "B", "b"),
+        (parsers.names, "a, b,", ("a", "b")),
+        (parsers.names, ["a", 1], ("a", "1")),
+        (parsers.text_map, "a=b,c=", {"a": "b", "c": ""}),
+        (parsers.text_map, ["a=b"], {"a": "b"}),
+        (parsers.text_map, [{"A": 1}, {"b": True}], {"A": "1", "b": "true"}),
+        (parsers.message_size, "64Ki", 65_536),
+    ],
+)
+def test_valid_value_is_parsed(parser: Parser, value: Any, expected: Any) -> None:
+    assert parser(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("parser", "value"),
+    [
+        (parsers.boolean, "yes"),
+        (COUNT, 0),
+        (COUNT, 10),
+        (COUNT, "²"),
+        (CHOICE, "c"),
+        (parsers.names, 3),
+        (parsers.text_map, "a"),
+        (parsers.text_map, ["=b"]),
+        (parsers.text_map, 3),
+        (parsers.message_size, "63Ki"),
+        (parsers.message_size, "2Gi"),
+    ],
+)
+def test_invalid_value_is_rejected(parser: Parser, value: Any) -> None:
+    with pytest.raises(InvalidSettingValue):
+        parser(value)
