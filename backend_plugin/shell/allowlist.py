@@ -1,5 +1,6 @@
 """The namespaces and output prefixes that this server accepts; the cluster itself does not restrict them."""
 
+import glob
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ FLYTES: Final = "{{ project }}-{{ domain }}"
 """The default value of Flyte's `namespace_mapping.template`."""
 # Newer Flyte releases also have {{ org }}, but a connector does not receive the organisation.
 _UNKNOWN: Final = re.compile(r"\{\{[^{}]{0,200}\}\}")
-_WILD: Final = re.compile(r"([*?[])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,6 @@ class Allowlist:
         return None
 
     def _build_namespace_pattern(self, run: Attempt) -> str:
-        named = re.sub(r"\{\{ *project *\}\}", lambda _: _escape_pattern(run.project), self.template)
-        named = re.sub(r"\{\{ *domain *\}\}", lambda _: _escape_pattern(run.domain), named)
+        named = re.sub(r"\{\{ *project *\}\}", lambda _: glob.escape(run.project), self.template)
+        named = re.sub(r"\{\{ *domain *\}\}", lambda _: glob.escape(run.domain), named)
         return _UNKNOWN.sub(ANY, named)
-
-
-def _escape_pattern(name: str) -> str:
-    return _WILD.sub(r"[\1]", name)
