@@ -103,9 +103,7 @@ class Token:
 
     @classmethod
     def from_secret(cls, secret: str) -> "Token":
-        """Return a fixed token; raise `UnusableCredentials` if it is empty."""
-        if not secret:
-            raise UnusableCredentials("the token is empty, so every client would have access")
+        """Return a token that never changes."""
         return cls(ReloadedValue((), secret.encode))
 
     @classmethod
@@ -139,10 +137,9 @@ class KeyRing:
         self._keys = keys
 
     @classmethod
-    def from_keys(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
+    def from_keys(cls, *keys: bytes) -> "KeyRing":
         """Return a key ring with these signing keys, which never change; the first key signs."""
-        ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
-        return cls(ReloadedValue((), lambda: ring))
+        return cls(ReloadedValue((), lambda: SigningKeys(keys=keys)))
 
     @classmethod
     def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":

@@ -17,7 +17,7 @@ _FRESH_SECONDS: Final = 1.0
 
 
 class UnusableCredentials(BackendError):
-    """Credentials cannot be used: a file is missing, invalid or not accessible, or the token is empty."""
+    """Credentials cannot be used: a file is missing, invalid or not accessible."""
 
 
 class ReloadedValue(Generic[T]):
