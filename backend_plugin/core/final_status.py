@@ -56,7 +56,10 @@ def build_final_status(
         files = _select_error_files(observed, state, pods, ended)
         certain, unsettled = file_terminations.split_error_files(files, pods)
         is_unsettled = state is JobState.SUCCEEDED and bool(unsettled) and not certain
-        ends = file_terminations.list_file_terminations([*certain, *unsettled], pods, exit_codes)
+        launcher = job is not None and job.launcher
+        ends = file_terminations.list_file_terminations(
+            [*certain, *unsettled], pods, exit_codes, launcher=launcher
+        )
     else:
         ends = _list_terminations(observed, pods, condition, exit_codes)
     return JobStatus(

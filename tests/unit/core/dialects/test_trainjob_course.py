@@ -15,8 +15,9 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core import event_terminations, file_terminations, job_conditions
+from backend_plugin.core import event_terminations, file_terminations, final_status, job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.job_status import JobState
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import build_links
 from backend_plugin.core.observed import Event, Observed
@@ -252,3 +253,14 @@ def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod: st
     files = observe(None, error_files=[{"path": "error.pb", "document": {"error": error}}]).error_files
     (death,) = file_terminations.list_file_terminations(files, (), {}, launcher=True)
     assert death.failure.replica == node
+
+
+def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded() -> None:
+    error = {"worker": "j-node-0-0-gone1", "message": "ValueError: no", "timestamp": at(90)}
+    observed = observe(
+        build_job(build_condition("Complete", 92), launcher=True),
+        error_files=[{"path": "error.pb", "document": {"error": error}}],
+    )
+    condition = observed.job.end_condition
+    status = final_status.build_final_status(observed, JobState.SUCCEEDED, condition, {})
+    assert status.death.failure.replica == "node-1"
