@@ -1,7 +1,7 @@
 """The permissions of a connector's account or of the current user, from access reviews of the API server."""
 
 import asyncio
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.cluster_reader import build_forbidden, build_permission, convert_unavailability
-from backend_plugin.doctor.facts import Facts, MissingPermissions, Permission
+from backend_plugin.doctor.facts import Facts, Permission
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import (
@@ -70,21 +70,21 @@ def _iter_deactivation_rules(served: Container[str]) -> Iterator[Permission]:
             yield build_permission(build_api_resource(each.groups), "patch")
 
 
-async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:
-    """Return the ServiceAccounts of connectors that lack permissions, with the missing rules.
+async def list_missing_permissions(api: ApiClient, facts: Facts) -> Mapping[str, Sequence[Permission]]:
+    """Return the missing permissions of connectors, by ServiceAccount; see `Facts.lacking`.
 
     Raises:
         NotReadable: If access reviews are forbidden or the API server does not answer.
     """
     rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
-    lacking = []
+    lacking = {}
     for each in deployments.list_connectors(facts):
         namespace = deployments.get_namespace(each)
         name = get_text(each, "spec", "template", "spec", "serviceAccountName") or "default"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         subject = {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
         if missing := await list_missing_rules(api, rules, subject):
-            lacking.append(MissingPermissions(namespace=namespace, name=name, rules=missing))
+            lacking[f"{namespace}/{name}"] = missing
     return lacking
 
 

@@ -85,15 +85,6 @@ class ReadFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissingPermissions:
-    """The missing permissions of a connector's ServiceAccount."""
-
-    namespace: str
-    name: str
-    rules: Sequence[Permission]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunReply:
     """The reply of the API server to a dry run."""
 
@@ -188,7 +179,8 @@ class Facts:
     """The reply to a dry run of a job that the operator's webhook should reject."""
     pod_replies: Mapping[str, DryRunReply] = field(default_factory=dict)
     """The replies to dry runs of pods, by replica role."""
-    lacking: Sequence[MissingPermissions] = ()
+    lacking: Mapping[str, Sequence[Permission]] = field(default_factory=dict)
+    """The missing permissions by the ServiceAccount of a connector, ``NAMESPACE/NAME``."""
     release: str = ""
     """The release of this program; empty if unknown."""
     stores: Sequence[ProbeResult] = ()

@@ -77,12 +77,11 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.RIGHTS)
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     """The service account of the connector has the required permissions."""
-    for each in facts.lacking:
-        uses = rbac_commands.format_uses(each.rules)
-        user = f"system:serviceaccount:{each.namespace}:{each.name}"
+    for account, rules in facts.lacking.items():
+        user = f"system:serviceaccount:{account.replace('/', ':')}"
         yield Violation(
-            f"the connector's account {each.namespace}/{each.name} lacks permissions: {uses}",
-            f"{rbac_commands.build_command(each.rules, user)}  # or rbac.create: true of the chart",
+            f"the connector's account {account} lacks permissions: {rbac_commands.format_uses(rules)}",
+            f"{rbac_commands.build_command(rules, user)}  # or rbac.create: true of the chart",
         )
 
 

@@ -11,7 +11,7 @@ from backend_plugin.doctor import run_checks
 from backend_plugin.doctor.access_review import RULES
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
-from backend_plugin.doctor.facts import Facts, MissingPermissions
+from backend_plugin.doctor.facts import Facts
 
 FORBIDDEN = {"list nodes", "list deployments", "list resourcequotas", "list limitranges", "get namespaces"}
 
@@ -67,8 +67,7 @@ def test_remedy_command_grants_the_account_each_forbidden_request(server, tmp_pa
 
 def test_missing_rules_of_a_connector_are_in_one_role():
     (check,) = (each for each in connector.CHECKS if each.id == "connector-rbac")
-    lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=RULES)
-    (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))
+    (found,) = check.judge(Facts(namespace="ns", lacking={"flyte/kfpytorch": RULES}))
     role, binding = read_manifests(found.remedy)
     wanted = {f"{verb} {rule.resource}" for rule in RULES for verb in rule.verbs}
     assert {each for _, each in list_permitted([role, binding])} == wanted

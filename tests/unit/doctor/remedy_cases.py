@@ -14,7 +14,6 @@ from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import (
     DryRunReply,
     Facts,
-    MissingPermissions,
     Permission,
     PlannedTask,
     ProbeResult,
@@ -281,6 +280,6 @@ CASES: Mapping[str, Facts] = {
     "connector-unreachable": facts(
         connector=external_probes.find_connection_problem(Server(address="localhost")) or ProbeResult(what="")
     ),
-    "connector-rbac": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
+    "connector-rbac": facts(lacking={"flyte/c": [RULE]}),
     "connector-version-mismatch": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }
