@@ -16,13 +16,8 @@ _DNS_PORT: Final = 53
 _LONGEST_HOSTNAME: Final = 64
 """The maximum length of a host name on Linux; a pod with a longer host name never starts."""
 _DOMAIN: Final = "svc.cluster.local"
-_ALLOW: Final = (
-    "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch-PURPOSE, "
-    "namespace: NAMESPACE}, "
-    "spec: {podSelector: {matchLabels: {app.kubernetes.io/managed-by: flytekitplugins-kfpytorch}}, SPEC}}' "
-    "| kubectl apply -f -"
-)
-_PEERS: Final = "[{podSelector: {matchLabels: {app.kubernetes.io/managed-by: flytekitplugins-kfpytorch}}}]"
+_SELECTOR: Final = "podSelector: {matchLabels: {app.kubernetes.io/managed-by: flytekitplugins-kfpytorch}}"
+_PEERS: Final = f"[{{{_SELECTOR}}}]"
 
 
 def is_match(selector: JsonValue, labels: Mapping[str, str]) -> bool:
@@ -99,8 +94,11 @@ def _format_names(policies: Sequence[Manifest]) -> str:
 
 def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
     """Return a command that creates a NetworkPolicy; `purpose` makes its name unique."""
-    written = _ALLOW.replace("NAMESPACE", facts.namespace).replace("PURPOSE", purpose)
-    return written.replace("SPEC", spec)
+    metadata = f"{{name: kfpytorch-{purpose}, namespace: {facts.namespace}}}"
+    return (
+        f"echo '{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {metadata}, "
+        f"spec: {{{_SELECTOR}, {spec}}}}}' | kubectl apply -f -"
+    )
 
 
 def _iter_restricted_roles(facts: Facts, direction: str) -> Iterator[tuple[RolePods, Sequence[Manifest]]]:
