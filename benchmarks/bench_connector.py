@@ -76,7 +76,7 @@ def _build_cost_row(kind: str, name: str, sides: Mapping[str, Any]) -> Row:
 
 def _run(kind: str, jobs: int, turns: int, *sides: str) -> Mapping[str, Any]:
     numbers = (jobs, RATE, SECONDS, turns, WARM if jobs > 1 else 0)
-    script = str(SCRIPTS / "asking.py")
+    script = str(SCRIPTS / "get_task_load.py")
     printed: Mapping[str, Any] = (
         Command(program="python", arguments=(script, kind, *map(str, numbers), *sides)).run().printed
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, tables
+from backend_plugin.cli import command_io, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -47,23 +47,23 @@ _RUNTIME_HEADER: Final = ("NAME", "KIND", "NAMESPACE", "FRAMEWORK", "NODES", "PR
 @click.command(name="nodes", help=_NODES_HELP)
 @click.argument("change", required=False, type=click.Choice([*_CHANGES]), metavar="[fail|drain|restore]")
 @click.argument("node", required=False)
-@asking.server_options
-@asking.output_option("table")
+@command_io.server_options
+@command_io.output_option("table")
 def nodes(**options: Any) -> None:
     """Run ``kfpytorch nodes``."""
     if options["change"] and not options["node"]:
         raise click.UsageError(f"no node is given; run: kfpytorch nodes {options['change']} NAME")
-    server = asking.read_server(options, options["server"])
-    with asking.exit_on_error():
+    server = command_io.read_server(options, options["server"])
+    with command_io.exit_on_error():
         if options["change"]:
             found = [_CHANGES[options["change"]](options["node"], server=server)]
         else:
             found = client.list_nodes(server=server)
-        asking.print_messages(found, options["output"], _NODE_HEADER, _format_node, "there are no nodes")
+        command_io.print_messages(found, options["output"], _NODE_HEADER, _format_node, "there are no nodes")
 
 
 def _format_node(node: "wire.Node") -> tuple[str, ...]:
-    state = str(asking.encode_message(node)["state"])
+    state = str(command_io.encode_message(node)["state"])
     has = [node.allocatable.get(name, "-") for name in _RESOURCES]
     return (node.name, state, *has, ", ".join(pod.rpartition("/")[2] for pod in node.pods) or "-")
 
@@ -72,22 +72,22 @@ def _format_node(node: "wire.Node") -> tuple[str, ...]:
 @click.argument("action", type=click.Choice([_LIST, _PACKAGES]))
 @click.argument("runtime", required=False)
 @click.option("--all", "job_runtimes", is_flag=True, help="Also the runtimes of single jobs.")
-@asking.timeout_option("The longest time for `packages`, such as 90s or 15m. Default: 10m.")
-@asking.request_options("table")
+@command_io.timeout_option("The longest time for `packages`, such as 90s or 15m. Default: 10m.")
+@command_io.request_options("table")
 def runtimes(**values: Any) -> None:
     """Run ``kfpytorch runtimes``."""
     if (values["action"] == _PACKAGES) != bool(values["runtime"]):
         raise click.UsageError("write `runtimes list`, or `runtimes packages NAME`")
-    options = asking.get_request_options(values)
-    with asking.exit_on_error():
+    options = command_io.get_request_options(values)
+    with command_io.exit_on_error():
         if values["action"] == _LIST:
             found = client.list_runtimes(job_runtimes=values["job_runtimes"], **options)
-            asking.print_messages(
+            command_io.print_messages(
                 found, values["output"], _RUNTIME_HEADER, _format_runtime, "there are no runtimes"
             )
         else:
             report = client.get_runtime_packages(values["runtime"], timeout=values["timeout"], **options)
-            asking.print_message(report, values["output"], _format_packages(report))
+            command_io.print_message(report, values["output"], _format_packages(report))
 
 
 def _format_runtime(runtime: "wire.Runtime") -> tuple[str, ...]:
@@ -109,11 +109,11 @@ def _format_packages(report: "wire.RuntimePackages") -> list[str]:
     default="",
     help="liveness checks only that the server answers. Default: readiness.",
 )
-@asking.server_options
+@command_io.server_options
 def health(**options: Any) -> None:
     """Run ``kfpytorch health``."""
-    server = asking.read_server(options, options["server"])
-    with asking.exit_on_error():
+    server = command_io.read_server(options, options["server"])
+    with command_io.exit_on_error():
         status = client.check_health(options["service"], server=server)
-        asking.print_line(status)
+        command_io.print_line(status)
     sys.exit(0 if status == client.SERVING else 1)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, commands, sample_attempt, submit
+from backend_plugin.cli import command_errors, command_io, commands, sample_attempt, submit
 from backend_plugin.shell import server_file, stop_signals
 
 _HELP: Final = """Run a task on this machine, from its Python file to its outputs.
@@ -84,7 +84,7 @@ def read_shards() -> int:
 def command(**options: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
-        asking.exit_on_error(),
+        command_io.exit_on_error(),
         stop_signals.exit_on_signals(),
         tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder,
         command_errors.exit_on_invalid_input(),
@@ -123,7 +123,7 @@ def _run_demo_tasks(folder: Path) -> None:
         if not sys.stdout.isatty():
             os.environ.setdefault("COLUMNS", str(submit.WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
-            asking.print_line(f"$ kfpytorch {' '.join(typed)}")
+            command_io.print_line(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
@@ -133,7 +133,7 @@ def _run_server(folder: Path, code: Path) -> Iterator[Path]:
     state, log = folder / "state", folder / "server.log"
     state.mkdir()
     options = ["--cluster", "embedded", "--port", "0", "--state-dir", str(state), "--code-dir", str(code)]
-    asking.print_line("$ kfpytorch serve --cluster embedded")
+    command_io.print_line("$ kfpytorch serve --cluster embedded")
     with log.open("wb") as out:
         server = subprocess.Popen(
             [sys.executable, "-c", "from backend_plugin.cli import main; main()", "serve", *options],
@@ -160,7 +160,7 @@ def _wait_until_started(server: "subprocess.Popen[Any]", state: Path, log: Path)
             )
         time.sleep(_LOOK_SECONDS)
     nodes = client.list_nodes(server=str(state))
-    asking.print_line(f"  {len(nodes)} nodes, emulated on this machine")
+    command_io.print_line(f"  {len(nodes)} nodes, emulated on this machine")
 
 
 def _stop_server(server: "subprocess.Popen[Any]") -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import rich_click as click
 
 from backend_plugin.cli import (
-    asking,
     cluster_options,
     command_errors,
+    command_io,
     json_lines,
     release,
     sample_attempt,
@@ -67,7 +67,7 @@ _NAMESPACE: Final = "default"
 @click.option(
     "--connector", metavar="HOST:PORT", help="Check that the connector there serves tasks of type pytorch."
 )
-@asking.credential_options
+@command_io.credential_options
 @click.option(
     "--output-prefixes",
     metavar="URL",
@@ -85,11 +85,11 @@ _NAMESPACE: Final = "default"
     metavar="DURATION",
     default="5m",
     show_default=True,
-    callback=asking.parse_duration,
+    callback=command_io.parse_duration,
     help="The time limit of --burn-in, the start of its pods included.",
 )
 @cluster_options.connection_options()
-@asking.output_option("text")
+@command_io.output_option("text")
 def command(**options: Any) -> None:
     """Run ``kfpytorch doctor``."""
     if options["burn_in"] and not options["file"]:
@@ -97,7 +97,7 @@ def command(**options: Any) -> None:
             "--burn-in runs on the replicas of a task; write: kfpytorch doctor FILE TASK --burn-in"
         )
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
-    with asking.exit_on_error():
+    with command_io.exit_on_error():
         with command_errors.exit_on_invalid_input():
             kubernetes, request = _build_request(options)
         limit = options["burn_in_timeout"] if options["burn_in"] else None
@@ -146,7 +146,7 @@ def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Serve
     """
     if not options["connector"]:
         return None
-    server = asking.read_server(options, options["connector"])
+    server = command_io.read_server(options, options["connector"])
     file = settings.tls.certificate if settings.tls else None
     if server.ca or not options["connector"].startswith("grpcs://") or file is None or not file.is_file():
         return server

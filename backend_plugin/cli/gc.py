@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import asking, cluster_options, command_errors, json_lines, serve_settings, tables
+from backend_plugin.cli import cluster_options, command_errors, command_io, json_lines, serve_settings, tables
 from backend_plugin.core import job_conditions, printable
 from backend_plugin.core.errors import BackendError
 
@@ -51,7 +51,7 @@ _Row = tuple["OrphanCandidate", str, str]
     metavar="DURATION",
     default="1h",
     show_default=True,
-    callback=asking.parse_duration,
+    callback=command_io.parse_duration,
     help="Keep jobs that were created or ended less than this long ago.",
 )
 @click.option(
@@ -59,7 +59,7 @@ _Row = tuple["OrphanCandidate", str, str]
     metavar="DURATION",
     default="10s",
     show_default=True,
-    callback=asking.parse_duration,
+    callback=command_io.parse_duration,
     help="Time between the two scans of --delete.",
 )
 @click.option(
@@ -72,12 +72,12 @@ _Row = tuple["OrphanCandidate", str, str]
 )
 @cluster_options.settings_option("server")
 @cluster_options.connection_options()
-@asking.output_option("table")
+@command_io.output_option("table")
 def command(**options: Any) -> None:
     """Run ``kfpytorch gc``."""
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     flags = {**cluster_options.build_flags(options), "namespaces": options["namespace"]}
-    with asking.exit_on_error():
+    with command_io.exit_on_error():
         with command_errors.exit_on_invalid_input():
             settings = serve_settings.read_configuration(options["settings"], flags).server.settings
             scan, rows, now = asyncio.run(_collect_orphans(settings, options))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, job_commands, json_lines, tables
+from backend_plugin.cli import command_io, job_commands, json_lines, tables
 from backend_plugin.core import printable
 from kfpytorch_common.output_lines import format_plain
 
@@ -55,17 +55,17 @@ _NUMBER: Final = re.compile(r"\d+$")
 @click.command(name="describe", help=_DESCRIBE_HELP)
 @click.argument("job")
 @click.option("--watch", "-w", is_flag=True, help="Print each change, until the job ends.")
-@asking.request_options("table")
+@command_io.request_options("table")
 def describe(**options: Any) -> None:
     """Run ``kfpytorch describe``."""
-    with asking.exit_on_error():
+    with command_io.exit_on_error():
         if options["watch"]:
             job_commands.print_changes(options["job"], options)
         else:
-            job = client.get_job(options["job"], **asking.get_request_options(options))
+            job = client.get_job(options["job"], **command_io.get_request_options(options))
             verdict = tables.format_verdict(job.verdict.phase, job.verdict.cause, job.verdict)
             lines = [*_format_head(job), *verdict, "", *_format_replicas(job), *_format_events(job)]
-            asking.print_message(job, options["output"], lines)
+            command_io.print_message(job, options["output"], lines)
 
 
 def _format_head(job: "wire.Job") -> list[str]:
@@ -128,14 +128,14 @@ def _format_events(job: "wire.Job") -> list[str]:
 @click.option("--tail", type=_NUMBERS, metavar="N", help="Only the last N lines of each replica.")
 @click.option("--previous", "-p", is_flag=True, help="Output from before the last restart of the containers.")
 @click.option("--timestamps", is_flag=True, help="Print the time of each line.")
-@asking.request_options("text")
+@command_io.request_options("text")
 def logs(**options: Any) -> None:
     """Run ``kfpytorch logs``."""
     log_options = client.LogOptions(
         **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
     )
-    with asking.exit_on_error():
-        read = client.read_log_parts(options["job"], log_options, **asking.get_request_options(options))
+    with command_io.exit_on_error():
+        read = client.read_log_parts(options["job"], log_options, **command_io.get_request_options(options))
         is_empty = True
         with closing(read) as parts:
             for part in parts:
@@ -148,7 +148,7 @@ def logs(**options: Any) -> None:
 
 def _format_lines(part: Iterable["wire.LogLine"], options: Mapping[str, Any]) -> Iterable[bytes]:
     if options["output"] == "json":
-        return (json_lines.encode_json(asking.encode_message(line)) + b"\n" for line in part)
+        return (json_lines.encode_json(command_io.encode_message(line)) + b"\n" for line in part)
     coloured = tables.is_coloured()
     return (_format_line(line, coloured=coloured, timed=options["timestamps"]) for line in part)
 

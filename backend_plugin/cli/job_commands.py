@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, tables
+from backend_plugin.cli import command_errors, command_io, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _TIMEOUT: Final = 4
 
 def _build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request for several jobs; JSON output also needs replicas and events."""
-    return {**asking.get_request_options(options), "details": options["output"] == "json"}
+    return {**command_io.get_request_options(options), "details": options["output"] == "json"}
 
 
 def _format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ def _format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
 
 def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
     if output == "json":
-        asking.print_json_line({"change": kind, **asking.encode_message(getattr(change, kind))})
+        command_io.print_json_line({"change": kind, **command_io.encode_message(getattr(change, kind))})
     elif kind == "job":
-        asking.print_line(columns.format_row(_format_row(change.job, datetime.now(timezone.utc))))
+        command_io.print_line(columns.format_row(_format_row(change.job, datetime.now(timezone.utc))))
     else:
-        asking.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
+        command_io.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
 
 
 def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: bool = False) -> None:
@@ -81,7 +81,7 @@ def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: 
     with closing(client.watch_jobs(name, active_only=active_only, **_build_list_options(options))) as changes:
         for change in changes:
             if last is None and options["output"] != "json":
-                asking.print_line(columns.format_header())
+                command_io.print_line(columns.format_header())
             kind = str(change.WhichOneof("change"))
             last = getattr(change, kind)
             _print_change(change, kind, columns, options["output"])
@@ -99,14 +99,14 @@ def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: 
     is_flag=True,
     help="Also the jobs of the cluster that other clients created, which are read-only.",
 )
-@asking.request_options("table")
+@command_io.request_options("table")
 def jobs(**options: Any) -> None:
     """Run ``kfpytorch jobs``."""
     if options["watch"] and options["foreign"]:
         raise click.UsageError(
             "--all does not work with --watch, which receives only own jobs; leave one out"
         )
-    with asking.exit_on_error():
+    with command_io.exit_on_error():
         if options["watch"]:
             print_changes(None, options, active_only=options["active"])
         else:
@@ -114,25 +114,25 @@ def jobs(**options: Any) -> None:
             found = client.list_jobs(**selection, **_build_list_options(options))
             now = datetime.now(timezone.utc)
             row = partial(_format_row, now=now)
-            asking.print_messages(found, options["output"], _HEADER, row, "there are no jobs")
+            command_io.print_messages(found, options["output"], _HEADER, row, "there are no jobs")
 
 
 @click.command(name="wait", help=_WAIT_HELP)
 @click.argument("job")
-@asking.timeout_option("The longest time to wait, such as 90s or 1h30m. Default: no limit.")
-@asking.request_options("text")
+@command_io.timeout_option("The longest time to wait, such as 90s or 1h30m. Default: no limit.")
+@command_io.request_options("text")
 def wait(**options: Any) -> None:
     """Run ``kfpytorch wait``."""
-    with asking.exit_on_error():
+    with command_io.exit_on_error():
         try:
             job = client.wait_for_job(
-                options["job"], timeout=options["timeout"], **asking.get_request_options(options)
+                options["job"], timeout=options["timeout"], **command_io.get_request_options(options)
             )
         except client.NotEnded as error:
             command_errors.exit_with_error(error, _TIMEOUT)
         has_failed = job.verdict.phase != "SUCCEEDED"
         lines = [f"{job.name} has ended: {job.verdict.phase}", *([job.verdict.message] if has_failed else [])]
-        asking.print_message(job, options["output"], map(printable.escape, lines))
+        command_io.print_message(job, options["output"], map(printable.escape, lines))
         if has_failed:
             sys.exit(_FAILED)
 
@@ -140,13 +140,13 @@ def wait(**options: Any) -> None:
 @click.command(name="cancel", help=_CANCEL_HELP)
 @click.argument("job")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, which Flyte shows.")
-@asking.request_options("text")
+@command_io.request_options("text")
 def cancel(**options: Any) -> None:
     """Run ``kfpytorch cancel``."""
-    with asking.exit_on_error():
-        place = asking.get_request_options(options)
+    with command_io.exit_on_error():
+        place = command_io.get_request_options(options)
         done = client.cancel_job(options["job"], reason=options["reason"], **place)
         line = f"{done.job.name} is cancelled: {done.job.verdict.phase}; it was {done.phase_before}"
         if done.already_finished:
             line = f"{done.job.name} has ended already: {done.job.verdict.phase}"
-        asking.print_message(done, options["output"], [line])
+        command_io.print_message(done, options["output"], [line])

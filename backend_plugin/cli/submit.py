@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, sample_attempt, tables
+from backend_plugin.cli import command_errors, command_io, sample_attempt, tables
 from backend_plugin.shell import stop_signals
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ WIDTH: Final = 110
 
 @click.command(name="submit", help=_HELP)
 @sample_attempt.add_options(needs_file=True)
-@asking.server_options
+@command_io.server_options
 def command(**options: Any) -> None:
     """Run ``kfpytorch submit``."""
     with (
-        asking.exit_on_error(),
+        command_io.exit_on_error(),
         stop_signals.exit_on_signals(),
         tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
         command_errors.exit_on_invalid_input(),
     ):
         found, execution, inputs = read_request(options, Path(folder))
-        server = asking.read_server(options, options["server"])
+        server = command_io.read_server(options, options["server"])
         print_title(found.template.id.name)
         if not run_execution(server, Path(folder) / "store", found, execution, inputs):
             sys.exit(_FAILED)
@@ -92,7 +92,7 @@ def run_execution(
             else:
                 end = event
                 _print_end(event, task)
-    asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
+    command_io.print_line(f"  ({time.monotonic() - began:.0f} s)")
     return isinstance(end, propeller_emulator.NodeSucceeded)
 
 
@@ -120,9 +120,9 @@ def _print_entry(word: str, texts: Sequence[str]) -> None:
     label = word.ljust(_INDENT - 2)
     if colour := tables.get_colour(word):
         label = click.style(label, fg=colour)
-    asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
+    command_io.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
     for line in lines[1:]:
-        asking.print_line(" " * _INDENT + line)
+        command_io.print_line(" " * _INDENT + line)
 
 
 def _wrap_line(line: str) -> Sequence[str]:
@@ -137,7 +137,7 @@ def _wrap_line(line: str) -> Sequence[str]:
 
 def print_title(text: str) -> None:
     """Print a title after an empty line."""
-    asking.print_line("\n" + click.style(text, bold=True))
+    command_io.print_line("\n" + click.style(text, bold=True))
 
 
 def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":

@@ -87,15 +87,15 @@ async def _collect_from_api(
         now=clock.get_current_time(),
         objects={Subject.GROUPS: groups},
     )
-    asking, looking = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
+    reader, looking = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
     facts = await _with_job_kinds(api, facts)
     platform = wish.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
-    facts = _with_documents(await _with_query_results(asking, facts, rows))
+    facts = _with_documents(await _with_query_results(reader, facts, rows))
     facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(looking, wish))
     gangs = queries.build_gang_queries(facts.gang.scheduler, facts.namespace)
-    facts = await _with_query_results(asking, facts, (*_build_scheduler_queries(facts), *gangs))
-    return await _with_dry_runs(asking, await _with_access_review(api, facts))
+    facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
+    return await _with_dry_runs(reader, await _with_access_review(api, facts))
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
@@ -112,9 +112,9 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
     return replace(facts, objects={**facts.objects, Subject.JOB_KINDS: found})
 
 
-async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
+async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
     wanted = [*rows]
-    answers = await asyncio.gather(*(asking.read_objects(each) for each in wanted), return_exceptions=True)
+    answers = await asyncio.gather(*(reader.read_objects(each) for each in wanted), return_exceptions=True)
     objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
@@ -175,14 +175,14 @@ def _with_documents(facts: Facts) -> Facts:
     return replace(facts, objects={**facts.objects, Subject.FLYTE_CONFIG: documents})
 
 
-async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
+async def _with_dry_runs(reader: ClusterReader, facts: Facts) -> Facts:
     """Add the replies to dry runs of the job, of a job that the webhook must reject, and of the pods."""
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), defaultdict[str, list[DryRunReply]](list)
     for name, subject, manifest in _iter_trials(facts):
         try:
-            reply = await asking.dry_run_create(manifest, facts.task.dialect)
+            reply = await reader.dry_run_create(manifest, facts.task.dialect)
         except NotReadable as why:
             unseen[subject] = why.unseen
         else:

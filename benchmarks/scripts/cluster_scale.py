@@ -174,10 +174,10 @@ def read_resident_memory(process: psutil.Process) -> float:
 
 def main(total: int, kind: JobKind) -> None:
     split = processors.split_processors()
-    with tempfile.TemporaryDirectory() as place, run_api_server(Path(place), split.asked) as plane:
+    with tempfile.TemporaryDirectory() as place, run_api_server(Path(place), split.of_server) as plane:
         scale = Scale(plane, Work(Path(place), kind), Path(place), total)
         plane.namespace(scale.work.namespace)
-        with processors.run_on(split.asking):
+        with processors.run_on(split.of_clients):
             asyncio.run(scale.run())
     print(json.dumps(scale.results))
 

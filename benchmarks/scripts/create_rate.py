@@ -90,7 +90,7 @@ def main(turns: int) -> None:
             ("shared", processors.share_processors()),
         ):
             folder = Path(place, name)
-            with run_api_server(folder, split.asked) as plane, processors.run_on(split.asking):
+            with run_api_server(folder, split.of_server) as plane, processors.run_on(split.of_clients):
                 results[name] = asyncio.run(measure_rates(plane, folder, work, turns))
     print(json.dumps(results))
 

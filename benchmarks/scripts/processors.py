@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The processors of the API server (`asked`), and those of its clients (`asking`)."""
+    """The processors of the API server, and those of its clients."""
 
-    asked: set[int]
-    asking: set[int]
+    of_server: set[int]
+    of_clients: set[int]
 
 
 def share_processors() -> Split:

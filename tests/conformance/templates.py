@@ -260,7 +260,7 @@ def no_target(written: Json) -> None:
     written["template"].pop("k8sPod", None)
 
 
-def asking(quantity: str, name: str = "CPU") -> Json:
+def requesting(quantity: str, name: str = "CPU") -> Json:
     """Return resource requests with one entry."""
     return entries({"requests": {name: quantity}})
 
@@ -329,19 +329,19 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("port-as-text", change_pod(containers=[dict(TRAINER, ports="80")])),
     ("priority-as-text", change_pod(containers=[TRAINER], priority="high")),
     ("no-task-id", drop("metadata", "taskExecutionId", "taskId")),
-    ("bad-quantity", change_workers({"replicas": 2.0, "resources": asking("lots")})),
-    ("empty-quantity", change_workers({"replicas": 2.0, "resources": asking("")})),
-    ("negative-quantity", change_workers({"replicas": 2.0, "resources": asking("-1")})),
-    ("unknown-resource", change_workers({"replicas": 2.0, "resources": asking("1", "TPU")})),
-    ("zero-quantity", change_workers({"replicas": 2.0, "resources": asking("0")})),
-    ("storage", change_workers({"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
+    ("bad-quantity", change_workers({"replicas": 2.0, "resources": requesting("lots")})),
+    ("empty-quantity", change_workers({"replicas": 2.0, "resources": requesting("")})),
+    ("negative-quantity", change_workers({"replicas": 2.0, "resources": requesting("-1")})),
+    ("unknown-resource", change_workers({"replicas": 2.0, "resources": requesting("1", "TPU")})),
+    ("zero-quantity", change_workers({"replicas": 2.0, "resources": requesting("0")})),
+    ("storage", change_workers({"replicas": 2.0, "resources": requesting("1Gi", "STORAGE")})),
     ("no-processes", set_value(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
     ("custom-is-wrong", set_value("template", "custom", value={"workerReplicas": [1.0]})),
     ("many-workers", change_workers({"replicas": 1000000.0})),
     ("unrendered", change_container(image="a:1", args=["{{.input}}", "{{ .OutputPrefix }}"])),
     ("no-image", change_container(args=["run"])),
     ("copilot", change_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
-    ("suffix-alone", change_workers({"replicas": 2.0, "resources": asking("Gi", "MEMORY")})),
+    ("suffix-alone", change_workers({"replicas": 2.0, "resources": requesting("Gi", "MEMORY")})),
     (
         "two-named-pytorch",
         change_pod(containers=[dict(name=name, image="a:1") for name in ("pytorch", "main")]),

@@ -89,7 +89,7 @@ async def test_server_replacement_is_transparent_with_the_service_config_of_the_
     over = asyncio.Event()
     async with serving() as first:
         port = int(first.address.rpartition(":")[2])
-        asking = asyncio.gather(*(check(port, over) for _ in range(6)))
+        requests = asyncio.gather(*(check(port, over) for _ in range(6)))
         await asyncio.sleep(0.1)
     # In each replacement, about one of the six callers has a call in progress.
     for _ in range(8):
@@ -97,7 +97,7 @@ async def test_server_replacement_is_transparent_with_the_service_config_of_the_
             await asyncio.sleep(0.3)
     async with serving(port=port):
         over.set()
-        assert all(await asking)
+        assert all(await requests)
 
 
 async def test_two_servers_do_not_share_a_port() -> None:

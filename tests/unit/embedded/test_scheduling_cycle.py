@@ -34,7 +34,7 @@ def bind(node_name, manifest, **annotations):
     return {**manifest, "spec": spec, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
 
-def asking(uid, *, name="p", **requests):
+def build_pod(uid, *, name="p", **requests):
     return stored(pod(name, container(**requests)), uid)
 
 
@@ -47,13 +47,13 @@ def refusal(pods, nodes, *, bound=()):
 
 @pytest.mark.parametrize("requests", [{"cpu": "1"}, {}], ids=["free resources", "pod count"])
 def test_pods_are_spread_over_the_nodes(requests):
-    decisions = placed([asking(uid, **requests) for uid in "123"], [node("a"), node("b")])
+    decisions = placed([build_pod(uid, **requests) for uid in "123"], [node("a"), node("b")])
     assert decisions == [Binding(uid=uid, node=name) for uid, name in zip("123", "aba", strict=True)]
 
 
 def test_running_pod_uses_node_resources():
-    running = bind("a", asking("1", cpu="3500m"))
-    assert refusal([asking("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
+    running = bind("a", build_pod("1", cpu="3500m"))
+    assert refusal([build_pod("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
 
 
 def test_pods_are_scheduled_by_priority_and_then_creation_order():
@@ -81,16 +81,16 @@ def test_message_lists_each_shortage_of_each_node():
 
 
 def test_preemption_message_distinguishes_full_and_too_small_nodes():
-    running = bind("a", asking("1", cpu="4"))
+    running = bind("a", build_pod("1", cpu="4"))
     assert (
-        refusal([asking("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
+        refusal([build_pod("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
         == "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
         "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
 
 
 def test_cluster_without_nodes_has_its_own_message():
-    assert refusal([asking("1")], []) == "no nodes available to schedule pods"
+    assert refusal([build_pod("1")], []) == "no nodes available to schedule pods"
 
 
 def test_gated_pod_is_not_scheduled():
@@ -131,8 +131,12 @@ def test_requests_count_instead_of_higher_limits():
 
 def test_gpus_are_assigned_by_index_to_one_pod_each():
     nodes = [node("a", **{"nvidia.com/gpu": "4"})]
-    running = bind("a", asking("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
-    pods = [asking("1", **{"nvidia.com/gpu": "2"}), asking("2"), asking("3", **{"nvidia.com/gpu": "1"})]
+    running = bind("a", build_pod("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
+    pods = [
+        build_pod("1", **{"nvidia.com/gpu": "2"}),
+        build_pod("2"),
+        build_pod("3", **{"nvidia.com/gpu": "1"}),
+    ]
     first, none, late = placed(pods, nodes, bound=[running])
     assert first == Binding(uid="1", node="a", gpus=(0, 2))
     assert none == Binding(uid="2", node="a", gpus=())
@@ -142,7 +146,7 @@ def test_gpus_are_assigned_by_index_to_one_pod_each():
 def test_node_has_the_gpu_indices_of_its_annotation():
     manifest = node("b", **{"nvidia.com/gpu": "2"})
     manifest["metadata"]["annotations"] = {GPU_INDICES: "2,3"}
-    assert placed([asking("1", **{"nvidia.com/gpu": "1"})], [manifest]) == [
+    assert placed([build_pod("1", **{"nvidia.com/gpu": "1"})], [manifest]) == [
         Binding(uid="1", node="b", gpus=(2,))
     ]
 

@@ -20,7 +20,7 @@ NO_PRIMARY = [("config.primary_container_name", '"primary"', "is not the name of
 NO_CONTAINER = "contains no training container"
 
 
-def asking(**amounts: str) -> Any:
+def requesting(**amounts: str) -> Any:
     return container(resources={"limits": [{"name": name, "value": text} for name, text in amounts.items()]})
 
 
@@ -49,15 +49,15 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
             ("container.env", f'"LONG={"é" * 35}"', TOO_LONG.format("131,205")),
         ],
     ),
-    "no quantity": (asking(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
-    "empty quantity": (asking(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
-    "negative": (asking(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is negative")]),
+    "no quantity": (requesting(CPU="1x"), [("container.resources.limits[0]", '"1x"', NO_QUANTITY)]),
+    "empty quantity": (requesting(CPU=""), [("container.resources.limits[0]", '""', NO_QUANTITY)]),
+    "negative": (requesting(CPU="-1"), [("container.resources.limits[0]", '"-1"', "is negative")]),
     "storage": (
-        asking(STORAGE="1Gi"),
+        requesting(STORAGE="1Gi"),
         [("container.resources.limits[0]", "4", "is not a resource of containers")],
     ),
     "half a GPU": (
-        asking(GPU="0.5"),
+        requesting(GPU="0.5"),
         [("container.resources.limits.nvidia.com/gpu", "500m", "is not a whole number of devices")],
     ),
     "GPUs that differ": (
@@ -196,7 +196,7 @@ def test_lone_surrogate_in_settings_does_not_hide_task_problems() -> None:
 
 def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources() -> None:
     section = {"kfpytorch": {"task-resources": {"limits": {"gpu": 1, "cpu": 1}}}}
-    assert refused(asking(GPU="2", CPU="2"), section) == [
+    assert refused(requesting(GPU="2", CPU="2"), section) == [
         ("container.resources.limits.nvidia.com/gpu", "2", "is more than this platform allows, 1")
     ]
 
@@ -268,13 +268,13 @@ LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of
 @pytest.mark.parametrize(
     ("template", "more"),
     [
-        (asking(GPU="4"), {}),
+        (requesting(GPU="4"), {}),
         (render_problems(resources=FOUR), {}),
         (render_problems(resources={"limits": {"nvidia.com/gpu": 4}}), {}),
         (rendered({"containers": [{"name": "only", "resources": FOUR}]}, ""), {}),
         (container({"metadata": {"podTemplateName": "base"}}), {"known": FOUR}),
-        (asking(GPU="4"), {"section": {"gpu-resource-name": "amd.com/gpu"}}),
-        (asking(GPU="8"), {"group": Resources(requests={"nvidia.com/gpu": "4"})}),
+        (requesting(GPU="4"), {"section": {"gpu-resource-name": "amd.com/gpu"}}),
+        (requesting(GPU="8"), {"group": Resources(requests={"nvidia.com/gpu": "4"})}),
     ],
 )
 def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
@@ -288,9 +288,9 @@ def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
 @pytest.mark.parametrize(
     "template",
     [
-        asking(GPU="8"),
-        asking(GPU="0"),
-        asking(CPU="4"),
+        requesting(GPU="8"),
+        requesting(GPU="0"),
+        requesting(CPU="4"),
         rendered({"containers": [{"name": "side", "resources": FOUR}, {"name": "primary"}]}),
     ],
 )

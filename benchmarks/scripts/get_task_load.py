@@ -1,7 +1,7 @@
 """Send GetTask requests to servers in turn at a steady rate, and measure cost and latency.
 
-``python benchmarks/scripts/asking.py KIND JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON.
-KIND, JOBS and SIDE are arguments of answering.py. In each of the TURNS turns, each server receives RATE
+``python benchmarks/scripts/get_task_load.py KIND JOBS RATE SECONDS TURNS WARM SIDE...`` prints JSON last.
+KIND, JOBS and SIDE are arguments of get_task_server.py. In each of the TURNS turns, each server receives RATE
 requests per second for SECONDS. The servers run for WARM seconds before the first request.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 import grpc
 from flyteidl.admin import agent_pb2 as admin
 
-from benchmarks.scripts.answering import METHOD, build_reference
+from benchmarks.scripts.get_task_server import METHOD, build_reference
 from benchmarks.scripts.job_kinds import KINDS, JobKind
 
-SERVER = Path(__file__).with_name("answering.py")
+SERVER = Path(__file__).with_name("get_task_server.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Load:
 
 
 class Side:
-    """A server process of answering.py, and the measurements of its turns."""
+    """A server process of get_task_server.py, and the measurements of its turns."""
 
     def __init__(self, name: str, jobs: int, kind: JobKind) -> None:
         self.name = name

@@ -1,6 +1,6 @@
 """A server for GetTask: the connector with many jobs in its cache, or one with a constant response.
 
-``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS KIND`` prints its port. ``ours`` is the
+``python benchmarks/scripts/get_task_server.py ours|bare|flytekit JOBS KIND`` prints its port. ``ours`` is the
 connector, with JOBS jobs of KIND (a name in `job_kinds`). ``bare`` (a plain gRPC server) and ``flytekit``
 (flytekit's connector service) have the constant response. For each line on stdin the program prints its
 processor time in seconds and its memory in MiB. It ends when stdin closes.
