@@ -94,10 +94,14 @@ async def test_roots_of_grpc_are_trusted(tmp_path: Path) -> None:
     assert "does not support this call" in errors
 
 
-def test_unusable_ca_file_is_reported_instead_of_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("absent", "No such file or directory"), ("roots.crt", "no certificate or crl found")],
+)
+def test_unusable_ca_file_is_reported_instead_of_the_server(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "roots.crt").write_text("not PEM")
-    found = probe_server("grpcs://", secured(tmp_path), tmp_path / "roots.crt")
-    assert "roots.crt cannot be used: no certificate or crl found" in found.trouble
+    found = probe_server("grpcs://", secured(tmp_path), tmp_path / name)
+    assert f"{name} cannot be used: {why}" in found.trouble
     assert found.remedy.startswith("name PEM files with --ca")
 
 
