@@ -14,35 +14,30 @@ NAME: Final = "kfpytorch"
 TASK_TYPES: Final = (TASK_TYPE,)
 # FlytePropeller uses the last listed version of a task type, and its default connector for other versions.
 VERSIONS: Final = (0, 1)
+_AGENT: Final = admin.Agent(
+    name=NAME,
+    supported_task_types=TASK_TYPES,
+    supported_task_categories=[
+        admin.TaskCategory(name=name, version=version) for name in TASK_TYPES for version in VERSIONS
+    ],
+)
 
 
-class ConnectorMetadataService:
-    """The calls of `flyteidl.service.AgentMetadataService`, which list the supported task types."""
+async def _get_agent(request: admin.GetAgentRequest) -> admin.GetAgentResponse:
+    """Return this connector; raise `CallFailed` (NOT_FOUND) if another name is requested."""
+    if request.name != NAME:
+        raise CallFailed(
+            grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"
+        )
+    return admin.GetAgentResponse(agent=_AGENT)
 
-    _AGENT: Final = admin.Agent(
-        name=NAME,
-        supported_task_types=TASK_TYPES,
-        supported_task_categories=[
-            admin.TaskCategory(name=name, version=version) for name in TASK_TYPES for version in VERSIONS
-        ],
-    )
 
-    async def get_agent(self, request: admin.GetAgentRequest) -> admin.GetAgentResponse:
-        """Return this connector; raise `CallFailed` (NOT_FOUND) if another name is requested."""
-        if request.name != NAME:
-            raise CallFailed(
-                grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"
-            )
-        return admin.GetAgentResponse(agent=self._AGENT)
-
-    async def list_agents(self, _: admin.ListAgentsRequest) -> admin.ListAgentsResponse:
-        """Return this connector as the only one."""
-        return admin.ListAgentsResponse(agents=[self._AGENT])
+async def _list_agents(_: admin.ListAgentsRequest) -> admin.ListAgentsResponse:
+    return admin.ListAgentsResponse(agents=[_AGENT])
 
 
 def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]:
-    """Return the gRPC handlers of the connector service and its metadata service."""
-    listed = ConnectorMetadataService()
+    """Return the gRPC handlers of the connector service, and of the service that lists the task types."""
     return (
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AsyncAgentService",
@@ -56,8 +51,8 @@ def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AgentMetadataService",
             {
-                "GetAgent": build_unary_handler(listed.get_agent, admin.GetAgentRequest),
-                "ListAgents": build_unary_handler(listed.list_agents, admin.ListAgentsRequest),
+                "GetAgent": build_unary_handler(_get_agent, admin.GetAgentRequest),
+                "ListAgents": build_unary_handler(_list_agents, admin.ListAgentsRequest),
             },
         ),
     )
