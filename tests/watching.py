@@ -10,10 +10,11 @@ Manifest = Mapping[str, Any]
 
 
 class Whose(Protocol):
-    """The uid of the owner, and the number of each pod's incarnation: a `World`, or a similar object."""
+    """The uid of the owner, and the numbers of incarnations and the times: a `World`, or a similar object."""
 
     uid: str
     incarnations: dict[str, int]
+    times: Any
 
 
 _CONDITION = ("type", "status", "reason", "message")
@@ -57,8 +58,8 @@ def played(world: World) -> dict[str, Any]:
     """Return the state of a world, in the form of `recorded`."""
     job = world.job
     return {
-        "job": job and {"spec": job["spec"], "status": _status(job.get("status", {}), world)},
-        "last": None if job or world.last_status is None else _status(world.last_status, world),
+        "job": job and {"spec": job["spec"], "status": status_of(job.get("status", {}), world)},
+        "last": None if job or world.last_status is None else status_of(world.last_status, world),
         "pods": [pod_of(pod, world) for _, pod in sorted(world.pods.items())],
         "services": [service_of(service, world) for _, service in sorted(world.services.items())],
         "refused": [_refusal(each) for each in world.refused],
@@ -83,17 +84,17 @@ def _recorded_status(status: Manifest) -> Manifest:
     }
 
 
-def _status(status: Manifest, world: World) -> Manifest:
-    """Return the status. An index among the times of the same kind replaces each time."""
+def status_of(status: Manifest, world: Whose, namespace: str = NAMESPACE) -> dict[str, Any]:
+    """Return the compared fields. An index among the times of the same kind replaces each time."""
     return {
-        "conditions": [_condition(each) for each in status.get("conditions", ())],
+        "conditions": [_condition(each, namespace) for each in status.get("conditions") or ()],
         "replicas": _counts(status),
-        **{name: 1 + world.times[name].index(status[name]) if name in status else None for name in _TIMES},
+        **{name: 1 + world.times[name].index(status[name]) if status.get(name) else None for name in _TIMES},
     }
 
 
-def _condition(condition: Manifest) -> Manifest:
-    message = condition["message"].replace(f"{NAMESPACE}/", "NS/")
+def _condition(condition: Manifest, namespace: str) -> Manifest:
+    message = condition["message"].replace(f"{namespace}/", "NS/")
     return {**{key: condition[key] for key in _CONDITION}, "message": message}
 
 

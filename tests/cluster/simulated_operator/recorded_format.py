@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from watching import pod_of, service_of
+from watching import pod_of, service_of, status_of
 
 from simulated_operator.mirror import Stage
 
 Manifest = Mapping[str, Any]
-_COUNTS = ("active", "succeeded", "failed")
-_CONDITION = ("type", "status", "reason", "message")
 
 
 def observed(stage: Stage, namespace: str) -> dict[str, Any]:
@@ -26,19 +24,6 @@ def observed(stage: Stage, namespace: str) -> dict[str, Any]:
 
 
 def _status(status: Manifest, stage: Stage, namespace: str) -> Manifest:
-    replicas = status.get("replicaStatuses") or {}
-    return {
-        "conditions": [_condition(each, namespace) for each in status.get("conditions") or ()],
-        "replicaStatuses": {
-            role: {key: each[key] for key in _COUNTS if key in each} for role, each in replicas.items()
-        },
-        **{
-            name: 1 + times.index(status[name]) if status.get(name) else None
-            for name, times in stage.times.items()
-        },
-    }
-
-
-def _condition(condition: Manifest, namespace: str) -> Manifest:
-    message = condition["message"].replace(f"{namespace}/", "NS/")
-    return {**{key: condition[key] for key in _CONDITION}, "message": message}
+    found = status_of(status, stage, namespace)
+    replicas = found.pop("replicas")
+    return {**found, "replicaStatuses": replicas}

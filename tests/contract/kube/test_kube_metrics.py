@@ -20,23 +20,15 @@ from kube_server import Fault, KubeServer, served
 from kube_world import JOBS, NAME, PODS, apply, build_replica, get_object, job, pod, remove
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import get_exported_name, list_metrics
-from serving import metadata, template
+from serving import condition, metadata, template
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.verdict_annotation import ANNOTATION
 
 ROOT = Path(__file__).parents[3]
-FAILED = {
-    "conditions": [
-        {
-            "type": "Failed",
-            "status": "True",
-            "reason": "PyTorchJobFailed",
-            "message": "PyTorchJob failed because 1 Worker replica(s) failed.",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
-    ]
-}
+SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+MESSAGE = "PyTorchJob failed because 1 Worker replica(s) failed."
+FAILED = {"conditions": [condition("Failed", reason="PyTorchJobFailed", message=MESSAGE, **SINCE)]}
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -210,9 +202,8 @@ def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
     for each in (one, two):
         wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
     assert one.value("job_wait_duration_seconds_count") == 0
-    created = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    running = {**created, "type": "Running"}
-    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [created, running]}
+    conditions = [condition(kind, **SINCE) for kind in ("Created", "Running")]
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
     api.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
     for each in (one, two):
         wait_until(
