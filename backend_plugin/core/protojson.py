@@ -42,35 +42,21 @@ _WRONG: Final = {
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
-def decode_struct(struct: Struct, *, for_kubernetes: bool = False) -> dict[str, JsonValue]:
-    """Return a Struct as plain JSON values, with sorted keys.
-
-    Args:
-        struct: The Struct, which stores all numbers as floats.
-        for_kubernetes: Omit nulls in objects and return whole numbers as int, as Kubernetes requires.
-    """
-    fields, result = struct.fields, {}
+def decode_struct(struct: Struct) -> dict[str, JsonValue]:
+    """Return a Struct, which stores all numbers as floats, as plain JSON values with sorted keys."""
+    fields = struct.fields
     # Look up each key: the items view of a protobuf map is slow. Most values are strings.
-    for key in sorted(fields):
-        value = fields[key]
-        plain = value.string_value or _decode_value(value, for_kubernetes=for_kubernetes)
-        if plain is not None or not for_kubernetes:
-            result[key] = plain
-    return result
+    return {key: (value := fields[key]).string_value or _decode_value(value) for key in sorted(fields)}
 
 
-def _decode_value(value: Value, *, for_kubernetes: bool) -> JsonValue:
+def _decode_value(value: Value) -> JsonValue:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return decode_struct(value.struct_value, for_kubernetes=for_kubernetes)
+        return decode_struct(value.struct_value)
     if kind == "list_value":
-        return [
-            item.string_value or _decode_value(item, for_kubernetes=for_kubernetes)
-            for item in value.list_value.values
-        ]
+        return [item.string_value or _decode_value(item) for item in value.list_value.values]
     if kind == "number_value":
-        number = value.number_value
-        return int(number) if for_kubernetes and number.is_integer() else number
+        return value.number_value
     if kind == "bool_value":
         return value.bool_value
     # The callers convert all non-empty strings, and a null has no value.

@@ -110,7 +110,7 @@ def normalize_json(value: Any) -> Any:
     """Return the JSON without nulls and with whole numbers as int; a Struct stores all numbers as floats."""
     if isinstance(value, str):  # Most values are strings, and the check for a mapping is slow.
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return {key: normalize_json(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [normalize_json(item) for item in value]

@@ -130,7 +130,7 @@ def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | 
 
 def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
-    plain = decode_struct(target.pod_spec, for_kubernetes=True)
+    plain = schema_check.normalize_json(decode_struct(target.pod_spec))
     spec, wrong = schema_check.convert_value(plain, "PodSpec", path)
     problems = Problems(wrong)
     problems += _check_container_names(plain, path)
