@@ -78,10 +78,6 @@ def build_stop_spec(_: Job) -> Manifest:
     return {"keep": "None"}
 
 
-def find_limit(message: str) -> JobLimit | None:
-    return JobLimit.DEADLINE if message == "too late" else None
-
-
 DIALECT = Dialect(
     resource=RESOURCE,
     number=77,
@@ -102,7 +98,7 @@ DIALECT = Dialect(
     end_spec={"seconds": 1, "keep": "Running"},
     suspend_spec={"paused": True},
     build_stop_spec=build_stop_spec,
-    find_limit=find_limit,
+    limits={"too late": JobLimit.DEADLINE},
     check_container=lambda *_: (),
     list_added_containers=lambda role, _: ({"name": "hold"},) if role.value == "Worker" else (),
     operator_containers=frozenset({"hold"}),

@@ -111,9 +111,9 @@ class Dialect:
 
     After the change, the operator restarts and deletes no pod, and `Job.clean_pod_policy` is "None".
     """
-    find_limit: Callable[[str], JobLimit | None]
-    """Return the limit that ended a job, from the message of its condition; None if no limit did."""
-    list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]]
+    limits: Mapping[str, JobLimit]
+    """The limit that ended a job, by a part of the message of its condition."""
+    list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]] = lambda *_: ()
     """Return the init containers, with name and resources, that the operator adds to the pods of a role.
 
     The second parameter contains all roles of the job.
@@ -162,6 +162,10 @@ class Dialect:
     """The type of the final condition that an event of the operator shows, by the reason of the event."""
     operator_containers: frozenset[str] = frozenset()
     """The init containers that the operator adds; if one fails, the task is not the cause."""
+
+    def find_limit(self, message: str) -> JobLimit | None:
+        """Return the limit that ended a job, from the message of its condition; None if no limit did."""
+        return next((limit for part, limit in self.limits.items() if part in message), None)
 
     def get_longest_name(self, job: TrainingJob) -> int:
         """Return the maximum length of the name of a job."""

@@ -7,6 +7,7 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.pytorchjob import manifest, reader, resource
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
+from backend_plugin.core.observed import JobLimit
 
 DIALECT: Final = Dialect(
     resource=RESOURCE,
@@ -26,7 +27,7 @@ DIALECT: Final = Dialect(
     end_spec=manifest.END,
     suspend_spec=manifest.SUSPEND,
     build_stop_spec=manifest.build_stop_spec,
-    find_limit=reader.find_limit,
+    limits={"deadline": JobLimit.DEADLINE, "backoff limit": JobLimit.BACKOFF},
     build_pod_name=resource.build_pod_name,
     creation_failures=("FailedCreatePod", "FailedCreateService"),
     # The Deployment has the default name, or another name and the default label.

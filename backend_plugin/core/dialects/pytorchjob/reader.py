@@ -6,7 +6,7 @@ from typing import Any, Final, TypedDict
 from backend_plugin.core.conditions import read_conditions
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata, read_replica_count
-from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.observed import Job, ReplicaSpec
 from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_text, get_time
 from backend_plugin.core.values import Manifest
 
@@ -96,10 +96,3 @@ def _read_replica_specs(specs: Manifest) -> tuple[ReplicaSpec, ...]:
 def is_suspended(manifest: Manifest) -> bool:
     """True if the spec of the job suspends it."""
     return get_mapping(manifest, "spec", "runPolicy").get("suspend") is True
-
-
-def find_limit(message: str) -> JobLimit | None:
-    """Return the limit that ended the job, from the message of its condition; None if no limit did."""
-    if "deadline" in message:
-        return JobLimit.DEADLINE
-    return JobLimit.BACKOFF if "backoff limit" in message else None

@@ -19,6 +19,7 @@ from backend_plugin.core.dialects.trainjob.resource import (
     RUNTIME,
     build_pod_name,
 )
+from backend_plugin.core.observed import JobLimit
 from backend_plugin.core.values import Manifest
 
 _SUSPEND: Final[Manifest] = {"suspend": True}
@@ -57,7 +58,7 @@ DIALECT: Final = Dialect(
     end_spec=_SUSPEND,
     suspend_spec=_SUSPEND,
     build_stop_spec=course.build_stop_spec,
-    find_limit=reader.find_limit,
+    limits={"deadline": JobLimit.DEADLINE},
     required_groups=("jobset.x-k8s.io",),
     deployments=(
         {"fieldSelector": "metadata.name=kubeflow-trainer-controller-manager"},
@@ -73,7 +74,6 @@ DIALECT: Final = Dialect(
         "PVCCreationFailed",
     ),
     end_events={"AllJobsCompleted": job_conditions.SUCCEEDED, "JobSetFailed": job_conditions.FAILED},
-    list_added_containers=lambda *_: (),
     check_container=environment.check_container,
     keeps_start=False,
     creates_pod_groups=False,

@@ -11,7 +11,7 @@ from backend_plugin.core.conditions import Condition, read_conditions
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, MANAGER, RESOURCE, ROLE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata, read_replica_count
-from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.observed import Job, ReplicaSpec
 from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 
@@ -114,8 +114,3 @@ def _translate_condition(condition: Condition) -> Condition:
 def is_suspended(manifest: Manifest) -> bool:
     """True if the spec of the job suspends it."""
     return get_mapping(manifest, "spec").get("suspend") is True
-
-
-def find_limit(message: str) -> JobLimit | None:
-    """Return the limit that ended the job, from the message of its condition; None if no limit did."""
-    return JobLimit.DEADLINE if "deadline" in message else None
