@@ -73,7 +73,8 @@ def _serialize_response(answer: Message | bytes) -> bytes:
 
 
 async def _abort_call(context: Context, error: BackendError) -> NoReturn:
-    code, details = _CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error)
+    codes = (_CODES[each] for each in type(error).__mro__ if each in _CODES)
+    code, details = next(codes, grpc.StatusCode.INTERNAL), str(error)
     if isinstance(error, CallFailed):
         code, details = error.code, error.details
     elif isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:

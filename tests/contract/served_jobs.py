@@ -13,7 +13,7 @@ import grpc
 from scripted_cluster import ScriptedCluster
 
 from backend_plugin.core import settings, task_annotation
-from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.shell import job_service, node_service
 from backend_plugin.shell.cache import Cache
@@ -55,6 +55,13 @@ class TalkingCluster(ScriptedCluster):
         self.reading = 0
         self.torn = False
         """Logs break off after their first line."""
+        self.patch_error: BackendError | None = None
+        """Raised by each patch."""
+
+    async def patch(self, name: ObjectName, patch: Any, *, awaited: bool = False) -> None:
+        if self.patch_error is not None:
+            raise self.patch_error
+        await super().patch(name, patch, awaited=awaited)
 
     def write(self, pod: str, seconds: float, text: str) -> None:
         self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))

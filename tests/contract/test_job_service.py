@@ -11,6 +11,7 @@ from served_jobs import EXITED, NAMESPACE, TOKEN, FewNodes, ServedJobs, a_job, a
 
 from backend_plugin import client
 from backend_plugin.shell import server_file
+from backend_plugin.shell.cluster import Misconfigured
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +265,13 @@ def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh: ServedJ
     # The pods end, and the operator does not delete them.
     assert (policy.get("activeDeadlineSeconds"), policy["cleanPodPolicy"]) == (None, "None")
     assert fresh.cluster.awaited == ["patch"]
+
+
+def test_missing_permission_to_cancel_is_reported_as_unavailable(fresh: ServedJobs) -> None:
+    fresh.apply(a_job("f1-n0-0-a", "Running"))
+    fresh.cluster.patch_error = Misconfigured('User "us" cannot patch resource "pytorchjobs"')
+    with pytest.raises(client.RequestFailed, match='returned UNAVAILABLE: User "us" cannot patch'):
+        client.cancel_job("f1", server=fresh.endpoint)
 
 
 def test_nodes_are_listed_and_changed() -> None:
