@@ -164,18 +164,16 @@ def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
         with _track_import():
             module = importlib.import_module(reference.module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise any exception.
-        if not _is_absent(reference.module, error):
+        # The module itself, or a package that contains it, may be absent from the path.
+        if type(error) is not ModuleNotFoundError or not f"{reference.module}.".startswith(f"{error.name}."):
             _report_or_raise(reference, error)
         return None
-    if reference.attribute is None or not _is_same_file(reference):
+    file = loaded_modules.list_source_files().get(reference.module)
+    is_same = file is not None and os.path.realpath(file) == os.path.realpath(reference.file)
+    if reference.attribute is None or not is_same:
         return None
     function = getattr(vars(module).get(reference.attribute), "task_function", None)
     return function if list_codes(function) == reference.codes else None
-
-
-def _is_absent(module: str, error: BaseException) -> bool:
-    """True if the error means that the module itself, or a package that contains it, is not on the path."""
-    return type(error) is ModuleNotFoundError and f"{module}.".startswith(f"{error.name}.")
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
@@ -191,8 +189,3 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
         f"{type(error).__name__}",
         file=sys.stderr,
     )
-
-
-def _is_same_file(reference: ImportReference) -> bool:
-    file = loaded_modules.list_source_files().get(reference.module)
-    return file is not None and os.path.realpath(file) == os.path.realpath(reference.file)

@@ -213,7 +213,8 @@ def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
     # The end of this node would end the ranks of the others, which may still run after a success.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
-    _wait_while(sshd, lambda: _is_served(node), deadline)
+    # The daemon is the parent of the ranks.
+    _wait_while(sshd, lambda: any(_is_running(each["parent"]) for each in _list_processes(node)), deadline)
 
 
 def _wait_while(sshd: subprocess.Popen[bytes], condition: Callable[[], bool], deadline: float) -> None:
@@ -260,11 +261,6 @@ def _have_ended(node: MpiNode) -> bool:
     if any(Path(place["directory"], failure_file.FILE_NAME).exists() for place in node.places):
         return True
     return len(started) == len(node.places) and not any(_is_running(each["pid"]) for each in started)
-
-
-def _is_served(node: MpiNode) -> bool:
-    """True if the daemon of mpirun, which is the parent of the ranks, still runs."""
-    return any(_is_running(each["parent"]) for each in _list_processes(node))
 
 
 def _list_processes(node: MpiNode) -> list[Mapping[str, int]]:

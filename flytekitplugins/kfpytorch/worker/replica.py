@@ -72,8 +72,12 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     def run_and_save() -> None:
         with _adapt_torch(place):
             outcome = _run_function(place, inherited)
-        if who.rank == 0:
-            _save_result(outcome, directory)
+        saved = catch(lambda: result.save(outcome, directory)) if who.rank == 0 else None
+        if isinstance(saved, Caught):
+            kind = type(outcome.return_value).__name__
+            raise TypeError(
+                f"rank 0 returned a {kind} that cannot be sent back: {saved.error}"
+            ) from saved.error
 
     done = catch(run_and_save, BaseException)
     if isinstance(done, Caught):
@@ -157,13 +161,6 @@ def spawn_helper(
     if exceptions.is_instance(error, FlyteRecoverableException):
         create_recoverable_error_file()
     raise error  # Outside the handler, so that `UserError` does not become its context.
-
-
-def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
-    saved = catch(lambda: result.save(outcome, directory))
-    if isinstance(saved, Caught):
-        kind = type(outcome.return_value).__name__
-        raise TypeError(f"rank 0 returned a {kind} that cannot be sent back: {saved.error}") from saved.error
 
 
 @contextlib.contextmanager

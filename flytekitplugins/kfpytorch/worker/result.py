@@ -66,7 +66,8 @@ class _Pickler(pickling.Pickler):
             memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
                 return _load_storage, (*self._store_shared(memory), obj.dtype)
-        if kind == ("numpy", "ndarray") and _is_large_buffer(obj):
+        is_buffer = kind == ("numpy", "ndarray") and obj.flags.c_contiguous and not obj.dtype.hasobject
+        if is_buffer and obj.nbytes >= _LARGE:
             path = _store_buffer(self._directory, obj.reshape(-1).view("u1").data)
             return _load_array, (path, obj.dtype, obj.shape)
         return super().reducer_override(obj)
@@ -82,10 +83,6 @@ class _Pickler(pickling.Pickler):
             path = _store_buffer(self._directory, memoryview(view).cast("B"))
             self._storages[key] = (path, memory.nbytes())
         return self._storages[key]
-
-
-def _is_large_buffer(array: Any) -> bool:
-    return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
 
 
 def _store_buffer(directory: Path, data: memoryview) -> str:

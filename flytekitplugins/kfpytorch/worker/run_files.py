@@ -38,14 +38,10 @@ def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
         directory.mkdir(parents=True)
     except OSError as error:
         return _create_temporary(f"cannot create logs in {root} ({error.strerror})", warn)
-    _remove_old_logs(root)
-    return directory
-
-
-def _remove_old_logs(root: Path) -> None:
     run_directories = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
     for old in run_directories[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+    return directory
 
 
 def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
