@@ -53,8 +53,9 @@ def build_training_env(
 ) -> list[Mapping[str, Any]]:
     """Return the final environment of the primary container, with one entry for each name.
 
-    It includes the platform's variables and those that make flytekit report failures. A variable that the
-    container sets itself keeps its value. `processes` is the number of training processes in the container.
+    It includes the platform's variables and FLYTE_FAIL_ON_ERROR, unless the container sets them, and the
+    other variables with which flytekit reports failures. `processes` is the number of training processes in
+    the container.
     """
     by_name = _index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}

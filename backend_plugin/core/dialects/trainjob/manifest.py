@@ -44,10 +44,11 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     spec = get_mapping(pod, "spec")
     if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
         raise InvalidTask(*problems)
-    name, said = get_text(metadata, "name"), job.train_options
-    runtime = (resource.RUNTIME.kind, name)
-    if said.runtime:
-        runtime = (said.runtime_kind or resource.CLUSTER_RUNTIME.kind, said.runtime)
+    name, train = get_text(metadata, "name"), job.train_options
+    reference = resource.build_runtime_reference(resource.RUNTIME.kind, name)
+    if train.runtime:
+        kind = train.runtime_kind or resource.CLUSTER_RUNTIME.kind
+        reference = resource.build_runtime_reference(kind, train.runtime)
     annotations = {
         **get_mapping(metadata, "annotations"),
         options.ANNOTATION: options.encode(_build_options(job, draft)),
@@ -59,7 +60,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
         "kind": resource.RESOURCE.kind,
         "metadata": {**metadata, "annotations": annotations},
         "spec": {
-            "runtimeRef": resource.build_runtime_reference(*runtime),
+            "runtimeRef": reference,
             **_build_trainer_fields(job, draft, pod, name),
             **initializers.build_field(job),
             **({"suspend": True} if draft.suspended else {}),
