@@ -5,15 +5,21 @@ A companion object is an object, such as a PodGroup, that this server creates fo
 
 from typing import Final
 
-from backend_plugin.core.cleanup import ACTIVE_PHASES, is_finished
-from backend_plugin.core.observed import Observed
+from backend_plugin.core.cleanup import ACTIVE_PHASES
+from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
 
 # The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
 # changes, not when a pod ends.
 _COUNTING: Final = frozenset({"Scheduling", "Running"})
+
+
+def is_over(job: Job) -> bool:
+    """True if the job has ended, or if this server has ended it by a suspension, which sets no condition."""
+    return job.end_condition is not None or (job.ending and find_recorded_verdict(job) is not None)
 
 
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
@@ -24,7 +30,7 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     `Failed` from the first failure on.
     """
     job = observed.job
-    if job is None or job.end_condition is None or job.deleting:
+    if job is None or job.deleting or not is_over(job):
         return ()
     has_active_pod = any(pod.phase in ACTIVE_PHASES for pod in observed.pods)
     if has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups):
@@ -36,7 +42,7 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
 def is_missing_companions(observed: Observed) -> bool:
     """True if an active job lacks a companion object, and no other object has taken its name."""
     job = observed.job
-    if job is None or is_finished(observed):
+    if job is None or job.deleting or is_over(job):
         return False
     if any(group.foreign for group in observed.pod_groups):  # The name is taken, so creation would fail.
         return False

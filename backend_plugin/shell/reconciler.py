@@ -191,7 +191,7 @@ class Reconciler:
             await self._create_companions(entry.job)
 
     async def _create_companions(self, job: Job) -> None:
-        if job.end_condition is not None or job.deleting:
+        if existing_companions.is_over(job) or job.deleting:
             return
         for manifest in companions.read_companions(job):
             try:

@@ -1,5 +1,6 @@
 """Tests of the end, the cancellation and the deletion of a TrainJob by this server."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +17,12 @@ from train_job_objects import (
 )
 
 from backend_plugin.core.cleanup import CleanupActions, is_expired, plan_cancellation, plan_cleanup
+from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
+from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
 from backend_plugin.core.verdict import Phase, Verdict
 
@@ -128,8 +131,35 @@ def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options: Any, po
     assert todo.patch["spec"] == {"suspend": True}
 
 
+def test_workload_of_a_cancelled_job_is_deactivated_before_its_queue_resumes_the_job() -> None:
+    waiting = build_job(suspend=True)
+    kept = with_patch(waiting, cancel(observe(waiting, pod_groups=[WORKLOAD])).patch)
+    verdict, todo = judged(observe(kept, pod_groups=[WORKLOAD]), seconds=51)
+    assert (verdict.reason, todo.ends) == ("Cancelled", False)
+    assert [each.kind for each in todo.groups] == ["Workload"]
+    inactive = {**WORKLOAD, "spec": {"active": False}}
+    assert not judged(observe(kept, pod_groups=[inactive]), seconds=52)[1]
+
+
 def test_finished_job_is_not_cancelled() -> None:
     assert not cancel(observe(build_job(COMPLETE), build_ended(0), build_ended(1)))
+
+
+# ---- pod groups
+
+
+def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_last_pod() -> None:
+    group: Any = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}
+    job = build_job(max_restarts=1)
+    job["metadata"]["annotations"][companions.ANNOTATION] = json.dumps([group])
+    suspended = with_patch(job, judged(observe(job, build_running(0), build_running(1)))[1].patch)
+    for pods, left in (([build_running(0)], 0), ([build_ended(0, 143)], 1), ([], 1)):
+        assert len(find_leftover_companions(observe(suspended, *pods, pod_groups=[group]))) == left
+    assert not is_missing_companions(observe(suspended))
+    # A queue has suspended this job, and will resume it.
+    waiting = {**job, "spec": {**job["spec"], "suspend": True}}
+    assert not find_leftover_companions(observe(waiting, pod_groups=[group]))
+    assert is_missing_companions(observe(waiting))
 
 
 # ---- derived ends
