@@ -2,10 +2,8 @@
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table
-from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Job
-from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 
 _PHASES = {
@@ -20,11 +18,6 @@ _PHASES = {
 
 class ForeignJob(BackendError):
     """The job cannot be used, because another client created it."""
-
-
-def read_job(dialect: Dialect, manifest: Manifest) -> Job:
-    """Read the job of another client, without its pods."""
-    return (dialect.read_without_pods or dialect.read)(manifest)
 
 
 def describe(job: Job) -> Verdict:

@@ -7,6 +7,7 @@ from backend_plugin.core import names, task_annotation
 from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
 """The annotation with the location of the execution's FlyteWorkflow if the workflow does not own the job."""
@@ -24,14 +25,23 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
     A job is not a candidate if it was created or has ended less than `least_age` ago. A job that has ended
     and has a time to live is not a candidate either.
     """
-    end = job.end_condition
-    since = job.created if end is None else end.since
-    if not is_owner_unknown(job) or since is None or now - since < least_age:
+    since, expires = _get_end(job)
+    if not is_owner_unknown(job) or since is None or now - since < least_age or expires:
         return None
     recorded = task_annotation.read(job.annotations, job.namespace)
-    if recorded is None or (end is not None and job.expires):
+    if recorded is None:
         return None
     return recorded.run if recorded.run.execution and recorded.run.output_prefix else None
+
+
+def _get_end(job: Job) -> tuple[datetime | None, bool]:
+    """Return the time at which a job ended, or else was created; True if its time to live has begun."""
+    if (end := job.end_condition) is not None:
+        return end.since, job.expires
+    # A server ends a TrainJob by a suspension, which sets no condition.
+    if job.ending and (verdict := find_recorded_verdict(job)) is not None:
+        return verdict.at, job.ttl is not None
+    return job.created, False
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:

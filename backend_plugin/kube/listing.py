@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from backend_plugin.core import foreign_jobs
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect, JobResource
 from backend_plugin.core.names import IDENTITY
@@ -53,13 +52,13 @@ class ObjectLister:
         Raises:
             ClusterUnavailable: If a list failed, or if the cluster serves no kind of jobs.
         """
-        return await self._list_jobs(LABELLED, lambda dialect, manifest: dialect.read(manifest))
+        return await self._list_jobs(LABELLED, table.read_job_without_pods)
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
         """Return the jobs of other clients; see `Inventory.list_foreign_jobs`."""
         named = {"fieldSelector": f"metadata.name={name}"} if name else {}
         try:
-            return await self._list_jobs({**_FOREIGN, **named}, foreign_jobs.read_job)
+            return await self._list_jobs({**_FOREIGN, **named}, table.read_job_without_pods)
         except _NotServed:
             return ()
 

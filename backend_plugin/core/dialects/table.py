@@ -52,6 +52,11 @@ def read_job(manifest: Manifest) -> Job:
     return (find_dialect(manifest) or DEFAULT).read(manifest)
 
 
+def read_job_without_pods(dialect: Dialect, manifest: Manifest) -> Job:
+    """Read a job of a dialect whose pods are not read."""
+    return (dialect.read_without_pods or dialect.read)(manifest)
+
+
 def find_pod_dialect(labels: Container[str]) -> Dialect:
     """Return the dialect of the job of a pod, from the labels of the pod; the default if none matches."""
     return next((each for each in _ROWS if each.labels.job_name in labels), DEFAULT)

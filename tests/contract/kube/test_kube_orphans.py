@@ -313,6 +313,14 @@ def test_gc_selects_orphans_by_namespace_and_age(server, tmp_path):
     assert GONE in gc(server, tmp_path, "--older-than", "0", "-n", "ns").stdout
 
 
+def test_gc_prints_the_state_of_a_running_trainjob_although_it_has_no_condition(server, tmp_path):
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
+    status = {"jobsStatus": [{"name": "node", "ready": 1}]}
+    train_job = {**ours("gone"), "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    server.do(apply(("trainer.kubeflow.org", "trainjobs"), {**train_job, "spec": {}, "status": status}))
+    assert gc(server, tmp_path).stdout.splitlines()[1].split()[5] == "Running"
+
+
 def test_gc_reports_jobs_whose_state_cannot_be_determined(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("get flyteworkflows")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend_plugin.core import foreign_jobs
-from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.table import DIALECTS, read_job_without_pods
 from backend_plugin.core.verdict import Phase
 
 
@@ -35,16 +35,16 @@ def conditions(**types: str) -> dict[str, Any]:
 def test_phase_of_a_foreign_job_is_derived_from_its_conditions(
     kind: str, status: Any, expected: Phase
 ) -> None:
-    job = foreign_jobs.read_job(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
+    job = read_job_without_pods(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
     assert foreign_jobs.describe(job).phase is expected
 
 
 def test_message_of_a_foreign_job_is_that_of_its_condition() -> None:
-    job = foreign_jobs.read_job(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
+    job = read_job_without_pods(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
     assert foreign_jobs.describe(job).message == "is Failed"
 
 
 def test_rejection_contains_the_command_that_deletes_the_job() -> None:
     manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
-    refusal = foreign_jobs.format_refusal(foreign_jobs.read_job(DIALECTS["TrainJob"], manifest))
+    refusal = foreign_jobs.format_refusal(read_job_without_pods(DIALECTS["TrainJob"], manifest))
     assert refusal.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")

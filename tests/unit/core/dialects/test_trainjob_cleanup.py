@@ -17,10 +17,12 @@ from train_job_objects import (
 )
 
 from backend_plugin.core.cleanup import CleanupActions, is_expired, plan_cancellation, plan_cleanup
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Observed
+from backend_plugin.core.ownership import find_orphan_candidate
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
@@ -211,3 +213,22 @@ def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job() -> 
     running = observe(job, build_running(0), build_running(1)).job
     assert running is not None
     assert not is_expired(running, BEGAN + timedelta(seconds=10_000))
+
+
+# ---- orphans
+
+
+@pytest.mark.parametrize(
+    ("ttl", "hours", "is_orphan"), [(None, 2.9, False), (None, 3, True), (86_400, 3, False)]
+)
+def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspended(
+    ttl: int | None, hours: float, is_orphan: bool
+) -> None:
+    job = build_job(max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
+    job["metadata"]["annotations"] |= {
+        "kfpytorch.flyte.org/task": '{"execution": "f1"}',
+        "kfpytorch.flyte.org/output-prefix": "s3://b/f1/n0/0",
+    }
+    ended = with_patch(job, judged(observe(job, build_running(0), build_running(1)), seconds=7_200)[1].patch)
+    now, hour = BEGAN + timedelta(hours=hours), timedelta(hours=1)
+    assert (find_orphan_candidate(read_job(ended), now, hour) is not None) is is_orphan
