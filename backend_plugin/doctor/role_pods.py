@@ -26,7 +26,12 @@ def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePod
 
 def compute_needed_requests(task: PlannedTask) -> Mapping[str, Quantity]:
     """Return the total requests of the pods that must be scheduled before the job starts."""
-    return _compute_needed_amounts((role.needed, get_mapping(role.pod, "spec")) for role in task.roles)
+    return _compute_needed_amounts((role.needed, role.spec) for role in task.roles)
+
+
+def compute_all_requests(task: PlannedTask) -> Mapping[str, Quantity]:
+    """Return the total requests of all pods, including those that may be scheduled after the start."""
+    return _compute_needed_amounts((role.count, role.spec) for role in task.roles)
 
 
 def compute_needed_limits(task: PlannedTask) -> Mapping[str, Quantity]:

@@ -116,10 +116,12 @@ def _find_closed_reason(queue: Manifest) -> str:
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
     """The queue of the job has enough quota for the job."""
+    counts_all = facts.gang.adapter is not None and facts.gang.adapter.counts_all
+    compute = role_pods.compute_all_requests if counts_all else role_pods.compute_needed_requests
     # A queue in a cohort has no known maximum, because it may borrow quota.
     for each in _list_queues(facts):
         most = _read_maximum(each)
-        for resource, amount in role_pods.compute_needed_requests(facts.task).items():
+        for resource, amount in compute(facts.task).items():
             if resource in most and amount > most[resource]:
                 yield Violation(
                     f"the queue {deployments.get_name(each)} has {most[resource].text} {resource} at most, "

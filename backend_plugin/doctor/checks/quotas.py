@@ -11,6 +11,7 @@ from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.deployments import get_name, get_namespace
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.embedded.resources import parse_quantities
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
@@ -22,13 +23,15 @@ def _compute_requested(facts: Facts) -> Amounts:
     needed = role_pods.compute_needed_requests(facts.task)
     limits = role_pods.compute_needed_limits(facts.task)
     job = facts.task.dialect.resource
-    count = parse(str(sum(role.needed for role in facts.task.roles)))
+    counts = {f"count/{job.plural}.{job.group}": 1}
+    counts |= dict.fromkeys(("pods", "count/pods"), sum(role.needed for role in facts.task.roles))
+    if facts.task.plan is not None:
+        counts |= get_operator(facts.task.dialect).count_objects(facts.task.plan, facts.task.roles)
     return {
         **{f"requests.{name}": amount for name, amount in needed.items()},
         **{name: amount for name, amount in needed.items() if name in _PLAIN},
         **{f"limits.{name}": amount for name, amount in limits.items()},
-        **dict.fromkeys(("pods", "count/pods", "services", "count/services"), count),
-        f"count/{job.plural}.{job.group}": parse("1"),
+        **{name: parse(str(count)) for name, count in counts.items()},
     }
 
 

@@ -87,6 +87,52 @@ def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> Non
     }
 
 
+def plan_facts(custom: object, settings: object, **objects: object) -> Facts:
+    planned = plan(a_template(custom), a_run(), read({"kfpytorch": settings}))
+    roles = role_pods.build_role_pods(planned)
+    task = PlannedTask(dialect=DIALECTS[planned.dialect], plan=planned, roles=roles)
+    gang = read({"kfpytorch": settings}).kfpytorch.gang
+    found = {Subject[name]: value for name, value in objects.items()}
+    return Facts(namespace="n", task=task, gang=gang, objects=found)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "hard", "is_reported"),
+    [
+        ("pytorchjob", {"services": "3"}, True),
+        # All nodes of a TrainJob share the Service of the JobSet.
+        ("trainjob", {"services": "1", "count/services": "1"}, False),
+        ("trainjob", {"services": "0"}, True),
+        ("trainjob", {"count/jobs.batch": "2"}, False),
+        ("trainjob", {"count/jobs.batch": "1"}, True),
+        ("trainjob", {"count/jobsets.jobset.x-k8s.io": "0"}, True),
+        ("trainjob", {"count/trainingruntimes.trainer.kubeflow.org": "0"}, True),
+        ("pytorchjob", {"count/jobs.batch": "0"}, False),
+    ],
+)
+def test_quota_counts_the_objects_that_the_operator_creates(dialect, hard, is_reported) -> None:
+    quota = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": hard}}
+    custom = WITH_DATA if dialect == "trainjob" else REPLICAS
+    facts = plan_facts(custom, {"dialect": dialect}, QUOTAS=[quota])
+    (judge,) = [each.judge for each in CHECKS if each.id == "quota-too-small"]
+    assert bool([*judge(facts)]) is is_reported
+
+
+@pytest.mark.parametrize("dialect", ["pytorchjob", "trainjob"])
+def test_queue_that_counts_all_replicas_needs_quota_for_all_nodes_of_an_elastic_job(dialect) -> None:
+    resources = [{"name": "cpu", "nominalQuota": "3"}]
+    flavors = [{"name": "any", "resources": resources}]
+    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
+    queues = {
+        "QUEUES": [{"kind": "LocalQueue", "metadata": {"name": "team"}, "spec": {"clusterQueue": "all"}}],
+        "PARENT_QUEUES": [{"kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec}],
+    }
+    kueue = {"dialect": dialect, "gang": {"scheduler": "kueue", "queue": "team"}}
+    (judge,) = [each.judge for each in CHECKS if each.id == "queue-too-small"]
+    (violation,) = judge(plan_facts(ELASTIC, kueue, **queues))
+    assert violation.sentence.endswith("has 3 cpu at most, and the job needs 4")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
