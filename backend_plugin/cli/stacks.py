@@ -1,6 +1,5 @@
 """``kfpytorch stacks``: prints the stack of each rank of the local runs."""
 
-import re
 import sys
 
 import rich_click as click
@@ -26,8 +25,9 @@ _PATIENCE = 5.0
 def command(process: int | None) -> None:
     """Print the stacks of the ranks of all local runs, or of the run with this process id."""
     answers = [positions.request_positions(path, _PATIENCE) for path in positions.list_sockets()]
-    is_shown = re.compile("" if process is None else rf"process {process}\b").match
-    shown = [text for text in answers if text and is_shown(text)]
+    # The first line of a run is "process NUMBER", followed by ", logs in DIRECTORY" if it has log files.
+    firsts = ("",) if process is None else (f"process {process},", f"process {process}\n")
+    shown = [text for text in answers if text and text.startswith(firsts)]
     if not shown:
         sys.exit(f"there is no run{'' if process is None else f' of process {process}'} on this machine")
     click.echo("\n".join(shown), nl=False)
