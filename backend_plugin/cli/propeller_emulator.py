@@ -138,7 +138,10 @@ class PropellerEmulator:
             yield NodeFailed(code=f"RetriesExhausted|{end.code}", message=summary)
 
     def _run_attempt(self, node: TaskNode, attempt: int) -> _Attempt:
-        """Run one attempt. Delete it if another one follows, or if the caller closes the iterator."""
+        """Create the task of one attempt, yield the phases that the connector reports, and return its end.
+
+        Call DeleteTask if another attempt follows, or if the caller closes this generator before the end.
+        """
         try:
             created = self._stub.CreateTask(node.build_request(attempt), **self._call_options)
         except grpc.RpcError as error:

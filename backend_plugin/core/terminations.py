@@ -135,9 +135,10 @@ def _build_pod_termination(
 
 
 def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
-    """Return the time at which peers may have noticed the end of a pod whose container ended at `finished`.
+    """Return the earliest time at which other pods of the job can have noticed the end of this pod.
 
-    They may notice a disruption before the container has ended.
+    This is the time of its disruption, such as an eviction, or `finished`, the end of its container,
+    whichever is earlier. Without both, it is the time since which the pod is not ready, or of its deletion.
     """
     disrupted = None if pod.disrupted is None else pod.disrupted.since
     return min(filter(None, (disrupted, finished)), default=None) or find_unready_time(pod) or pod.deleted

@@ -1,4 +1,4 @@
-"""The options of a Kubernetes cluster."""
+"""The options with which a server or a command connects to a Kubernetes cluster and watches it."""
 
 from dataclasses import dataclass
 

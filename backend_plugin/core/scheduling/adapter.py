@@ -187,9 +187,11 @@ class SchedulerAdapter:
 def build_adapters(
     by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
 ) -> Mapping[str, SchedulerAdapter]:
-    """Return the adapters of a scheduler whose pod groups either the operator or this server can create.
+    """Return the two adapters of a scheduler whose pod groups the operator or this server can create.
 
-    `companion` and `marks` replace those of `by_operator` if this server creates them.
+    The key of an adapter is the creator of the pod groups, `OPERATOR` or `BACKEND`. The adapter for `BACKEND`
+    is a copy of `by_operator` with `companion`, which builds the pod group of a job, and `marks`, which
+    returns the fields that assign the pods to this group.
     """
     group = companion.api_version.partition("/")[0]
 

@@ -100,7 +100,11 @@ def _parse_pairs(words: Sequence[str]) -> dict[str, str]:
 
 
 def quantity(value: Any) -> Quantity:
-    """Return a quantity that is not negative."""
+    """Parse a Kubernetes quantity, such as ``500m`` or ``16Gi``.
+
+    Raises:
+        InvalidSettingValue: If it is invalid or negative.
+    """
     try:
         amount = parse(text(value))
     except InvalidQuantity as refusal:

@@ -46,7 +46,10 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_alternative_settings(facts: Facts) -> str:
-    """Return settings that select a gang scheduler of the cluster, and the creator of its pod groups."""
+    """Return the settings that select a gang scheduler which the cluster has, as one line of YAML.
+
+    They name the scheduler and, if it is required, the creator of the pod groups.
+    """
     scheduler = _select_alternative(facts)
     creator = OPERATOR if is_grouped_by_operator(facts) else BACKEND
     groups = f", pod-groups-by: {creator}" if len(ADAPTERS.get(scheduler, ())) > 1 else ""

@@ -125,7 +125,7 @@ class Supervisor:
                 owners[pid].status = status
 
     def as_json(self) -> Spec:
-        """Return the state for the server."""
+        """Return the state of the pod and its containers, which the kubelet of the embedded cluster reads."""
         self.changed = False
         return {
             "since": self.since,

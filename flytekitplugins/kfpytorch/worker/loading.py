@@ -177,10 +177,11 @@ def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Raise an error of the module's import if a pod would fail with it, too; otherwise only print it.
+    """Raise `error`, with which the import of the module failed in this worker, or only print it.
 
-    A pod does not fail if it does not import the module (the reference has no `attribute`), or if the module
-    calls the task while it is imported, which only workers reject. The caller then uses the pickled function.
+    It is raised if a pod that runs the task would fail with it, too. A pod would not fail in two cases: it
+    does not import the module (`reference.attribute` is None), or the module calls the task while it is
+    imported, which is an error only in a worker. The worker then uses the pickled function.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

@@ -202,7 +202,11 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has succeeded, is counted as failed, or has an end that a policy rule ignores."""
+        """True if the end of the pod does not have to be counted as a failure of its Job any more.
+
+        The pod has succeeded, its failure is counted already, or a rule of the Job's pod failure policy with
+        the action Ignore matches it.
+        """
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
         return get_phase(pod) == "Succeeded" or is_ignored or get_uid(pod) in self.state.failed
 
