@@ -73,7 +73,7 @@ def test_job_succeeds_and_its_objects_are_deleted(
     plane: ControlPlane, caller: Caller, served: Backend
 ) -> None:
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
-    caller.wait_for(attempt, "RUNNING")
+    caller.wait_for(attempt, "RUNNING", part="3 of 3 replicas ready")
     job = find(plane, "trainjobs", attempt)
     assert job is not None
 
