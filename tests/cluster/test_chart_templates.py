@@ -192,6 +192,17 @@ def test_pod_groups_can_be_created_if_the_connector_creates_some(
     assert ("create" in verbs, "delete" in verbs) == (is_permitted, is_permitted)
 
 
+def test_namespace_with_the_name_of_a_scheduler_does_not_hide_its_pod_groups(helm: Helm) -> None:
+    gang = {
+        "byNamespace": {"volcano": {"scheduler": "coscheduling", "pod-groups-by": "backend"}},
+        "allowedSchedulers": {"volcano": {"pod-groups-by": "operator"}},
+    }
+    objects = helm.rendered({"gang": gang, "platform": {"kfpytorch": {"dialect": "pytorchjob"}}})
+    rules = [rule for each in objects for rule in each.get("rules", ()) if "create" in rule["verbs"]]
+    groups = [each for rule in rules if "podgroups" in rule["resources"] for each in rule["apiGroups"]]
+    assert groups == ["scheduling.x-k8s.io"]
+
+
 def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the paths of all values, including sections."""
     for key, value in values.items():

@@ -101,11 +101,10 @@ creates no pod groups for TrainJobs, so the connector creates them even if podGr
 {{- $creators := list "backend" -}}
 {{- if ne (include "kfpytorch.dialects" .) "pytorchjob" }}{{- $creators = append $creators "operator" -}}{{- end -}}
 {{- if or (has $gang.podGroupsBy $creators) (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
-{{- range $parts := list $gang.byNamespace $gang.byProject $gang.allowedSchedulers -}}
-{{- range $name, $part := $parts -}}
+{{- range $kind := list "byNamespace" "byProject" "allowedSchedulers" -}}
+{{- range $name, $part := index $gang $kind -}}
 {{- $part = default dict $part -}}
-{{- $scheduler := default $gang.scheduler $part.scheduler -}}
-{{- if hasKey (default dict $gang.allowedSchedulers) $name }}{{- $scheduler = $name -}}{{- end -}}
+{{- $scheduler := default (eq $kind "allowedSchedulers" | ternary $name $gang.scheduler) $part.scheduler -}}
 {{- if or (has (get $part "pod-groups-by") $creators) (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
 {{- end -}}
 {{- end -}}
