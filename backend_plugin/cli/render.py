@@ -128,7 +128,11 @@ async def _send_dry_runs(
         reader, discovery = ClusterReader(api), CapabilityDiscovery(api, Permissions(), kubernetes)
         query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
         templates = await reader.read_objects(query) or ()
-        found = await discovery.fetch_capabilities(namespace, examines_gangs=not plugin.gang.is_unconfigured)
+        found = await discovery.fetch_capabilities(
+            namespace,
+            examines_gangs=not plugin.gang.is_unconfigured,
+            compares_operators=plugin.detects_dialect,
+        )
         planned = plan_task(templates, found)
         dialect = get_dialect(planned.dialect)
         return planned, _require_stored(

@@ -131,10 +131,13 @@ async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest)
 
     The error is ignored, because the requests of `queries` report it.
     """
-    gang = wish.settings.kfpytorch.gang
+    platform = wish.settings.kfpytorch
     try:
         return await looking.fetch_capabilities(
-            wish.run.namespace, examines_gangs=not gang.is_unconfigured, tries_pod=gang.needs_detection
+            wish.run.namespace,
+            examines_gangs=not platform.gang.is_unconfigured,
+            tries_pod=platform.gang.needs_detection,
+            compares_operators=platform.detects_dialect,
         )
     except ClusterUnavailable:
         return NOTHING

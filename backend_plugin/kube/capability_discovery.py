@@ -72,14 +72,21 @@ class CapabilityDiscovery:
         self._everywhere = not options.namespaces
 
     async def fetch_capabilities(
-        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
+        self,
+        namespace: str,
+        *,
+        examines_gangs: bool = True,
+        tries_pod: bool = True,
+        compares_operators: bool = True,
     ) -> Capabilities:
         """Return the current capabilities; see `CapabilitySource.fetch_capabilities`."""
         if not is_path_safe(namespace):
             raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
         apis = await self._await_fact(self._list_api_versions())
         served = apis if isinstance(apis, Mapping) else {}
-        down = await self._await_fact(self._list_unavailable_operators(served))
+        down: Any = ()
+        if compares_operators:
+            down = await self._await_fact(self._list_unavailable_operators(served))
         facts: Mapping[str, Any] = {"apis": apis, "unavailable_operators": down}
         kinds = select_queue_kinds(served) if examines_gangs else {}
         if examines_gangs:

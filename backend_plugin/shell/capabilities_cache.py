@@ -39,14 +39,20 @@ class CapabilitySource(Protocol):
     """A source of a cluster's capabilities, such as its gang schedulers; Kubernetes clusters implement it."""
 
     async def fetch_capabilities(
-        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
+        self,
+        namespace: str,
+        *,
+        examines_gangs: bool = True,
+        tries_pod: bool = True,
+        compares_operators: bool = True,
     ) -> Capabilities:
         """Return the current capabilities for the jobs of a namespace.
 
         Args:
             namespace: The namespace.
-            examines_gangs: False: examine only the APIs and the operators.
+            examines_gangs: False: examine only the APIs and the availability of the operators.
             tries_pod: False: do not create a pod in a dry run.
+            compares_operators: False: do not examine which operators of jobs are available.
 
         Raises:
             ClusterUnavailable: If the cluster does not respond.
@@ -71,6 +77,7 @@ class CapabilitiesCache:
         namespaces: Sequence[str] = (),
         *,
         selects_dialect: bool = False,
+        detects_dialect: bool = True,
     ) -> None:
         """Create an empty cache.
 
@@ -79,9 +86,11 @@ class CapabilitiesCache:
             gang: The gang settings, which determine what is examined and whether a job depends on it.
             namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
             selects_dialect: True if the kind of a job (PyTorchJob or TrainJob) depends on the capabilities.
+            detects_dialect: False if the settings name the kind of each job.
         """
         self._source = source
         self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection
+        self._compares_operators = detects_dialect
         self._decides = gang.needs_detection or selects_dialect
         self._first = namespaces or _FIRST
         self._entries: dict[str, _CacheEntry] = {}
@@ -170,7 +179,10 @@ class CapabilitiesCache:
         try:
             findings = await asyncio.wait_for(
                 self._source.fetch_capabilities(
-                    namespace, examines_gangs=self._examines_gangs, tries_pod=self._tries_pod
+                    namespace,
+                    examines_gangs=self._examines_gangs,
+                    tries_pod=self._tries_pod,
+                    compares_operators=self._compares_operators,
                 ),
                 _DISCOVERY_SECONDS,
             )

@@ -74,9 +74,16 @@ class PluginSettings:
     @property
     def selects_dialect(self) -> bool:
         """True if some setting is ``auto`` or a kind of job other than the built-in default."""
+        return self._list_dialects() != {DEFAULT.name.lower()}
+
+    @property
+    def detects_dialect(self) -> bool:
+        """True if the kind of some jobs depends on the operators of the cluster."""
+        return "auto" in self._list_dialects()
+
+    def _list_dialects(self) -> set[str]:
         parts = (self.dialect_by_domain, self.dialect_by_namespace, self.dialect_by_project)
-        kinds = {self.dialect, *(kind for part in parts for kind in part.values())}
-        return kinds != {DEFAULT.name.lower()}
+        return {self.dialect, *(kind for part in parts for kind in part.values())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

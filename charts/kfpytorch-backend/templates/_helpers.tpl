@@ -128,7 +128,7 @@ creates no pod groups for TrainJobs, so the connector creates them even if podGr
 {{- uniq $kinds | sortAlpha | join " " -}}
 {{- end -}}
 
-{{/* "true" if the kind of a job depends on the operators of the cluster, as in PluginSettings.selects_dialect. */}}
+{{/* "true" if the kind of a job depends on the operators of the cluster, as in PluginSettings.detects_dialect. */}}
 {{- define "kfpytorch.selectsDialect" -}}
 {{- if has "auto" (splitList " " (include "kfpytorch.dialects" .)) -}}true{{- end -}}
 {{- end -}}

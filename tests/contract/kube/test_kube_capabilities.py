@@ -235,6 +235,16 @@ async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, cluster,
     assert "GET /version" in server.asked
 
 
+@pytest.mark.parametrize("detects", [True, False])
+async def test_deployments_are_listed_only_to_detect_the_kind_of_jobs(server, cluster, caplog, detects):
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
+    server.forbidden.add("list deployments")
+    platform = read({"kfpytorch": {"dialect": "auto" if detects else "trainjob"}}).kfpytorch
+    found = CapabilitiesCache(cluster.looking, platform.gang, detects_dialect=platform.detects_dialect)
+    await found.get_capabilities(NAMESPACE)
+    assert ("a permission is missing" in caplog.text) is detects
+
+
 async def test_capabilities_are_collected_at_startup_and_periodically(server, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(remembering, "REFRESH_SECONDS", 0.05)

@@ -141,10 +141,11 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
     section = {"dialect": TORCH, **by_place, "dialect-by-project": {"p/d": "auto"}}
     platform = settings.read({"kfpytorch": section})
     assert platform.kfpytorch.selects_dialect
+    assert platform.kfpytorch.detects_dialect
     changed = with_dialect(platform, DIALECTS["TrainJob"]).kfpytorch
     assert changed.dialect == TRAIN
     assert changed.dialect_by_domain == changed.dialect_by_namespace == changed.dialect_by_project == {}
-    assert changed.selects_dialect
+    assert (changed.selects_dialect, changed.detects_dialect) == (True, False)
     assert not with_dialect(platform, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 
 

@@ -72,9 +72,7 @@ class Looks:
     def __init__(self) -> None:
         self.namespaces: list[str] = []
 
-    async def fetch_capabilities(
-        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
-    ) -> Capabilities:
+    async def fetch_capabilities(self, namespace: str, **_: bool) -> Capabilities:
         self.namespaces.append(namespace)
         return Capabilities()
 
