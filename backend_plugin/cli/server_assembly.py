@@ -58,8 +58,10 @@ _OPERATIONS: Final = (
     "delete_companions",
     "delete_job",
     "fetch_job",
+    "own_prerequisite",
     "read_outputs",
     "record_event",
+    "record_start",
 )
 SETTLE_SECONDS: Final = 3.0
 """Seconds to wait for background operations when the server stops.

@@ -152,6 +152,15 @@ def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> No
     assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
+def test_each_background_operation_has_a_time_series(world: World) -> None:
+    sources = (each.read_text() for each in (ROOT / "backend_plugin" / "shell").glob("*.py"))
+    submitted = {name for text in sources for name in re.findall(r'submit\(\s*\(?"(\w+)"', text)}
+    assert {"clean_up", "own_prerequisite", "record_start"} <= submitted
+    names = {name for name, _ in world.one.samples() if name.endswith("background_operations")}
+    shown = {dict(labels).get("operation") for name, labels in world.one.samples() if name in names}
+    assert submitted <= shown
+
+
 def test_failure_is_counted_once_by_two_servers(world: World) -> None:
     """Both read the job before one of them can store its verdict."""
     api, one, two = world.api, world.one, world.two
