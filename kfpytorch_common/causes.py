@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class RaisedException:
-    """An exception of a traceback."""
+    """An exception that a traceback shows: its class, its message and its frames."""
 
     exception: str
     message: str

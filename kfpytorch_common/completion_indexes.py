@@ -9,7 +9,7 @@ _INTERVAL: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 def parse_indexes(text: str) -> Sequence[range] | None:
-    """Return the ranges of a set of indexes; None if the text is invalid."""
+    """Return the ranges of a set of indexes such as ``0,2-4``; None if it is invalid or not ascending."""
     ranges: list[range] = []
     for part in text.split(","):
         match = _INTERVAL.fullmatch(part)

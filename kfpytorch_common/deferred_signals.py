@@ -24,7 +24,7 @@ class DeferredSignals:
     arrived: list[int] = field(default_factory=list)
 
     def clear(self) -> None:
-        """Clear the descriptor, so that it becomes readable with the next signal."""
+        """Read the pending bytes of `reader`, so that it becomes readable with the next signal."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 4096)
 

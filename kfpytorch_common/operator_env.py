@@ -65,5 +65,5 @@ def build_elastic_env(nodes: int, nproc_per_node: int, max_restarts: int, port: 
 
 
 def format_replica_name(index: int) -> str:
-    """Return the operator's name of replica `index` in a Master and Worker job."""
+    """Return the operator's name of replica `index`: ``master-0`` for 0, ``worker-0`` for 1, and so on."""
     return "master-0" if index == 0 else f"worker-{index - 1}"

@@ -74,7 +74,7 @@ def _read_run_policy(value: object) -> object:
 
 
 def get_backoff_limit(policy: object) -> int | None:
-    """Return the backoff limit of a run policy, if there is one."""
+    """Return the `backoff_limit` of a `RunPolicy`; None if it is unset or `policy` is no `RunPolicy`."""
     return policy.backoff_limit if isinstance(policy, RunPolicy) else None
 
 

@@ -36,7 +36,7 @@ class Config:
         require_valid(type(self).__name__, self.problems())
 
     def problems(self) -> list[ConfigProblem]:
-        """Normalize the fields, and return their problems instead of raising an error."""
+        """Return the problems of all fields, and normalize the valid fields in place. Raise no error."""
         found = {name: self._read_field(name, reader) for name, reader in self.readers.items()}
         sound = {name for name, problems in found.items() if not problems}
         return [
@@ -52,7 +52,7 @@ class Config:
         return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
-        """Yield the contradictions between fields; `sound` contains the names of the valid fields."""
+        """Yield a problem for each contradiction between fields. `sound` has the names of valid fields."""
         return iter(())
 
 

@@ -100,7 +100,7 @@ _ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_
 
 
 def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
-    """Return the key `kfpytorch` with the fields that flytekit's own plugin does not have, or ``{}``.
+    """Return ``{"kfpytorch": ...}`` with the options that flytekit's own plugin lacks; ``{}`` if none is set.
 
     ``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it.
     """
@@ -129,10 +129,10 @@ def _encode_value(value: Any) -> Any:
 
 
 def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields that are not None: of a config, or those that a manifest has instead of `value`.
+    """Return the fields of a config part, a pod template or a kubernetes model that are not None.
 
-    `value` may be a pod template or a kubernetes model. A dict is returned unchanged. For any other value,
-    return None.
+    The keys of a template or model are those of a manifest. A dict is returned unchanged. For any other
+    value, return None.
     """
     if isinstance(value, ConfigPart):
         fields = vars(value)

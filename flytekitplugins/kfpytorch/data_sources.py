@@ -138,7 +138,7 @@ class Storage(ConfigPart):
 
 
 def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart]) -> Reader:
-    """Return a reader that accepts a config of the class `cls`, or a text that `build` converts to one."""
+    """Return a reader (see `validators`) for a `cls`, or for text that `build` converts to a `cls`."""
 
     def read(value: object) -> object:
         return build_config_reader(cls)(build(value) if isinstance(value, str) else value)

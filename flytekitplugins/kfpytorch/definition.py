@@ -91,7 +91,10 @@ class CheckedNode(Node):  # type: ignore[misc]
 
 
 def enable_override_checks(task: object, context: FlyteContext) -> None:
-    """Make a node of a workflow check its overrides, if a call of `task` has just created the node."""
+    """Make the last node of the workflow that `context` compiles check its overrides.
+
+    Do nothing if this node is not a call of `task`.
+    """
     nodes = context.compilation_state.nodes if context.compilation_state is not None else []
     if nodes and nodes[-1].flyte_entity is task and type(nodes[-1]) is Node:
         nodes[-1].__class__ = CheckedNode
@@ -154,9 +157,10 @@ def _compute_processes(word: str, granted: Amounts) -> int:
 
 
 def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Decimal]:
-    """Return the resources of a replica: the limit of each resource, or the request if it has no limit.
+    """Return the amount of each resource of a replica: its limit, or its request if it has no limit.
 
-    The resources of the pod template count only if the task has none, because flytekit overwrites them.
+    Values that are not quantities are left out. The resources of the pod template are read only if the task
+    has none, because flytekit replaces them by those of the task.
     """
     stated = {**_list_resources(requests), **_list_resources(limits)} or pods.read_resources(template)
     return {
@@ -182,7 +186,7 @@ def _get_amounts(task: Any, node: Node | None) -> Amounts:
 def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
     """Yield a tuple for each resource that a node overrides: ``requests`` or ``limits``, resource, value.
 
-    The limits come last, so that they replace the requests in a dict of the resources.
+    The requests come first: a dict that the caller fills in this order, by resource, then keeps the limits.
     """
     model = None if node is None else node._resources  # noqa: SLF001 - flytekit offers no public one.
     if model is not None:

@@ -24,7 +24,7 @@ class FrameworkNotInstalled(ImportError):
 
 
 def get_framework(config: "PyTorch | Elastic") -> str:
-    """Return the framework of the processes of a task."""
+    """Return the framework of a task: ``"torch"``, ``"jax"`` or ``"mpi"``."""
     return TORCH if config.train_job is None else config.train_job.framework
 
 

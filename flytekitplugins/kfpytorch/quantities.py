@@ -1,4 +1,4 @@
-"""Readers for the quantities in flytekit's ``Resources``: cpu, memory, GPUs, ephemeral storage."""
+"""Parse and check the quantities in flytekit's ``Resources``: cpu, memory, GPUs, ephemeral storage."""
 
 import re
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def is_quantity(value: object) -> bool:
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
-    """Return requests and limits from ``resources=``: one amount for both, or ``(request, limit)``."""
+    """Split ``resources=`` into requests and limits: a field has one value for both, or both as a tuple."""
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:
         value = getattr(resources, name)

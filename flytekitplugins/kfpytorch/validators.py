@@ -55,7 +55,7 @@ def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reade
 
 
 def build_object_name_reader(kind: str) -> Reader:
-    """Return a reader for the name of an object in the cluster; `kind` describes the object."""
+    """Return a reader for the name of an object in the cluster. `kind` is the object in the error message."""
     return build_check_reader(
         lambda value: isinstance(value, str) and labels.is_subdomain(value),
         f"must be the name of {kind}: {labels.SUBDOMAIN}",

@@ -42,7 +42,7 @@ _RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
 @dataclass(frozen=True)
 class ChildStart:
-    """The argument of a target function."""
+    """The argument of the function that a child of the fork server runs."""
 
     args: Mapping[str, Any]
     fds: Sequence[int]
@@ -73,8 +73,8 @@ def run(
 
     Args:
         job: The request.
-        fds: Standard input, output and error, then extras.
-        server: A separate connection to the server for this process.
+        fds: Standard input, output and error, then descriptors for the target.
+        server: A separate connection to the server for this process, or None.
         inherited: The value that `launch.start_forked_server` received for the children.
         begun: Descriptor to close when this process has its own group and signal handlers.
     """

@@ -64,7 +64,7 @@ class Client:
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
-        """Start a process with `fds` as its standard streams (the first three) and extras.
+        """Start a process. The first three of `fds` are its standard streams; `ChildStart.fds` has the rest.
 
         Return the number of the child for this client, and its process id.
 
@@ -85,7 +85,8 @@ class Client:
     def signal_child(self, number: int, signum: int) -> None:
         """Send a signal to the child, but not to its process group.
 
-        If the child has its own connection to the server, its children get the signal instead of it.
+        If the child has its own connection to the server, the children that it started get the signal, and
+        the child does not.
         """
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 

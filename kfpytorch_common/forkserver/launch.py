@@ -42,7 +42,10 @@ class ForkServer:
         atexit.register(self.stop)
 
     def is_suitable(self, env: Mapping[str, str]) -> bool:
-        """True if a child of this server is equivalent to an interpreter started with `env`."""
+        """True if this process started the server, it runs, and a child equals an interpreter with `env`.
+
+        The last is the case if the variables that only a new interpreter reads have equal values.
+        """
         return (
             self.owner == os.getpid()
             and self._is_alive()

@@ -96,7 +96,7 @@ class RequestLoop:
     def _handle_request(self, client: _Client) -> bool:
         """Handle one request of `client`; return False if the server must end.
 
-        That is the case if the caller closed its connection, or if the request is for a shutdown.
+        The server ends on the request ``stop``, or if `client` is the caller and has closed its connection.
         """
         received = messages.receive(client.sock)
         if received is None:
@@ -186,7 +186,8 @@ class RequestLoop:
     def _signal_child(self, client: _Client, message: messages.Message) -> None:
         """Send a signal to a child, but not to its process group.
 
-        If the child is itself a client of this server, its children get the signal instead of it.
+        If the child is itself a client of this server, the children that it started get the signal, and the
+        child does not.
         """
         pid = client.children.get(message["child"])
         served = self._children[pid].served if pid is not None else None

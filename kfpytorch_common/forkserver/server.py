@@ -29,7 +29,7 @@ def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
 
 
 def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited: Any = None) -> NoReturn:
-    """Load `preload`, then handle requests until `control` closes or the process `parent` ends.
+    """Import the modules `preload`, then handle requests until `control` closes or the process `parent` ends.
 
     Import errors are ignored here, because the children report them. All children receive `inherited`.
     """

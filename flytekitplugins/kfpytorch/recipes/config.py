@@ -32,7 +32,7 @@ class Lora:
     four_bits: bool = False
 
     def __post_init__(self) -> None:
-        """Report all invalid values."""
+        """Check the values; raise a `ConfigError` that lists all invalid ones."""
         require_valid("Lora", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
@@ -66,7 +66,7 @@ class Training:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Report all invalid values."""
+        """Check the values; raise a `ConfigError` that lists all invalid ones."""
         require_valid("Training", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
@@ -88,7 +88,7 @@ class Training:
                 yield ConfigProblem("options", name, "set Training(lora=Lora(…)) instead")
 
     def build_arguments(self, known: frozenset[str]) -> dict[str, Any]:
-        """Return the arguments of TRL's config, which has the `known` fields.
+        """Return the keyword arguments for TRL's config class, whose fields are `known`.
 
         Raises:
             ConfigError: If an option is not in `known`.

@@ -175,7 +175,7 @@ def _check_four_bits(model: "Model", *, has_gpu: bool) -> Iterator[ConfigProblem
 
 
 def _build_adapter(lora: Lora | None, model: "Model", *, has_gpu: bool) -> dict[str, Any]:
-    """Return the arguments of a trainer that add adapters to the model.
+    """Return the keyword arguments of TRL's trainer that add adapters to the model; ``{}`` without `lora`.
 
     Raises:
         ConfigError: If the model cannot be loaded with four bits.

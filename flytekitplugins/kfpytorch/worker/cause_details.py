@@ -80,7 +80,7 @@ def list_frames(frames: Sequence[Frame]) -> list[str]:
 
 
 def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
-    """Return the last lines of output of the failed rank; an empty list if it raised an exception."""
+    """Return report lines with the last output of the failed rank; none if it raised an exception."""
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]

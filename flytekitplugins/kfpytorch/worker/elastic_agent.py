@@ -248,7 +248,10 @@ class _Agent(SimpleElasticAgent):
             self._group.collect_exits(left)
 
     def _stop_all(self, signum: int) -> None:
-        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL, and release them."""
+        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL.
+
+        Before, request their stacks. Afterwards, remove the workers from the fork server.
+        """
         if self._group.request_stacks():
             self._wait_for_all(_WRITE_WHERE)
         for number in (signum, signal.SIGKILL):

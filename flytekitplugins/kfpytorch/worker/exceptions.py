@@ -55,13 +55,13 @@ def read_exit_code(error: BaseException) -> int:
 
 
 def read_class_name(error: BaseException) -> str:
-    """Return the qualified name of the class of `error`, without ``f.<locals>.`` for a function."""
+    """Return the qualified name of the class of `error`, without ``f.<locals>.`` for a local class."""
     name: str = _QUALNAME(type(error))
     return name.rpartition("<locals>.")[2]
 
 
 def read_message(error: BaseException) -> str:
-    """Return the message, the notes and the members of `error`, at most `LONGEST_TEXT` characters."""
+    """Return message and notes of `error`, of a group also its members; at most `LONGEST_TEXT` characters."""
     return _read_message(error, 0)[:LONGEST_TEXT]
 
 

@@ -101,9 +101,9 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Return `failure` with the exception that torch reraised from another process (a DataLoader worker).
+    """Return `failure` with an exception of another process (a DataLoader worker), which torch raised again.
 
-    `caught` has that exception last, after those from which it was raised. If empty, nothing is changed.
+    `caught` has that exception last, after those from which it was raised. If it is empty, return `failure`.
     """
     if not caught:
         return failure
@@ -174,7 +174,7 @@ def _decode_frames(frames: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
 
 
 def enable_stack_dumps(directory: Path) -> None:
-    """Make this process write its stack when it crashes, and when it receives `ASK_WHERE`."""
+    """Make this process write its stack to a file when it crashes or receives the signal `ASK_WHERE`."""
     # The file stays open, because a crashed process cannot open one.
     file = (directory / STACK_FILE_NAME).open("w")
     # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
@@ -184,9 +184,10 @@ def enable_stack_dumps(directory: Path) -> None:
 
 
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
-    """Return fields of `Failure` with the stack that a process has written into `directory`; empty if none.
+    """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
 
-    If `crashed`, it is the stack at the crash, otherwise the last stack, as after `ASK_WHERE`.
+    If `crashed`, this is the stack at the crash, otherwise the last stack in the file in `directory`.
+    Without the file, the dict is empty.
     """
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")
@@ -211,7 +212,7 @@ def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write `content` to a file as JSON, at once: a reader finds a complete file or none."""
+    """Write `content` to a file as JSON, atomically: a reader finds a complete file or none."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content))
     part.replace(path)

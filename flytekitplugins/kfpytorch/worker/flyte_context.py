@@ -40,7 +40,10 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
 
 @contextlib.contextmanager
 def set_working_directory(workspace: str) -> Iterator[None]:
-    """Set a separate working directory in the Flyte context, which this fork of the caller has inherited."""
+    """While the context is active, use a new directory in `workspace` as Flyte's working directory.
+
+    It is set in the Flyte context, which this process, a fork of the caller, has inherited.
+    """
     from flytekit.core.context_manager import FlyteContextManager
 
     context = FlyteContextManager.current_context()

@@ -81,7 +81,7 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def _add_replica_note(error: BaseException, rank: str) -> None:
-    """Add the name of the replica to the error, so that the error file contains it."""
+    """Add a note with the rank and the pod to `error`, so that the error file contains them."""
     note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
     with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
         if sys.version_info >= (3, 11):

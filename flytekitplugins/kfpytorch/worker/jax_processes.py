@@ -15,7 +15,10 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process; `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job."""
+    """Return the variables of process number `process` of a jax job with `processes` processes.
+
+    `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job.
+    """
     return {
         "RANK": str(process),
         "WORLD_SIZE": str(processes),

@@ -29,5 +29,5 @@ class ElasticLaunchConfig:
 
     @property
     def host(self) -> str:
-        """The host of the rendezvous, with its domain."""
+        """The host of `rdzv_endpoint`, with its domain and without the port."""
         return self.rdzv_endpoint.rpartition(":")[0]

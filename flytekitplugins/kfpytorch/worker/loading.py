@@ -32,7 +32,7 @@ class ModuleChanged(RuntimeError):
 
 @dataclass(frozen=True)
 class ImportReference:
-    """A task in a module of the user."""
+    """A module of the user that workers import, and the task in it."""
 
     module: str
     file: str
@@ -68,7 +68,7 @@ class Parcel:
 
 
 def list_codes(function: Any) -> tuple[CodeType, ...]:
-    """Return the code of a function and of each function that it wraps."""
+    """Return the code objects of a function and of each function that it wraps."""
     codes = [getattr(each, "__code__", None) for each in _list_wrapped(function)]
     return tuple(code for code in codes if type(code) is CodeType)
 

@@ -19,7 +19,7 @@ class InvalidLocalMode(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMode:
-    """The mode of a local run."""
+    """How a local run calls the function: in this process, or in a process for each rank."""
 
     inline: bool
     ranks: int | None = None
@@ -48,7 +48,7 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
 
 
 def is_verbose(env: Mapping[str, str]) -> bool:
-    """True if the output of all ranks is shown: with ``pyflyte -v`` or FLYTE_KFPYTORCH_VERBOSE=1."""
+    """True if the output of all ranks is shown: by FLYTE_KFPYTORCH_VERBOSE, or else by ``pyflyte -v``."""
     value = env.get(VERBOSE, "").strip().lower()
     if value:
         return value not in {"0", "false", "no"}

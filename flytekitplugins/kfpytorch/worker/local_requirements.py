@@ -19,9 +19,9 @@ class DataNotLoaded(Exception):
 
 
 def load_sources(config: Any) -> Mapping[str, str]:
-    """Load the data set and the model of a config, and return the variables with their directories.
+    """Load the data set and the model of a config. Return the environment variables with their directories.
 
-    Nothing is loaded for a variable that the user has set.
+    A data set or a model is skipped if the user has set its variable.
 
     Raises:
         DataNotLoaded: If a package is missing, or the URI exists only in a cluster.

@@ -78,7 +78,10 @@ class LocalRun:
         return get_framework(self.task.task_config)
 
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
-        """Return the settings of the worker in `slot`, with the display name `replica`."""
+        """Return the settings of the worker in `slot`, as the fields of a `WorkerContext`.
+
+        `replica` is its display name, and `directory` is for its files.
+        """
         place = WorkerContext(
             slot=slot.number,
             replica=replica,
@@ -105,10 +108,10 @@ class LocalRun:
         )
 
     def build_node(self, slots: Sequence["OutputSlot"], name: str) -> dict[str, Any]:
-        """Create the directory of a node, and return the arguments that the agents of all frameworks have.
+        """Create the directory of a node. Return the arguments that its agent has with every framework.
 
-        The first of `slots` is that of the agent, and the others are those of its workers. `name` is the
-        display name of the node in a local run.
+        These are the directory and the settings of each worker. The first of `slots` is that of the agent,
+        and the others are those of its workers. `name` is the display name of the node in a local run.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -119,7 +122,7 @@ class LocalRun:
         return {"directory": str(directory), "places": places}
 
     def print_layout(self, layout: str, fitted: "Topology") -> None:
-        """Print the layout and the devices of a local run, and how it differs from the request."""
+        """Print the layout of a local run, its devices, and how the layout differs from the request."""
         on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
         devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
         self.console.print_line(f"{self.task.name}: {layout} on this machine ({devices})")
@@ -331,9 +334,11 @@ def open_run(
 ) -> Iterator[LocalRun]:
     """Create the directories and logs of a run, and connect to a fork server.
 
-    With the `start_method` ``fork``, it is a fork of this process. A run `in_pod` writes no log files.
+    With the `start_method` ``fork``, the server is a fork of this process. A run `in_pod` writes no log
+    files.
 
-    The logs stay after the run. After a success, the workspace stays, too, if it contains files.
+    The logs stay after the run. The workspace, to which flytekit writes files in workers, stays after a
+    success if it contains files.
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()

@@ -38,9 +38,10 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects; `root` has the files of their drivers.
+    """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects, or of all.
 
-    CUDA is not loaded, because a process that has loaded it cannot be forked.
+    `root` has the files of the drivers. CUDA is not loaded, because a process that has loaded it cannot be
+    forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()

@@ -57,7 +57,7 @@ class RunNotStarted(RuntimeError):
 
 @dataclass
 class RunOutcome:
-    """The outcome of a run."""
+    """How the ranks of a run ended, and the directory with the result of rank 0."""
 
     rank_zero: Path | None = None
     """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
@@ -71,7 +71,7 @@ class RunOutcome:
 
 
 def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
-    """Read the outcome of replicas that the caller started, in the order of their ranks."""
+    """Return the outcome of a run without agents: `members` are its replicas, in the order of their ranks."""
     first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
     for member in members:
@@ -82,7 +82,7 @@ def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 
 
 def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
-    """Read the outcome of agents and of their workers."""
+    """Return the outcome of a run from the files that its agents and their workers wrote."""
     ended = RunOutcome()
     results: list[Path] = []
     for member in members:
@@ -155,7 +155,7 @@ def build_exception(
 
 
 def _with_source(failure: Failure) -> Failure:
-    """Add the source lines that only this process has, such as those of the cells of a notebook."""
+    """Return `failure` with source lines that only this process has, such as those of a notebook's cells."""
     frames = [
         frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
         for frame in failure.frames

@@ -25,7 +25,7 @@ _REDRAWN: Final = 5.0
 
 @dataclass
 class OutputStream:
-    """An output stream of a slot."""
+    """A stream from which this process reads the standard output or error of the process in a slot."""
 
     slot: "OutputSlot"
     fd: int
@@ -37,7 +37,7 @@ class OutputStream:
     shown: bytes = b""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the current text of a line that is redrawn, such as a progress bar, once in `_REDRAWN` s.
+        """Return the text of a redrawn line, such as a progress bar, at most once in `_REDRAWN` seconds.
 
         Otherwise, or if the text is blank or the same as before, return no bytes. `now` is the current time.
         """
@@ -89,7 +89,7 @@ class OutputSlot:
 
 
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Return the streams of a slot, and descriptors for standard input, output and error of its process."""
+    """Create pipes. Return the streams that read them, and the process's standard input, output and error."""
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):

@@ -38,7 +38,7 @@ def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
 
 
 def encode_payload(payload: Payload, task: str) -> bytes:
-    """Return `payload` as bytes.
+    """Return the pickled `payload`. `task` is the name of the task, for the error message.
 
     Raises:
         NotPicklable: A value cannot be pickled; the message names it.
@@ -56,7 +56,7 @@ def encode_payload(payload: Payload, task: str) -> bytes:
 
 
 def encode_parcel(payload: Payload, task: Any) -> bytes:
-    """Return the content of the file that the workers read.
+    """Return the pickled `Parcel`, from which the workers load the function and its inputs.
 
     Raises:
         NotPicklable: If the payload cannot be pickled.

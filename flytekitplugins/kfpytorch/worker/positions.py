@@ -22,7 +22,7 @@ class _Rank:
     """The size of the rank's stack file before the current request."""
 
     def read_new_stack(self) -> str:
-        """Return the stack that the rank has written since the request."""
+        """Return the stack that the rank has written since the latest request; empty if there is none."""
         with contextlib.suppress(OSError), (self.directory / failure_file.STACK_FILE_NAME).open("rb") as file:
             file.seek(self.known)
             return file.read().decode(errors="replace")
@@ -63,7 +63,7 @@ class RankPositions:
         return bool(self._asking)
 
     def reply(self, lines: list[str]) -> None:
-        """Send `lines` to the waiting clients."""
+        """Send `lines` to all waiting clients, and close their connections."""
         for connection in self._asking:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(_PATIENCE)
@@ -85,7 +85,7 @@ class RankPositions:
         )
 
     def describe(self) -> list[str]:
-        """Return a line for each line of code at which ranks are: ``rank 1 at hang.py:10 in train``."""
+        """Return lines such as ``rank 1 at hang.py:10 in train``, also about ranks without a position."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
         silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]

@@ -100,10 +100,10 @@ class ProcessGroup:
         return any(member.code for member in self.members)
 
     def request_stacks(self) -> bool:
-        """Make replicas and workers write their stacks before they are stopped.
+        """Make all running replicas and workers write their stacks, and return True if there are any.
 
-        Return True if such a process runs. An agent gets no request, because it requests the stacks of its
-        workers itself.
+        Without the signal `ASK_WHERE`, return False. An agent gets no request, because it requests the
+        stacks of its workers itself.
         """
         running = [member for member in self.list_running() if not member.process.is_agent]
         if failure_file.ASK_WHERE is None:

@@ -32,7 +32,7 @@ def format_waiting(failure: Failure) -> str:
 
 
 def list_ranks(failures: Iterable[Failure]) -> list[int]:
-    """Return the known ranks in ascending order."""
+    """Return the ranks of `failures` in ascending order. A failure without a known rank is left out."""
     return sorted(each.rank for each in failures if each.rank is not None)
 
 

@@ -49,15 +49,15 @@ class WorkerContext:
 
 
 def main(start: "ChildStart") -> int:
-    """Run the function in a child of the fork server, and return its exit code."""
+    """Run the user's function in a child of the fork server, and return the exit code of the child."""
     return run_worker(WorkerContext(**start.args), start.inherited, start.fds[0])
 
 
 def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
-    """Run the function, and return the exit code of the process.
+    """Run the user's function, and return the exit code of the process.
 
-    The function is that of the payload `inherited`, or of the payload file if None. `events` is the
-    descriptor to which events are sent.
+    The function is that of the payload `inherited`, or of the payload file if `inherited` is None. `events`
+    is the descriptor to which events are sent.
     """
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
@@ -176,7 +176,7 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that sends an event about the process in a slot to the caller."""
+    """Return a function that writes an event of the process in `slot` to the descriptor `fd`, as JSON."""
 
     def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.

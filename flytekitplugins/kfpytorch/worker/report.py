@@ -39,7 +39,7 @@ class FailureReport:
 
 
 def render(after: FailureReport) -> str:
-    """Return the report, without a trailing newline.
+    """Return the report about a failed run as text, without a trailing newline.
 
     The first line contains the rank, its replica, the exception and the line of the user's code.
     """

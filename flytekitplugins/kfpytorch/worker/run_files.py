@@ -94,7 +94,10 @@ def _create_locked(path: Path) -> int:
 
 
 def _find_memory_root(needed: int) -> str | None:
-    """Remove leftovers of killed runs from ``/dev/shm``, and return it if it has enough free space."""
+    """Return ``/dev/shm`` if it is writable and has room for `needed` bytes, else None.
+
+    Before that, remove leftovers of killed runs from ``/dev/shm``.
+    """
     if not os.access(_MEMORY, os.W_OK):
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):
@@ -106,9 +109,9 @@ def _find_memory_root(needed: int) -> str | None:
 
 
 def _remove_if_unlocked(path: Path) -> None:
-    """Remove the directory of a run that was killed with all its processes.
+    """Remove the directory of a killed run, unless a process holds the lock of the directory.
 
-    Containers that share ``/dev/shm`` have different process ids, but their running runs hold locks.
+    A run in another container that shares ``/dev/shm`` has no process id here, but holds the lock.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)

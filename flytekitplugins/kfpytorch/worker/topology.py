@@ -33,7 +33,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The layout of a job on one machine."""
+    """The nodes, processes and devices of a job on one machine."""
 
     nodes: int
     nproc_per_node: int
@@ -94,7 +94,10 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
 
 
 def _assign_devices(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
-    """Return the devices of each node: separate ones if there are enough, otherwise shared in turn."""
+    """Return ``CUDA_VISIBLE_DEVICES`` for each node; an empty tuple without GPUs.
+
+    Each node has its own GPUs if there are enough for all ranks. Otherwise the ranks get the GPUs in turn.
+    """
     if not gpus:
         return ()
     if len(gpus) >= nodes * nproc_per_node:

@@ -52,7 +52,7 @@ def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> Rende
 
 
 def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchConfig) -> str:
-    """Describe which nodes joined a rendezvous that failed, and which are missing."""
+    """Return a message that names the nodes that joined a failed rendezvous, and the missing nodes."""
     # torch has no public list of participants, and removes this node from it when it gives up.
     state = getattr(getattr(rendezvous, "_state_holder", None), "state", None)
     nodes = getattr(state, "participants", ())
@@ -103,7 +103,7 @@ def remove_delays() -> None:
 
 
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
-    """Return the parameter that makes this node host the store, if the endpoint names this host.
+    """Return ``{"is_host": True}`` if the endpoint names this host, which then serves the store; else ``{}``.
 
     Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
     """

@@ -99,5 +99,5 @@ def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[
 
 
 def list_stopped_elsewhere(failures: Sequence[Failure]) -> list[Failure]:
-    """Return the ranks that were stopped while they did not wait for their peers."""
+    """Return the failures of ranks that were stopped while they did not wait for their peers."""
     return [each for each in failures if each.stopped and not each.waiting]
