@@ -29,7 +29,7 @@ from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.object_readers import read_observed, read_pod
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -163,7 +163,8 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
         kind: _select_own_objects(objects[kind], selected, objects["job"])
         for kind in ("events", "pod_groups")
     }
-    return read_observed({**objects, **own, "job": selected, "outputs": outputs})
+    pods = _select_own_pods(objects["pods"], selected)
+    return read_observed({**objects, **own, "pods": pods, "job": selected, "outputs": outputs})
 
 
 def _select_job(
@@ -211,6 +212,12 @@ def _select_own_objects(
     return [
         each for each in objects if not (related := _list_related_names(each)) or any(map(is_own, related))
     ]
+
+
+def _select_own_pods(pods: Sequence[Manifest], job: Manifest | None) -> Sequence[Manifest]:
+    """Return the pods without those whose labels name another job; all `pods` if `job` is None."""
+    names = ("", get_text(job, "metadata", "name"))
+    return [each for each in pods if job is None or read_pod(each).job_name in names]
 
 
 def _list_related_names(manifest: Manifest) -> Sequence[str]:

@@ -175,6 +175,26 @@ def test_selected_job_is_explained_with_its_own_pods(job: str, phase: str) -> No
     assert (result.exit_code, result.output.split()[0]) == (0, phase)
 
 
+def test_nodes_of_another_trainjob_are_ignored() -> None:
+    def build_objects(name: str, phase: str) -> list[Any]:
+        labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+        pod = {"kind": "Pod", "metadata": {"name": f"{name}-node-0-0-aaaaa", "labels": labels}}
+        job = {"kind": "TrainJob", "metadata": {"name": name}, "spec": {"trainer": {"numNodes": 1}}}
+        return [job, {**pod, "status": {"phase": phase}}]
+
+    own, *others = (
+        build_objects("a", "Pending"),
+        build_objects("b", "Running"),
+        build_objects("a-b", "Failed"),
+    )
+    output, alone = (
+        explain("--job", "a", stdin=yaml.safe_dump_all([*own, *more])).output
+        for more in ([each for other in others for each in other], [])
+    )
+    assert output == alone
+    assert not output.startswith("RUNNING")
+
+
 def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
