@@ -54,7 +54,7 @@ class LogOptions:
 
 
 def build_method(request: Message, answer: type[Message]) -> dict[str, Any]:
-    """Return the arguments with which a channel of gRPC creates the method of a request."""
+    """Return the arguments with which a gRPC channel creates the method that takes `request`."""
     return {
         "method": _PATHS[request.DESCRIPTOR.full_name],
         "request_serializer": type(request).SerializeToString,
@@ -97,7 +97,7 @@ class JobWait:
         self.job = wire.Job(name=name)
 
     def add(self, change: wire.JobChange) -> None:
-        """Add a change of the job.
+        """Store the state of the job that `change` contains.
 
         Raises:
             NotFound: If the job was deleted.

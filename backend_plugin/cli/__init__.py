@@ -16,7 +16,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
-    """Run the console script."""
+    """Run the command line of ``kfpytorch``; exit with a message if a Python package is missing."""
     _open_streams()
     try:
         import_module("backend_plugin.cli.commands").kfpytorch()
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Replace closed standard streams, so that they do not cause errors."""
+    """Open the null device in place of each closed standard stream, so that its use raises no error."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until exit.

@@ -25,7 +25,7 @@ def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], C
 
 
 def connection_options(where: str = "") -> Callable[[Command], Command]:
-    """Add ``--kubeconfig`` and ``--context``; `where` is a prefix of the help text."""
+    """Return a decorator that adds ``--kubeconfig`` and ``--context``; `where` is a prefix of their help."""
     return add_options(
         click.option(
             "--kubeconfig",
@@ -39,7 +39,7 @@ def connection_options(where: str = "") -> Callable[[Command], Command]:
 
 
 def settings_option(of: str) -> Callable[[Command], Command]:
-    """Add ``--settings``; `of` lists the sections of the file that the command reads."""
+    """Return a decorator that adds ``--settings``; `of` lists the sections that the command reads."""
     return click.option(
         "--settings",
         "-s",
@@ -50,7 +50,10 @@ def settings_option(of: str) -> Callable[[Command], Command]:
 
 
 def place_options(namespace_default: str) -> Callable[[Command], Command]:
-    """Add ``--project``, ``--domain`` and ``--namespace``; `namespace_default` is for the help text."""
+    """Return a decorator that adds ``--project``, ``--domain`` and ``--namespace``.
+
+    `namespace_default` describes the default namespace in the help text.
+    """
     return add_options(
         click.option("--project", metavar="NAME", help="Flyte's project of the task. Default: project."),
         click.option("--domain", metavar="NAME", help="Flyte's domain of the task. Default: development."),
@@ -65,22 +68,26 @@ def place_options(namespace_default: str) -> Callable[[Command], Command]:
 
 
 def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the values of ``--project``, ``--domain`` and ``--namespace`` that the user has set."""
+    """Return the values of ``--project``, ``--domain`` and ``--namespace`` that are set, by option name."""
     return {key: options[key] for key in ("project", "domain", "namespace") if options[key]}
 
 
 def build_flags(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Convert the values of ``--kubeconfig`` and ``--context`` to settings of a server."""
+    """Return the settings of a server, by key, for a Kubernetes cluster with the given connection options."""
     return {"cluster": "kubernetes", **{key: options[name] for name, key in KEYS.items()}}
 
 
 def is_pattern(name: str) -> bool:
-    """True if a namespace or output prefix is a pattern that may match several."""
+    """True if a namespace or output prefix contains a wildcard: ``*``, ``?`` or ``[``."""
     return any(character in name for character in "*?[")
 
 
 def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Validate the value of ``--namespace``, as a callback of `click.option`."""
+    """Return the value of ``--namespace`` if it is a valid name or None, as a callback of `click.option`.
+
+    Raises:
+        BadParameter: If the name is invalid.
+    """
     if value is not None and not _NAMESPACE.fullmatch(value):
         near = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-")
         meant = f"; write {near}" if near else ""
@@ -94,7 +101,11 @@ def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) ->
 def parse_namespaces(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Validate several namespaces; each may be a pattern."""
+    """Return namespaces if each is a valid name or a pattern, as a callback of `click.option`.
+
+    Raises:
+        BadParameter: If a name is invalid.
+    """
     for each in values:
         if not is_pattern(each):
             parse_namespace(context, parameter, each)

@@ -1,4 +1,4 @@
-"""Opens the cluster of a server, Kubernetes or embedded, and builds its options."""
+"""Opens the cluster of a server, Kubernetes or embedded, as the server's settings specify."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ _KEPT_EMBEDDED: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedCluster:
-    """An open cluster and its interfaces."""
+    """An open cluster, with the interfaces through which a server uses it."""
 
     cluster: Cluster
     inventory: Inventory
@@ -83,7 +83,10 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
 
 
 def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
-    """Return the settings with log links to local files and a TTL of jobs, unless these are set."""
+    """Return the settings; if they have no log links or no TTL of jobs, add those for an embedded cluster.
+
+    The log links lead to files in the state directory `state`.
+    """
     plugin = settings.kfpytorch
     if not plugin.ttl_after_finished:
         plugin = replace(plugin, ttl_after_finished=_KEPT_EMBEDDED)
@@ -124,7 +127,10 @@ def require_credentials(settings: ServerSettings) -> None:
 
 
 def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:
-    """Return the options of a Kubernetes cluster. If a namespace is a pattern, all namespaces are watched."""
+    """Convert the settings of a server to the options with which it connects to a Kubernetes cluster.
+
+    If a namespace is a pattern, all namespaces are watched.
+    """
     several = any(map(is_pattern, settings.namespaces))
     return KubernetesOptions(
         kubeconfig=settings.kubernetes.kubeconfig or "",
@@ -134,7 +140,7 @@ def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:
 
 
 def build_embedded_options(settings: EmbeddedSettings) -> EmbeddedOptions:
-    """Return the options of an embedded cluster."""
+    """Convert settings to the options with which a server opens its embedded cluster."""
     has = {"cpu": settings.cpus, "memory": settings.memory}
     capacity = {name: amount.text for name, amount in has.items() if amount is not None}
     return EmbeddedOptions(

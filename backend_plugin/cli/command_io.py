@@ -47,7 +47,10 @@ server_options: Final = cluster_options.add_options(
 
 
 def request_options(human: str) -> Callable[[Command], Command]:
-    """Add ``--namespace``, the options of `server_options`, and those of `output_option`."""
+    """Return a decorator that adds ``--namespace``, the options of `server_options`, and ``--output``.
+
+    `human` is the default of ``--output``: a format for people, such as ``table``.
+    """
     return cluster_options.add_options(
         click.option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace."),
         server_options,
@@ -56,7 +59,7 @@ def request_options(human: str) -> Callable[[Command], Command]:
 
 
 def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that all requests to the server share: the namespace and the server."""
+    """Return the keyword arguments ``namespace`` and ``server`` for a function of `client`."""
     return {"namespace": options["namespace"], "server": read_server(options, options["server"])}
 
 
@@ -91,7 +94,7 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
 
 
 def output_option(human: str) -> Callable[[Command], Command]:
-    """Add ``--output`` with two formats: `human`, such as ``table``, which is the default, and ``json``."""
+    """Return a decorator that adds ``--output`` with two formats: ``json``, and the default `human`."""
     return click.option(
         "--output", "-o", type=click.Choice([human, "json"]), default=human, show_default=True
     )
@@ -109,7 +112,7 @@ def parse_duration(_: click.Context, __: click.Parameter, text: str) -> timedelt
 
 
 def _parse_timeout(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    """Parse a timeout that is longer than zero, or None, as a callback of `click.option`."""
+    """Parse ``--timeout``, as a callback of `click.option`; zero is rejected, and None stays None."""
     if text is None:
         return None
     timeout = parse_duration(context, parameter, text)
@@ -119,13 +122,16 @@ def _parse_timeout(context: click.Context, parameter: click.Parameter, text: str
 
 
 def timeout_option(text: str) -> Callable[[Command], Command]:
-    """Add ``--timeout`` with this help text."""
+    """Return a decorator that adds ``--timeout`` with the help text `text`."""
     return click.option("--timeout", metavar="DURATION", callback=_parse_timeout, help=text)
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Handle a failed request, an interrupt and a closed stdout with the usual exit codes."""
+    """Convert exceptions to exit codes: 1 for a failed request, 2 for a name that is not UTF-8.
+
+    For Ctrl-C and for a closed stdout, the exit code is 128 plus the number of SIGINT or SIGPIPE.
+    """
     # Otherwise gRPC logs closed connections to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from backend_plugin.client import RequestFailed

@@ -129,7 +129,10 @@ def _run_demo_tasks(folder: Path) -> None:
 
 @contextmanager
 def _run_server(folder: Path, code: Path) -> Iterator[Path]:
-    """Run a server and yield its state directory. The server and its jobs end with the block."""
+    """Run a server with an embedded cluster, and yield its state directory, which is in `folder`.
+
+    `code` is the directory with the code of the tasks. The server and its jobs end with the block.
+    """
     state, log = folder / "state", folder / "server.log"
     state.mkdir()
     options = ["--cluster", "embedded", "--port", "0", "--state-dir", str(state), "--code-dir", str(code)]

@@ -156,9 +156,9 @@ def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Serve
 async def _collect_facts(
     options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, signals: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
-    """Return the facts about the cluster, and the findings of a burn-in if its time `limit` is given.
+    """Return the facts about the cluster, and the findings of a burn-in, which runs only if `limit` is given.
 
-    A signal cancels the burn-in; its job is deleted in any case.
+    A signal cancels the burn-in and is added to `signals`. The job of the burn-in is deleted in any case.
     """
     from backend_plugin.doctor.burn_in import runner
     from backend_plugin.doctor.fact_collector import collect_facts

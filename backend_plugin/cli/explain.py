@@ -94,9 +94,9 @@ def _print_verdict(verdict: Verdict, form: str) -> None:
 
 
 def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the phase of a job, with its reason and message, for one request of a batch.
+    """Return the verdict for one request of a batch: ``phase``, ``reason``, ``message``, ``cause`` etc.
 
-    The time is ``now`` in the request, or else the current time.
+    The verdict is for the time ``now`` of the request, by default the current time.
     """
     now = reading.get_time(request, "now") or datetime.now(timezone.utc)
     rules = _build_judging_context(render_requests.read_settings(request))
@@ -129,7 +129,7 @@ def _encode_verdict(verdict: Verdict) -> Mapping[str, Any]:
 
 
 def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read an error file of a request, with ``path`` and one of ``error``, ``document`` and ``base64``."""
+    """Return an error file of a request; content in ``base64`` is replaced by the fields decoded from it."""
     data = value.get("base64")
     if not isinstance(data, str):
         return value
@@ -141,9 +141,9 @@ def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """Read all files, and return the state of the job with the name `job`, or of the only job.
+    """Read all files, and return the objects and outputs of the job named `job`, or of the only job.
 
-    `outputs` is True if ``outputs.pb`` exists, and None if that is unknown.
+    `outputs` is True if ``outputs.pb`` exists, and None if that is unknown; a file of that name sets True.
 
     Raises:
         UnusableInput: If a file is missing or invalid, or no file contains such a job.
@@ -228,7 +228,10 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
 
 
 def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (key, object) for each object of the file `name`, also for those in Lists; see `_KINDS`."""
+    """Yield the objects of the file `name`, also those in Lists, each after its key in a batch request.
+
+    The key is a value of `_KINDS`, ``error_files``, or ``others`` for an object that no phase depends on.
+    """
     data = input_files.read_input(name)
     if name.endswith(".pb"):
         yield "error_files", {**decode_document(data), "path": name}

@@ -151,7 +151,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _format_error(error: BaseException, root: Path) -> str:
-    """Return the error, and its location in the files of the author."""
+    """Return the error as text, with the file and line below `root` where it was raised, if there is one."""
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
         message += "; install it here, or import it inside the task"

@@ -165,7 +165,7 @@ def _fill_text(text: str, known: Mapping[str, str]) -> str:
 
 
 def add_options(*, needs_file: bool = False) -> Callable[[Command], Command]:
-    """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
+    """Return a decorator that adds ``[FILE] [TASK]``, ``--input`` and ``--image``."""
     return cluster_options.add_options(
         click.argument("file", required=needs_file),
         click.argument("task", required=False),

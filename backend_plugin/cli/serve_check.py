@@ -118,7 +118,7 @@ def _find_directory_problem(directory: Path) -> str | None:
 
 
 def _find_state_problem(settings: ServerSettings) -> str | None:
-    """Return why an embedded cluster cannot use the state directory; None or empty if it can."""
+    """Return why the state directory of an embedded cluster cannot be used; None or empty if it can."""
     if settings.cluster is not ClusterKind.EMBEDDED:
         return None
     holder = find_holder(settings.state_dir)
@@ -168,7 +168,7 @@ def get_value(settings: ServerSettings, key: str) -> Any:
 
 
 def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of settings that are set for one project, namespace or scheduler only."""
+    """Yield the keys, such as ``PART.NAME.KEY``, of settings for a named project, namespace or scheduler."""
     for path in loader.list_named_sections():
         for name, inner in (_find_value(section, path) or {}).items():
             for key in inner if isinstance(inner, Mapping) else ():

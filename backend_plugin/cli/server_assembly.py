@@ -92,7 +92,10 @@ class ServerParts:
         await run_until_first_exit(self.tasks.keeper.run(), *others)
 
     async def drain(self, left: float) -> None:
-        """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
+        """Wait for background operations after the last call.
+
+        The limit is `SETTLE_SECONDS`, or for deletions of jobs `left`, the rest of the drain in seconds.
+        """
         await self.orders.drain(SETTLE_SECONDS, left)
 
 

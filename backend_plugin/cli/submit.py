@@ -56,7 +56,10 @@ def command(**options: Any) -> None:
 
 
 def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", str, Mapping[str, str]]:
-    """Return the task of a command, a name for its execution (from that of `folder`), and its inputs."""
+    """Return the task of a command, the name of its execution, and its inputs.
+
+    The name of the execution is the unique part of the name of `folder`.
+    """
     task = load_task(Path(options["file"]), options["task"], options["image"])
     name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
     return task, name, sample_attempt.parse_inputs(options["inputs"], task.template)
@@ -115,7 +118,7 @@ def _print_end(end: "End", task: "LoadedTask") -> None:
 
 
 def _print_entry(word: str, texts: Sequence[str]) -> None:
-    """Print a label and its text, wrapped to `WIDTH` columns."""
+    """Print the label `word`, and beside it the lines `texts`, wrapped to `WIDTH` columns."""
     lines = [part for line in texts for part in _wrap_line(line)]
     label = word.ljust(_INDENT - 2)
     if colour := tables.get_colour(word):

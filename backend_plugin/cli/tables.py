@@ -51,7 +51,7 @@ class Columns:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
 
     def format_row(self, row: Sequence[str]) -> str:
-        """Return a row with coloured state words."""
+        """Return the row as a line of text, in which a cell with the name of a state is coloured."""
         *first, last = [printable.escape(cell) for cell in row]
         self.fit_rows([[*first, last]])
         cells = [cell.ljust(width) for cell, width in zip(first, self._widths[:-1], strict=True)]
@@ -80,7 +80,7 @@ def is_coloured() -> bool:
 
 
 def get_colour(word: str) -> str | None:
-    """Return the colour of a state word; None if it has none, or if stdout is not coloured."""
+    """Return the colour of a state such as ``RUNNING``; None for other words, or if stdout has no colours."""
     return _COLOURS.get(word) if is_coloured() else None
 
 
@@ -122,5 +122,5 @@ def get_time(message: Any, field: str) -> datetime | None:
 
 
 def format_clock(moment: datetime | None) -> str:
-    """Return the time of day in the local time zone; ``-`` for None."""
+    """Return the time of day in the local time zone as ``HH:MM:SS``; ``-`` for None."""
     return "-" if moment is None else f"{moment.astimezone():%H:%M:%S}"

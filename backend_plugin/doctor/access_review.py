@@ -71,7 +71,7 @@ def _iter_deactivation_rules(served: Container[str]) -> Iterator[Permission]:
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Mapping[str, Sequence[Permission]]:
-    """Return the missing permissions of connectors, by ServiceAccount; see `Facts.lacking`.
+    """Return the permissions that connectors lack, by their ServiceAccounts (``NAMESPACE/NAME``).
 
     Raises:
         NotReadable: If access reviews are forbidden or the API server does not answer.

@@ -37,7 +37,7 @@ class NotReadable(BackendError):
     """A request failed or was forbidden. The message contains the reason and the remedy."""
 
     def __init__(self, unseen: ReadFailure) -> None:
-        """Store the reason."""
+        """Store the failure as `unseen`; its reason and remedy are the message of the error."""
         super().__init__(f"{unseen.reason}; {unseen.remedy}" if unseen.remedy else unseen.reason)
         self.unseen = unseen
 

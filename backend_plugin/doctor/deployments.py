@@ -131,5 +131,5 @@ def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
 
 
 def format_kubectl_name(deployment: Manifest) -> str:
-    """Return the arguments by which kubectl finds the Deployment."""
+    """Return the arguments by which kubectl finds the Deployment, ``deployment/NAME -n NAMESPACE``."""
     return f"deployment/{get_name(deployment)} -n {get_namespace(deployment)}"

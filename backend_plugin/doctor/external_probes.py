@@ -70,7 +70,10 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
 
 
 def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
-    """Return the remedy for an error of a store; for S3, often a command of the AWS CLI."""
+    """Return the remedy for an error of a store; for S3, often a command of the AWS CLI.
+
+    `rights` is the remedy for a missing permission, and for all errors of other stores.
+    """
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):
         return rights

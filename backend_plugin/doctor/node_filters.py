@@ -108,7 +108,7 @@ def format_taint(taint: Taint) -> str:
 
 
 def format_toleration_settings(claim: PodInfo, taints: Sequence[Taint]) -> str:
-    """Return settings that make the pods of a role tolerate the taints."""
+    """Return a remedy with the settings that make pods with the requests of `claim` tolerate the taints."""
     of_resources = [each for each in taints if claim.requests.get(each.key)]
     of_all = [each for each in taints if each not in of_resources]
     by_resource = ", ".join(f"{each.key}: [{_format_toleration(each)}]" for each in of_resources)

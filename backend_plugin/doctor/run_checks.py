@@ -66,7 +66,7 @@ def sort_findings(found: Iterable[Finding]) -> Sequence[Finding]:
 
 
 def get_exit_code(found: Sequence[Finding]) -> int:
-    """Return the exit code for the worst finding."""
+    """Return the exit code: 1 if the worst finding is an error, 3 for a warning, 4 for unknown, or else 0."""
     return EXIT_CODES[sort_findings(found)[0].level] if found else 0
 
 

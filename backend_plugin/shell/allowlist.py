@@ -22,7 +22,7 @@ _UNKNOWN: Final = re.compile(r"\{\{[^{}]{0,200}\}\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowlist:
-    """The namespaces in which tasks may run, and the prefixes to which they may write."""
+    """The namespaces and output prefixes that this server accepts for tasks."""
 
     prefixes: OutputPrefixes
     namespaces: Sequence[str] = (ANY,)
@@ -33,19 +33,19 @@ class Allowlist:
     """The namespace of a project and domain: a template as in Flyte's settings, or a shell pattern."""
 
     def is_served(self, namespace: str) -> bool:
-        """True if this server may read and change jobs in the namespace."""
+        """True if the settings allow this server to read and change jobs in the namespace."""
         if namespace in SYSTEM or namespace in self.refused:
             return False
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def find_rejection_reason(self, namespace: str, prefix: str) -> str | None:
-        """Return why jobs in this namespace with this output prefix may not be queried; None if they may."""
+        """Return why calls for jobs with this namespace and prefix are rejected; None if they are allowed."""
         if not self.is_served(namespace):
             return f"this connector does not serve namespace {namespace!r}"
         return self.prefixes.find_rejection_reason(prefix)
 
     def check_attempt(self, run: Attempt) -> Iterator[Problem]:
-        """Yield a problem if the namespace is not allowed, and one if the output prefix is not."""
+        """Yield a problem if the attempt's namespace is not allowed, and one if its output prefix is not."""
         if (refusal := self._find_namespace_rejection(run)) is not None:
             field = "task_execution_metadata.namespace"
             yield Problem(field=field, value=run.namespace, message=refusal[0], remedy=refusal[1])

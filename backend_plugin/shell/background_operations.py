@@ -53,7 +53,10 @@ class BackgroundOperations:
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
     def submit(self, key: Key, order: Order, fields: Mapping[str, object]) -> asyncio.Task[None]:
-        """Start an operation, unless one with this key runs; return its task. Its log lines have `fields`."""
+        """Start an operation, unless one with this key runs; return the task of the operation with the key.
+
+        `fields` are added to the log lines of a new operation.
+        """
         task = self._tasks.get(key)
         if task is None:
             with add_log_fields(**fields):
@@ -69,13 +72,13 @@ class BackgroundOperations:
             task.cancel()
 
     async def drain(self, seconds: float, deletion_seconds: float = 0.0) -> None:
-        """Wait for the running operations, and cancel those that are left at the time limit.
+        """Wait for the running operations, and cancel those that are left at their time limit.
 
         If this call itself is cancelled, cancel all of them immediately.
 
         Args:
             seconds: The time limit.
-            deletion_seconds: The time limit for deletions of jobs.
+            deletion_seconds: The time limit of job deletions, if it is longer than `seconds`.
         """
         self._settling.set()
         try:
@@ -86,7 +89,7 @@ class BackgroundOperations:
             self._log_cancelled(await self._cancel_all())
 
     async def _cancel_all(self) -> Sequence[Key]:
-        """Cancel all running operations; return the keys of those that did not end on their own."""
+        """Cancel all running operations; return the keys of those that the cancellation ended."""
         left = {**self._tasks}
         for task in left.values():
             task.cancel()

@@ -45,7 +45,12 @@ class Cache:
     def __init__(
         self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
     ) -> None:
-        """Create an empty cache; `lag` receives the kind and age in seconds of each new state."""
+        """Create an empty cache.
+
+        Args:
+            now: Returns the current time.
+            lag: Called with the kind and the age in seconds of each new state of a job or pod from the watch.
+        """
         self._now = now
         self._lag = lag
         self._entries: dict[Key, CachedJob] = {}
@@ -88,7 +93,7 @@ class Cache:
     # ---- changes from the watch
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects of one kind by a list; mark cached jobs that the list lacks as unconfirmed."""
+        """Replace all objects of one kind by a list; mark cached jobs outside the list as unconfirmed."""
         listed = [*records]
         if kind is Job:
             self._mark_missing({(namespace, record.name) for namespace, record in listed})
@@ -302,7 +307,7 @@ class Cache:
         return entry
 
     def set_task_outputs(self, entry: CachedJob, files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
-        """Set the error files of a job, and whether `outputs` exist; None if they could not be read."""
+        """Store the error files of a job, and whether its outputs exist (None: they could not be read)."""
         entry.error_files, entry.outputs = tuple(files), outputs
         entry.looking, entry.read = False, True
         self._notify_listeners(entry)
@@ -332,10 +337,10 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events to keep when one is added: without the oldest routine event if there are too many.
+    """Return the events of a job to keep when one is added: all, or all but one if there are too many.
 
-    Without routine events, these are the latest, and the last two older job events, so that the job events
-    are not written again.
+    The oldest routine event is left out. Without routine events, the latest are kept, with the last two older
+    job events, so that these are not written again.
     """
     if len(events) < _MAX_EVENTS:
         return events

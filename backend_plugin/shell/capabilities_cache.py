@@ -203,7 +203,7 @@ class CapabilitiesCache:
         return findings
 
     def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
-        """Log the reasons for the scheduler of a project's jobs, unless the same ones were logged before."""
+        """Log why the jobs of a project get their gang scheduler, unless these reasons were logged last."""
         place = (run.namespace, run.project, run.domain)
         if self._logged.get(place) != reasons:
             self._logged[place] = reasons

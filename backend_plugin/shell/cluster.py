@@ -80,7 +80,7 @@ class Sink(Protocol):
     """The receiver of the watched objects of a cluster, in the order of the changes."""
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Set all objects of one kind, with their namespaces; objects that are not listed are gone."""
+        """Replace all objects of one kind by `records`, each with its namespace; there are no others."""
 
     def put_record(self, namespace: str, record: Record) -> None:
         """Add or update an object."""

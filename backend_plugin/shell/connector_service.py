@@ -145,7 +145,10 @@ class ConnectorService:
     def _record_create_failure(
         self, run: Attempt, failure: CallFailed, cluster_error: str = ""
     ) -> CallFailed:
-        """Log and count a failed creation; `cluster_error` names the error of the cluster that caused it."""
+        """Log and count a failed creation, and return the error with which the call ends.
+
+        `cluster_error` names the error of the cluster that caused the failure; empty if there is none.
+        """
         self.metrics.creates.add(failure.code.name.lower())
         if cluster_error:
             self.metrics.cluster_errors.add("create_job", cluster_error)
@@ -158,7 +161,7 @@ class ConnectorService:
     # ---- get
 
     async def get_task(self, request: admin.GetTaskRequest) -> bytes:
-        """Return the phase of a job, which is computed from the cache."""
+        """Return a serialized `GetTaskResponse` with the phase of a job, which is computed from the cache."""
         ref = self._require_served(request.resource_meta)
         if ref.refusal is not None:
             return self.answers.build_rejection(ref.refusal)

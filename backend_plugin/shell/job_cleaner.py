@@ -26,7 +26,7 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs the actions `duties`; a retry does not repeat their patch."""
+        """Return the operation that performs the actions `duties`; a retry skips a patch that is stored."""
         patch = duties.patch
 
         async def clean_up() -> None:

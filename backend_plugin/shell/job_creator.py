@@ -122,7 +122,11 @@ class JobCreator:
     async def _on_rejection(
         self, planned: Plan, refused: RequestRejected, created: Sequence[Manifest]
     ) -> None:
-        """Delete `created`, the prerequisites from this call, unless Flyte will repeat the call."""
+        """Delete `created`, the prerequisites that this call created, unless a repeated call may succeed.
+
+        Raises:
+            ClusterUnavailable: If the operator has not seen a new prerequisite yet.
+        """
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
             raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused
         if not rejection.is_transient(refused.code, refused.message):

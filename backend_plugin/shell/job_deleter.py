@@ -26,17 +26,17 @@ class JobDeleter:
     """Deletes jobs in the background, and only jobs with the expected output prefix."""
 
     def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
-        """Create a deleter; after the pauses `LEAVING`, it checks every `seconds` whether a job is gone."""
+        """Create a deleter that looks for a deleted job after the pauses `LEAVING`, then every `seconds`."""
         self._cluster = cluster
         self._cache = cache
         self._orders = orders
         self._seconds = seconds
 
     async def delete(self, ref: JobRef) -> None:
-        """Start to delete a job. Return when the cluster has accepted it, or after `DELETE_CALL` seconds.
+        """Start to delete a job. Return when the cluster has accepted that, or after `DELETE_CALL` seconds.
 
         Raises:
-            NotDurable: If the cluster cannot store the deletion. This server repeats it; a restart loses it.
+            NotDurable: If the cluster cannot store the deletion. The server retries, but not after a restart.
         """
         order = self._schedule_delete(
             ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid, dialect=ref.dialect),

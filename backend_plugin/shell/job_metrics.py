@@ -53,7 +53,10 @@ def compute_oldest_wait(cache: Cache, now: datetime) -> float:
 
 
 def measure_start(metrics: Metrics, entry: CachedJob, phase: Phase, now: datetime) -> None:
-    """Record the waiting time and the start time of a job that this server created, each once."""
+    """Add the waiting time of a job and the time until its start to histograms of `metrics`, each once.
+
+    A job that another server created is skipped.
+    """
     if entry.job is None or entry.job.created is None:
         return
     age = max(0.0, (now - entry.job.created).total_seconds())

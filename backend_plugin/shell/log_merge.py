@@ -117,7 +117,10 @@ class LogMerge:
         return batch
 
     def _take_line(self, source: _Source) -> LogLine:
-        """Remove and return the first line of a source; add its next line to the merge, or wait for it."""
+        """Remove and return the first line of a source, and add the next line of this source to the merge.
+
+        If the next line has not been read yet, the merge waits for it.
+        """
         line = source.lines.popleft()
         source.size -= len(line.text)
         source.room.set()

@@ -82,7 +82,7 @@ class OutputReader:
         self._all = asyncio.Semaphore(self.bounds.all_at_once)
 
     async def read_outputs(self, output_prefix: str) -> TaskOutputs:
-        """Return the current outputs; a directory that does not exist is empty.
+        """Return the current outputs; a directory that does not exist counts as empty.
 
         Raises:
             PrefixNotAllowed: If the prefix may not be read.

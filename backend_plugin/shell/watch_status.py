@@ -41,7 +41,7 @@ class WatchStatus:
         self._received.setdefault((kind, namespace), self._clock())
 
     def receive(self, kind: str, namespace: str) -> None:
-        """Record that the API server has sent a list, a change or a bookmark."""
+        """Set the time of the last received data to now; data are a list, a change or a bookmark."""
         self._received[kind, namespace] = self._clock()
 
     def is_any_synced(self, kinds: Container[str]) -> bool:

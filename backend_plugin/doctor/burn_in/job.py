@@ -47,7 +47,7 @@ def build_trial(planned: Plan, program: str, seconds: int) -> Plan:
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
-    """Return the metadata with other annotations for connectors: a new deadline, no cleanPodPolicy."""
+    """Return the metadata of `job` with a deadline for the burn-in, and without a cleanPodPolicy."""
     metadata = get_mapping(job, "metadata")
     annotations = dict(get_text_map(metadata, "annotations"))
     annotations.pop(CLEAN_POD_POLICY, None)

@@ -193,7 +193,7 @@ class _BurnInRunner:
         return results.build_finding(Severity.ERROR, sentence, remedy)
 
     async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
-        """Read the logs of ended pods, or of all pods if `is_last`, until one contains the measurement."""
+        """Return the first measurement in the logs of ended pods, or of all pods if `is_last`; else None."""
         for pod in pods:
             ended = pod.primary.ended if pod.primary is not None else None
             if pod.phase == "Failed" or (ended is not None and ended.exit_code != 0):

@@ -71,7 +71,7 @@ def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
 
 
 def iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
-    """Yield the path and the content of each connector in Flyte's configuration."""
+    """Yield each connector in Flyte's configuration: the dotted path of its section, and the section."""
     for plugin in _PLUGINS:
         section = _get_config_section(facts, "plugins", plugin)
         for key in ("defaultConnector", "defaultAgent"):

@@ -61,7 +61,7 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
-    """The scheduler of the job's queue applies the node selectors of its flavors to this kind of job."""
+    """For this kind of job, the queue's scheduler applies the node selectors of the queue's flavors."""
     kind = facts.task.dialect.name
     for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):

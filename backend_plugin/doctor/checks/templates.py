@@ -1,6 +1,7 @@
-"""Checks of PodTemplates: those that Flyte, the settings or the task name, and those in `NAMES`.
+"""Checks of the PodTemplates that Flyte, the settings or the task name, and of those for gangs.
 
-A PodTemplate applies to the pods of many tasks, so most gang labels and annotations in it have no effect.
+Templates for gangs are found by their usual names (`NAMES`). A PodTemplate applies to the pods of many
+tasks, so most gang labels and annotations in it have no effect.
 """
 
 import json
@@ -67,7 +68,7 @@ _PREFIXES: Final = tuple(
 
 
 def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the templates that the settings, Flyte or the task name, and those with a name in `NAMES`."""
+    """Return the PodTemplates that the settings, Flyte or the task name, and those with a usual gang name."""
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,
@@ -103,7 +104,7 @@ _SERVED: Final = (Subject.TEMPLATES, Subject.DEPLOYMENTS, Subject.SCHEDULER_CONF
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
-    """PodTemplates that set container fields have a container `default` or `primary` for all tasks."""
+    """A PodTemplate that sets container fields has a container named `default` or `primary`."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
         with_values = [one for one in containers if any(map(one.get, one.keys() - _WRITTEN))]
@@ -184,7 +185,7 @@ def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
 
 
 def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
-    """Return why a label or annotation has no effect; empty if it may have one."""
+    """Return why the label or annotation `key` in `marks` has no effect; empty if no reason is known."""
     value = marks[key]
     if not value:
         return "it is empty"

@@ -128,7 +128,7 @@ class _ServerReader(SettingsReader):
     """The name of each setting in its source (file, environment variable or flag), by key."""
 
     def add_value(self, key: str, value: Any, name: str, source: str) -> None:
-        """Parse one value; it replaces an earlier value of the same key."""
+        """Parse a value of the setting `key`, and replace an earlier one; `name` is its name in `source`."""
         self.read_value(self.values, key, name, value, KEYS[key])
         self.sources[key], self.names[key] = source, name
 

@@ -34,7 +34,7 @@ def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RoleP
 
 
 def count_objects(_: Plan, roles: Sequence[RolePods]) -> Mapping[str, int]:
-    """Return the number of Services: each replica has one."""
+    """Return the number of Services of a job, one per replica, by the resource names that quotas use."""
     return dict.fromkeys(("services", "count/services"), sum(role.needed for role in roles))
 
 
@@ -46,7 +46,10 @@ def build_invalid_job(namespace: str) -> Manifest:
 
 
 def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
-    """Return a trial job: see `OperatorSupport.build_trial`."""
+    """Return the plan of a trial job: no retries, a deadline of `seconds`, and changed pod templates.
+
+    The operator keeps the pods, so that their logs can be read.
+    """
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")

@@ -71,9 +71,9 @@ def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest
 
 
 def count_objects(planned: Plan, _: Sequence[RolePods]) -> Mapping[str, int]:
-    """Return the number of objects that the connector, Kubeflow Trainer and JobSet create for a job.
+    """Return the number of objects besides pods that a job adds to a quota, by the quota's resource names.
 
-    All nodes share one Service. The Jobs of a named training runtime are not known.
+    All nodes share one Service. The Jobs of a named training runtime are unknown and not counted.
     """
     counts = dict.fromkeys(("services", "count/services", "count/jobsets.jobset.x-k8s.io"), 1)
     if planned.prerequisites:
@@ -88,9 +88,10 @@ def build_invalid_job(namespace: str) -> Manifest:
 
 
 def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
-    """Return a trial job: it is never restarted, and the kubelet enforces a deadline on its pods.
+    """Return the plan of a trial job: it is never restarted, and the kubelet ends its pods after `seconds`.
 
     A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes the job.
+    A training runtime that the task names keeps its own limits.
     """
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS
