@@ -106,7 +106,7 @@ class EmbeddedCluster:
         return self._find_job(name)
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod]:
-        """Return the pods of a job that have the label `IDENTITY`; see `Cluster.list_pods`."""
+        """Return the pods of a job that have this backend's label `IDENTITY`; see `Cluster.list_pods`."""
         label = table.get_dialect(job.dialect).labels.job_name
         return [
             read_pod(each)

@@ -259,7 +259,11 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Handle the end of a pod's shim. Raise OSError and change nothing if its state is unreadable."""
+        """End the record of a pod whose shim has exited, with the last state that the shim wrote.
+
+        If that state is not final, the shim has died: kill the remaining processes and write a final state.
+        Raise OSError and change nothing if the state cannot be read.
+        """
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"

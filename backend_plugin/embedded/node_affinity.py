@@ -38,7 +38,10 @@ class Requirement:
 
 
 def _compare(test: Callable[[int, int], bool], label: str | None, values: Sequence[str]) -> bool:
-    """Return the result of `test` for a label and a value as integers; False if one of them is no integer."""
+    """Return `test(label, value)` for the only entry of `values`, with both converted to integers.
+
+    False if the node has no such label, if `values` has not exactly one entry, or if one is no integer.
+    """
     if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
         return False
     return test(int(label), int(values[0]))
@@ -56,7 +59,7 @@ _OPERATORS: Final[Mapping[str, _LabelTest]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
-    """The node constraints of a pod, except resources."""
+    """The node selector, the required node affinity and the tolerations of a pod."""
 
     selector: Mapping[str, str]
     terms: Sequence[Manifest] | None

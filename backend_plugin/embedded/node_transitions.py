@@ -103,7 +103,10 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def build_nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Sequence[Manifest]:
-    """Build the nodes that the options specify."""
+    """Build the nodes that the options specify, with the capacity of this machine by default.
+
+    The size of the disk with `directory` is the ephemeral storage of each node.
+    """
     has = {**_read_capacity(directory), **options.capacity}
     counts = _count_gpus_per_node(options)
     nodes = []

@@ -154,7 +154,10 @@ def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
 
 
 def with_condition(manifest: Manifest, kind: str, value: str, now: datetime, **texts: str) -> Manifest:
-    """Return a copy in which this condition (see `build_condition`) replaces the one of the same type."""
+    """Return a copy with a new status condition, which replaces an existing one of the same type.
+
+    `texts` are its `reason` and `message`; see `build_condition`.
+    """
     condition = build_condition(kind, value, now=now, **texts)
     existing = get_mappings(manifest, "status", "conditions")
     return with_section(manifest, "status", conditions=merge_conditions(existing, [condition]))

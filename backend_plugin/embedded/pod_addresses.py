@@ -53,7 +53,10 @@ class PodAddresses:
         return cls(pattern=pattern, port=port, ports=_list_ports(pod, dialect.port), own=get_hostname(pod))
 
     def rewrite(self, value: str) -> str:
-        """Replace replica names by the loopback address, and `ports` after a name by the reserved port."""
+        """Replace the addresses of replicas in a text by addresses of this machine.
+
+        A host name becomes the loopback address, and a port in `ports` after it the reserved port.
+        """
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
     def rewrite_variable(self, name: str, value: str) -> str:

@@ -63,7 +63,7 @@ class PodDirectory:
         return not os.path.islink(self.path) and os.path.isfile(self.path / layout.MARKER)  # noqa: PTH113, PTH114
 
     def ensure_tmpdir(self) -> str:
-        """Return the TMPDIR of the pod. If its path in this directory is too long, create one in /tmp."""
+        """Return the path of the pod's TMPDIR: below this directory, or in /tmp if the former is too long."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
@@ -103,7 +103,7 @@ class PodDirectory:
 
     @property
     def is_alive(self) -> bool:
-        """True if a shim is running."""
+        """True if the shim of the pod is running."""
         with self.acquire_lock() as lock:
             return lock is None
 

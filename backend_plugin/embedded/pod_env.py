@@ -25,14 +25,17 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>
 
 @dataclass(frozen=True, slots=True)
 class DeclaredEnvironment:
-    """The environment that a manifest declares for a container, before names and paths are rewritten."""
+    """The environment variables that a manifest declares for a container, with their original values.
+
+    `names` rewrites the addresses of replicas in a value for this machine, and `paths` the mount paths.
+    """
 
     raw: Mapping[str, str]
     names: PodAddresses
     paths: MountPaths
 
     def build_variables(self) -> Mapping[str, str]:
-        """Return the variables with names and paths rewritten for this machine."""
+        """Return the variables, with addresses of replicas and mount paths rewritten for this machine."""
         variables = {name: self._localize(value) for name, value in self.raw.items()}
         return {
             **variables,
@@ -40,7 +43,7 @@ class DeclaredEnvironment:
         }
 
     def expand_argument(self, value: str) -> str:
-        """Expand the references in an argument, and rewrite its names and paths for this machine."""
+        """Expand ``$(NAME)`` references in an argument; rewrite addresses of replicas and mount paths."""
         return self._localize(expand_references(value, self.raw, "an argument"))
 
     def _localize(self, value: str) -> str:

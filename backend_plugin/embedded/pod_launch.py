@@ -188,7 +188,10 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
 
 
 def find_environment(image: str, options: EmbeddedOptions) -> str | None:
-    """Return the virtual environment for an image, ``.`` for the server's; None if the pull must fail."""
+    """Return the virtual environment for the image of a container; ``.`` stands for that of the server.
+
+    None if no pattern in the options matches the image and the pull of unknown images must fail.
+    """
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

@@ -73,7 +73,7 @@ class ContainerLog:
             self._file = None
 
     def _start_at(self, run: int) -> None:
-        """Start at a run. Skip all lines that exist now except the last `tail` ones."""
+        """Start reading at a run. If `tail` is set, skip its existing lines except the last `tail` ones."""
         segments = [each for each in self._list_segments() if each[0] == run]
         self._at = min(segments, default=(run, 0))
         if self._tail is not None:
@@ -183,7 +183,10 @@ async def read_lines(
 
 
 def _find_run(state: PodState | None, request: LogRequest) -> int | None:
-    """Return the number of the requested run, or None if that run has not started."""
+    """Return the number of the run that `request` selects (the current or the previous one).
+
+    None if the container has no such run.
+    """
     container = state.containers.get(request.container) if state else None
     if container is None or not container.has_started:
         return None

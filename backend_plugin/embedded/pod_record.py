@@ -59,7 +59,10 @@ class PodRecord:
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Make the shim open its gate (see `layout.GATE`) if that of `leader` is open, else close it."""
+        """Tell the shim of this pod to open its gate (see `layout.GATE`) or to close it.
+
+        The gate is opened if `leader.is_gate_open` is true.
+        """
         self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
     def _kill_shim(self) -> None:
@@ -72,7 +75,7 @@ class PodRecord:
             each.set()
 
     async def wait_for_change(self, news: asyncio.Event) -> bool:
-        """Wait until the logs or the state change, with `news` as the event of one reader.
+        """Wait until the logs or the state of the pod change. `news` is the event that wakes one reader.
 
         Return True at once on the first call, because there may be lines from before it. Return False if the
         pod has ended.

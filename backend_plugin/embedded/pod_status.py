@@ -126,7 +126,10 @@ def compute_phase(state: PodState) -> str:
 
 
 def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
-    """Build the `PodStatus`. A condition with the same status in `before` keeps its time."""
+    """Build the `PodStatus` from `state`. `before` is the previous status.
+
+    A condition keeps its transition time if its status is the same in `before`.
+    """
     spec = get_mapping(pod, "spec")
     texts = {"reason": state.reason, "message": state.message}
     inits = [_build_container_status(each, state) for each in get_mappings(spec, "initContainers")]

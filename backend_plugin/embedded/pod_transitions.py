@@ -74,7 +74,7 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
-    """Return the final state of a removed pod whose object stays until its operator has counted it.
+    """Return a removed pod as ended. The object stays until its operator removes the finalizer `TRACKING`.
 
     The phase of a pod that had not ended becomes Failed.
     """
@@ -175,7 +175,7 @@ def _iter_container_events(pod: Manifest, before: Manifest, now: Manifest) -> It
 
 
 def _count_starts(container: Manifest) -> int:
-    """Return the number of starts that a container status shows."""
+    """Return how often a container has started, according to its container status."""
     state = get_mapping(container, "state")
     started = (
         "running" in state or "terminated" in state or "terminated" in get_mapping(container, "lastState")
@@ -184,7 +184,7 @@ def _count_starts(container: Manifest) -> int:
 
 
 def _get_start_error(container: Manifest) -> Manifest:
-    """Return the terminated state if the last start failed, or an empty mapping."""
+    """Return the `terminated` state in a container status if the last start failed, else an empty mapping."""
     state = get_mapping(container, "state")
     ended = (
         {}

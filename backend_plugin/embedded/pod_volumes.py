@@ -77,7 +77,7 @@ class MountPaths:
 
     @classmethod
     def from_directories(cls, directories: Mapping[str, str]) -> "MountPaths":
-        """Build the mapping from container paths to directories. The longest matching path applies."""
+        """Build an instance from directories by container path. Of nested paths, the longest one applies."""
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         if not ordered:
             return cls(directories, None)
@@ -88,7 +88,7 @@ class MountPaths:
         return cls(directories, re.compile(pattern))
 
     def rewrite(self, value: str) -> str:
-        """Replace every mapped path in a text."""
+        """Replace every mapped path in a text by its directory on this machine."""
         return self.pattern.sub(lambda match: self.directories[match[0]], value) if self.pattern else value
 
     def has_path(self, path: str) -> bool:

@@ -28,7 +28,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
 
 class PodController:
-    """Updates the pod objects and controls the kubelet, which reports status changes to it."""
+    """Updates pod objects in the store, starts and ends pods with a kubelet, and receives its reports."""
 
     def __init__(
         self, store: Store, recorder: EventRecorder, kubelet: Callable[["PodController"], Kubelet]
@@ -56,7 +56,7 @@ class PodController:
         return self._store.create(admission.admit_pod(pod_transitions.prepare_pod(manifest, port)))
 
     def apply_decision(self, decision: Binding | Unschedulable) -> None:
-        """Apply a decision of the scheduler to a pending pod."""
+        """Bind a pending pod to a node and start it, or store the reason why it cannot be scheduled."""
         pod = self._store.get_by_uid(decision.uid)
         if pod is None or get_node_name(pod):
             return
@@ -109,7 +109,7 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod and its files; if its operator must still count it, keep the object as ended."""
+        """Remove a pod and its files. If it has the finalizer `TRACKING`, only mark the object as ended."""
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return

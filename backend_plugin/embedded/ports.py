@@ -18,7 +18,7 @@ _STEP: Final = 97
 
 
 class PortAllocator:
-    """The reserved ports by job. A job keeps its port until `release_port`."""
+    """Reserves a port of this machine for each job. A job keeps its port until `release_port`."""
 
     def __init__(self, known: Mapping[str, int], span: Sequence[int] = _SPAN) -> None:
         self._ports = dict(known)

@@ -108,7 +108,7 @@ class Scheduler:
 
 
 def _has_resource_change(change: ObjectChange) -> bool:
-    """True if the resources that a pod uses may have changed. Most changes affect only its status."""
+    """True if a change can affect the used resources: creation, deletion, a changed spec or the pod's end."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True

@@ -171,12 +171,12 @@ class _NodeState:
         self.taken: set[int] = set()
 
     def reserve(self, pod: PodInfo, given: Sequence[int]) -> None:
-        """Reserve the resources and GPUs of a pod on this node."""
+        """Mark the resources of a pod, and the GPUs with the indices `given`, as used on this node."""
         self.used = add_amounts(self.used, pod.requests)
         self.taken.update(given)
 
     def find_rejection(self, pod: PodInfo) -> tuple[Sequence[str], str]:
-        """Return the reasons why the pod does not fit on this node, and a text about preemption on it.
+        """Return the reasons why the pod does not fit on this node, and why preemption there would not help.
 
         Only the first filter that rejects the pod gives reasons. There are none if the pod fits.
         """
@@ -202,7 +202,10 @@ class _NodeState:
         return reasons, _NO_USE if is_too_small else _NO_VICTIM
 
     def compute_score(self, pod: PodInfo) -> tuple[float, float]:
-        """Return this node's score for a pod: the mean free share of resources, then minus its pod count."""
+        """Return the score of this node for a pod (the highest wins).
+
+        The first value is the mean share of resources that remain free; the second is minus the pod count.
+        """
         after, has = add_amounts(self.used, pod.requests), self.node.allocatable
         free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)

@@ -119,7 +119,10 @@ class ShimCommands:
         self._is_closed = False
 
     def send(self, word: str, value: str = "") -> None:
-        """Send an order as soon as possible. Ignored after `close`."""
+        """Send the order `word` with the argument `value` as soon as possible; do nothing after `close`.
+
+        An unsent order with the same `word` is replaced.
+        """
         if not self._is_closed:
             self._pending.pop(word, None)
             self._pending[word] = value

@@ -151,7 +151,7 @@ class Store:
         return [self._objects[kind][key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
     def list_owners(self) -> Iterable[str]:
-        """Return the uids of the owners that control a stored object. An owner may have been deleted."""
+        """Return the uids of all owners that control a stored object, including owners that were deleted."""
         return tuple(self._owned)
 
     def create(self, manifest: Manifest) -> Manifest:

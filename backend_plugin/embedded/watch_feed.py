@@ -22,7 +22,7 @@ _READERS: Final[Mapping[str, tuple[type[Record], Callable[[Manifest], Record]]]]
 
 
 def deliver_all(store: Store, sink: Sink) -> None:
-    """Deliver all jobs, pods, events and PodGroups with the label `IDENTITY` to `sink`."""
+    """Deliver all jobs, pods, events and PodGroups that have this backend's label `IDENTITY` to `sink`."""
     found: dict[type[Record], list[tuple[str, Record]]] = {}
     for kind, (record, read) in _READERS.items():
         found.setdefault(record, []).extend(
@@ -35,7 +35,7 @@ def deliver_all(store: Store, sink: Sink) -> None:
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
-    """Deliver a change of an object with the label `IDENTITY` to `sink`."""
+    """Deliver a change of an object that has this backend's label `IDENTITY` to `sink`."""
     if change.key.kind not in _READERS or not get_label(change.manifest, IDENTITY):
         return
     record, read = _READERS[change.key.kind]

@@ -15,7 +15,7 @@ _LONGEST_DELAY: Final = 60.0
 
 
 class Retry:
-    """The type of `FAILED`, which requests a retry."""
+    """The type of `FAILED`, the result of `process` that requests a retry after a delay."""
 
 
 FAILED: Final = Retry()
@@ -108,7 +108,7 @@ class KeyedTasks:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Run the coroutine of `what` after the earlier ones of `key` have ended, even if one failed."""
+        """Call `what` and await its coroutine after the earlier ones of `key`, even if one of them failed."""
         task = asyncio.get_running_loop().create_task(_run_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._on_task_done(key, ended))

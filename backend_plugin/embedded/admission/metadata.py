@@ -104,7 +104,7 @@ def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]
 
 
 def check_text(path: str, text: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield an error for each violation that `rule` finds in a text."""
+    """Yield an error for each message that `rule` returns about `text`, the value of the field `path`."""
     return (build_invalid_error(path, text, wrong) for wrong in rule(text))
 
 

@@ -1,4 +1,4 @@
-"""The tables of a `ResourceSchema` for the pod types in `core.pod_schema`."""
+"""Required fields, key fields and default values of pod types, as a `ResourceSchema` requires them."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -110,7 +110,7 @@ class ResourceSchema:
         return pruned
 
     def _iter_items(self, value: Any, kind: str) -> Iterator[tuple[Any, Any, str]]:
-        """Yield the key, the value and the type of each item of a list, a map or an object."""
+        """Yield the key (or index), value and type of each list item, map item or known object field."""
         if isinstance(value, Mapping):
             kinds = dict.fromkeys(value, kind[1:-1]) if kind.startswith("{") else self._fields.get(kind, {})
             yield from ((key, item, kinds[key]) for key, item in value.items() if key in kinds)
@@ -136,9 +136,9 @@ class ResourceSchema:
                 )
 
     def check_list_keys(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
-        """Yield an error for list entries with equal key fields; see `keys`.
+        """Yield an error for each list entry whose key fields equal those of an earlier entry; see `keys`.
 
-        In the path of an error, the key of a map is in brackets.
+        `path` is the path of `value`. In the path of an error, the key of a map is in brackets.
         """
         list_keys = self.keys.get(kind, {})
         for key, item, item_kind in self._iter_items(value, kind):
@@ -148,7 +148,7 @@ class ResourceSchema:
             yield from self.check_list_keys(item, item_kind, below)
 
     def check_decodable(self, value: Any, kind: str, path: str) -> Iterator[str]:
-        """Yield a message for each value that passes the schema but that Go cannot decode."""
+        """Yield the Go decoder's error for each value that has the right type, but that Go cannot decode."""
         if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
             yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
         elif kind == "quantity":

@@ -20,7 +20,7 @@ class OwnerJob:
     uid: str
 
     def build_object(self, kind: str, name: str, spec: Manifest, **metadata: JsonValue) -> Manifest:
-        """Return a core/v1 object that the job owns, with further metadata fields."""
+        """Return a core/v1 object of this kind that the job owns. `metadata` are additional fields."""
         owner: Manifest = {
             "apiVersion": self.dialect.resource.api_version,
             "kind": self.dialect.name,
@@ -90,7 +90,7 @@ Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteS
 
 @dataclass(frozen=True, slots=True)
 class Recreation:
-    """The recreation of a failed pod."""
+    """A failed pod that a reconcile pass deletes so that a later pass recreates it."""
 
     role: str
     restarts: int
@@ -124,7 +124,10 @@ def keep_job(snapshot: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrerequisiteEmulation:
-    """The emulated admission of the objects that jobs require. Its functions are pure."""
+    """The emulated admission of prerequisites, the objects that jobs require, such as a TrainingRuntime.
+
+    Its functions are pure.
+    """
 
     admit: Callable[[Manifest], Manifest]
     """Return a new prerequisite in its stored form. Raises `RequestRejected` if it is invalid."""

@@ -46,6 +46,8 @@ def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
 def admit_object(manifest: Manifest, get: Get) -> Manifest:
     """Return a new job or companion object in its stored form, for example with defaults.
 
+    `get` reads the store.
+
     Raises:
         RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
             missing.
@@ -61,7 +63,7 @@ def admit_object(manifest: Manifest, get: Get) -> Manifest:
 
 
 def admit_job_update(old: Manifest, new: Manifest, get: Get) -> Manifest:
-    """Return the changed job `new` in its stored form, for example with defaults.
+    """Return the changed job `new` in its stored form, for example with defaults. `get` reads the store.
 
     Raises:
         RequestRejected: If the change is invalid, or if the prerequisite of the job is missing.

@@ -159,7 +159,7 @@ def _open_directory(name: str, at: int) -> int:
 
 
 def _unprotect(name: str, at: int) -> None:
-    """Set mode 0700 on a directory whose owner lacks access, because a program may have changed its mode."""
+    """Give the owner full access (mode 0700) to a directory whose mode a program has restricted."""
     if sys.platform != "linux":
         os.chmod(name, _OWNER_ONLY, dir_fd=at, follow_symlinks=False)
         return

@@ -37,7 +37,7 @@ class RestartTimer:
         return ended if ended - self.since > self.forget else ended + self.delay
 
     def record_restart(self, ended: float, now: float) -> None:
-        """Set the next delay, because a container that terminated at `ended` restarts at `now`."""
+        """Store the time `now` of a restart, and set the next delay. The container terminated at `ended`."""
         fresh = self.delay == 0 or ended - self.since > self.forget
         self.delay = self.first if fresh else min(2 * self.delay, self.most)
         self.since = now
@@ -79,7 +79,7 @@ class ContainerLifecycle:
         return (self.kind == INIT and not self.is_done) or (self.kind == SIDECAR and not self.has_run)
 
     def as_json(self) -> dict[str, object]:
-        """Return the state for the server."""
+        """Return the state of the container as JSON values, for the kubelet of the embedded cluster."""
         return {
             "kind": self.kind,
             "done": self.is_done,

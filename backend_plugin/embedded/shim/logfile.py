@@ -22,7 +22,7 @@ MESSAGE_BYTES = 2048
 
 
 def remove_old_logs(directory: str, before: int) -> None:
-    """Remove the logs of the runs of a container with a number below `before`.
+    """Remove the log files in `directory` whose run number is below `before`.
 
     Like a kubelet, a shim keeps the current and the previous run.
     """
@@ -81,7 +81,7 @@ class LogFile:
         os.close(self._fd)
 
     def read_last_lines(self) -> str:
-        """Return the last lines, with the limits of the kubelet for a termination message."""
+        """Return the end of the log, at most as much as a kubelet uses as termination message."""
         lines: list[bytes] = []
         for segment in range(max(0, self._segment - 1), self._segment + 1):
             lines += self._read_tail(segment)

@@ -181,7 +181,7 @@ def _create_tree(launch: dict[str, Any]) -> ProcessTree:
 
 
 def _limit_files(soft: int | None) -> None:
-    """Set the limit of open files for the pod, because the server's own limit may be higher."""
+    """Set the soft limit of open files for the pod's processes; None keeps the limit of the server."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

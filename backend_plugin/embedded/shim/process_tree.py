@@ -96,7 +96,10 @@ def _list_children(pid: int) -> list[int]:
 
 
 def _map_children() -> dict[int, list[int]]:
-    """Return the children of all processes, for kernels without CONFIG_PROC_CHILDREN."""
+    """Return the pids of child processes by the pid of their parent.
+
+    Used for kernels without CONFIG_PROC_CHILDREN.
+    """
     found: dict[int, list[int]] = {}
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:  # noqa: PTH208
         # The second field is a name, which may contain any character.

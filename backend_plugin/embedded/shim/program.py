@@ -73,7 +73,10 @@ def start_program(spec: dict[str, Any], cwd: str, oom_score: int | None, streams
 
 
 def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int) -> None:
-    """Execute the program in the child process. This function does not return."""
+    """Call `prepare` and execute the program, in the child process. This function does not return.
+
+    An error message of `prepare`, or of a failed execution, is written to the descriptor `error_out`.
+    """
     try:
         try:
             trouble = prepare() or _execute(spec["argv"], spec["env"])

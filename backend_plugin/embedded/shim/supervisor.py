@@ -72,7 +72,7 @@ class Supervisor:
         return min((each for each in wakes if each is not None), default=None)
 
     def advance(self) -> None:
-        """Start, stop and record containers as their states and the current time require."""
+        """Start and stop containers, record ended ones and enforce limits, as far as it is due now."""
         now = time.time()
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]
@@ -167,7 +167,10 @@ class Supervisor:
                 self._record_exit(container, end)
 
     def _find_gate_exit(self, *, is_expired: bool) -> int | None:
-        """Return the exit code of the init container that waits for the job's leader; None while it waits."""
+        """Return the exit code of the init container that waits for the job's leader; None while it waits.
+
+        `is_expired` is true when the wait has reached its limit.
+        """
         if self._pod.stopping:
             return 137
         if self.gate_is_open:
@@ -200,7 +203,7 @@ class Supervisor:
                 run.terminate()
 
     def _check_end(self, now: float) -> None:
-        """Kill the remaining processes after the end of all containers. If none remains, set `is_over`."""
+        """When all containers have ended, kill the remaining processes. If none remains, set `is_over`."""
         if not self.runs and not self._gates:
             left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None
@@ -208,7 +211,7 @@ class Supervisor:
             self.changed = self.changed or self.is_over
 
     def _select_first_to_stop(self) -> list[ContainerRun]:
-        """Return the runs to stop first. Sidecars are stopped after all other containers have ended."""
+        """Return the container runs to stop first: all except sidecars."""
         return [run for run in self.runs.values() if self._containers[run.name].kind != lifecycle.SIDECAR]
 
     def _list_limited_runs(self) -> list[ContainerRun]:
@@ -225,7 +228,7 @@ class Supervisor:
         self._sample_at = now + max(_SAMPLE_SECONDS, _LOOKING_SHARE * (time.time() - now))
 
     def _list_processes(self, names: list[str]) -> list[int]:
-        """Return the live processes of these containers. The name "" stands for an unknown container."""
+        """Return the pids of the live processes of these containers; "" stands for unknown containers."""
         found: list[int] = []
         for _ in range(_LIST_TRIES):
             found = found or [pid for pid, owner in self._map_processes().items() if owner in names]

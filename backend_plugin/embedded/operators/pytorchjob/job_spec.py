@@ -43,7 +43,7 @@ class OperatorReplicaSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(OwnerJob):
-    """The spec and metadata of a job."""
+    """The metadata and the spec fields of a PyTorchJob that the emulated operator uses."""
 
     roles: tuple[OperatorReplicaSpec, ...]
     """The roles in the order of processing."""

@@ -112,7 +112,7 @@ def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
 
 
 def _build_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[Manifest]:
-    """Return the variables that the operator appends to every container of a replica, in its order."""
+    """Return the environment variables that the operator appends to each container of a replica."""
     pairs = [("PYTHONUNBUFFERED", "1"), *_build_master_variables(job, role, index)]
     if job.nproc_per_node is not None:
         pairs.append(("PET_NPROC_PER_NODE", job.nproc_per_node))
@@ -141,7 +141,7 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
 
 
 def _count_processes(job: JobSpec) -> int:
-    """Return the number of processes of a replica; 1 if it is a word such as ``auto``."""
+    """Return the number of processes of a replica; 1 if `nprocPerNode` is missing or a word (``auto``)."""
     text = job.nproc_per_node or ""
     digits = text[1:] if text[:1] in ("+", "-") else text
     return int(text) if digits.isascii() and digits.isdigit() else 1

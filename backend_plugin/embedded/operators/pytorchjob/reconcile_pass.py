@@ -58,11 +58,11 @@ class ReconcilePass:
     events: list[Manifest] = field(default_factory=list)
 
     def record_event(self, kind: str, reason: str, message: str) -> None:
-        """Add an event of the job."""
+        """Add a core/v1 event of type `kind` about the job to `events`."""
         self.events.append(build_event(kind, reason, message))
 
     def report_condition(self, condition: str, message: str, kind: str = NORMAL) -> None:
-        """Set a condition, and add an event of type `kind` with the same reason and message."""
+        """Set a condition, and add an event with the same reason and message; `kind` is the event's type."""
         self.record_event(kind, format_reason(condition), message)
         self.status.set_condition(condition, message)
 
@@ -130,7 +130,7 @@ def compute_wake_time(attempt: ReconcilePass) -> datetime | None:
 
 
 def is_recreated(role: OperatorReplicaSpec, pod: Manifest) -> bool:
-    """True if a failed pod of that role is deleted and recreated."""
+    """True if the operator deletes and recreates `pod`, a failed pod of `role`."""
     if role.restart_policy == EXIT_CODE:
         return (list_exit_codes(pod) or [_UNKNOWN_EXIT])[-1] >= _RETRYABLE
     return role.restart_policy in RESTARTING

@@ -199,6 +199,6 @@ def _build_result(attempt: ReconcilePass) -> ReconcileResult:
 
 
 def _select_condition(new: Manifest, old: Sequence[Manifest]) -> Manifest:
-    """Return the old condition if it has the same type, status and reason as the new one."""
+    """Return the old condition if its type, status and reason equal those of the new one, else `new`."""
     what = ("type", "status", "reason")
     return next((each for each in old if all(each.get(key) == new.get(key) for key in what)), new)

@@ -97,7 +97,10 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
 
 
 def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest) -> None:
-    """Count a pod by its phase. A running pod that is being deleted counts as failed, as in the operator."""
+    """Increment the number of active, succeeded or failed pods of a role, depending on the phase of `pod`.
+
+    A running pod that is being deleted counts as failed, as in the operator.
+    """
     phase = "Failed" if get_phase(pod) == "Running" and is_terminating(pod) else get_phase(pod)
     count = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}.get(phase)
     if count is not None:
@@ -120,7 +123,7 @@ def update_conditions(attempt: ReconcilePass) -> None:
 
 
 def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
-    """Set the conditions from the Master. Return True if the job has succeeded."""
+    """Set the conditions of a job from the pod counts of its Master. Return True if the job has succeeded."""
     if attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
     if role.replicas == attempt.status.get_count(role.name, "succeeded"):
@@ -130,7 +133,10 @@ def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bo
 
 
 def _update_from_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Set the conditions of a job without a Master. One succeeded worker is enough if the job is elastic."""
+    """Set the conditions of a job without a Master from the pod counts of its workers.
+
+    The job has succeeded if all workers have succeeded; an elastic job, if at least one has.
+    """
     succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
     if role.replicas == succeeded or (attempt.job.elastic is not None and succeeded > 0):

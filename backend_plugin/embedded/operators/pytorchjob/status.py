@@ -99,17 +99,17 @@ class StatusBuilder:
         self.times.setdefault("completionTime", format_time(self.now))
 
     def get_time(self, name: str, *, after: int = 0) -> datetime | None:
-        """Return the entry `name` of `times` plus `after` seconds; None if the entry does not exist."""
+        """Return the time `name`, such as `startTime`, plus `after` seconds; None if the time is not set."""
         time = get_time(self.times, name)
         return None if time is None else time + timedelta(seconds=after)
 
     def add_counts(self, role: str, **more: int) -> None:
-        """Add `more` to the counts of one role, such as `active` or `failed`."""
+        """Increase the counts of one role, for example by ``failed=1``."""
         old = self.replicas.setdefault(role, {})
         old |= {name: old.get(name, 0) + by for name, by in more.items()}
 
     def get_count(self, role: str, name: str) -> int:
-        """Return one of the counts of a role."""
+        """Return the count `name` of a role, such as `active` or `failed`; 0 if it is not set."""
         return get_int(self.replicas.get(role, {}), name) or 0
 
 

@@ -127,7 +127,10 @@ def admit_runtime(manifest: Manifest) -> Manifest:
 
 
 def _require_runnable(runtime: Manifest, manifest: Manifest, names: Sequence[str]) -> None:
-    """Raise `RequestRejected` for a training runtime with initializers or MPI, which are not supported."""
+    """Raise `RequestRejected` for a training runtime with initializers or MPI, which are not supported.
+
+    `names` are the names of its replicated jobs. `manifest` is the runtime before admission, `runtime` after.
+    """
     if DIALECT.initializers.intersection(names):
         raise _build_unsupported(runtime, _REPLICATED_JOBS, _NO_INITIALIZERS)
     if get_mapping(manifest, "spec", "mlPolicy").get("mpi") is not None:

@@ -96,7 +96,7 @@ class _Pass:
         )
 
     def run(self) -> ReconcileResult:
-        """Return the result of the pass."""
+        """Execute the pass. Return the new status and events, or the actions if the status is unchanged."""
         old = get_mapping(self.snapshot.job, "status")
         counts = status.build_job_status(self.job, self.state, None if self.previous else self.pods, self.end)
         if self.end is None:
@@ -115,7 +115,7 @@ class _Pass:
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
 
     def _update_job(self) -> None:
-        """Count the pods that have ended, and end or restart the JobSet if the Job has ended."""
+        """Store which pods succeeded or failed. If all have ended, end or restart the JobSet if required."""
         succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
         completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
@@ -193,7 +193,10 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield a `ReleasePod` for each counted pod, and a `CreatePod` for each index without a pod."""
+        """Yield a `ReleasePod` for each pod for which `_is_counted` is true.
+
+        Then yield a `CreatePod` for each index that has not succeeded and has no other pod.
+        """
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
         taken = {*self.state.completed, *map(_get_index, uncounted)}

@@ -128,9 +128,10 @@ class _PodEnd(NamedTuple):
 def count_failures(
     job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
 ) -> tuple[JobSetState, datetime | None]:
-    """Return the state with the failed pods that count now, and with the Job's failure if the Job fails now.
+    """Return `state` with the failed pods that the Job controller has counted by `now`.
 
-    The second value is the time at which the next failed pod counts; None if all failed pods count now.
+    If these make the Job fail, the state contains the failure. The second value is the time at which the
+    next failed pod is counted; None if there is none.
     """
     ends = [each for each in _iter_uncounted_ends(job, state, pods, now) if each.action != IGNORE]
     due = [each for each in ends if each.at <= now]
@@ -167,7 +168,10 @@ def _has_too_many_restarts(job: TrainJobSpec, pods: Sequence[Manifest]) -> bool:
 
 
 def _get_count_time(pod: Manifest, now: datetime) -> datetime:
-    """Return the time at which the Job controller handles the end of the pod."""
+    """Return the time at which the Job controller counts a failed pod: `_BATCH` after its containers ended.
+
+    If no container status has an end time, return `now`.
+    """
     statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
     ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
     return max((end for end in ends if end is not None), default=now - _BATCH) + _BATCH
