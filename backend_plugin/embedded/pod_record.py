@@ -59,7 +59,7 @@ class PodRecord:
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Tell the shim of this pod to open its gate (see `layout.GATE`) or to close it.
+        """Send the shim of this pod the order to open its gate (see `layout.GATE`) or to close it.
 
         The gate is opened if `leader.is_gate_open` is true.
         """

@@ -27,7 +27,7 @@ _NO_SUCH_PATH: Final = "404 page not found"
 
 
 class RequestOutcome(Enum):
-    """The consequence of an API error for a create, get or delete request, as a text of the documentation."""
+    """The consequence of an API error for a create, get or delete request, as text for the documentation."""
 
     ADOPTED = "adopted if it is the job of this attempt; otherwise the task ends with `FAILED`"
     REFUSED = "the task ends with `FAILED`"
@@ -201,7 +201,10 @@ _error: Final = msgspec.json.Decoder(_ErrorEvent)
 
 
 def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Return the error of a response with an error code; its body may not be from Kubernetes."""
+    """Return the error that an HTTP response with an error code describes.
+
+    The body can also be the page of a proxy; its beginning is then the message of the error.
+    """
     try:
         status = decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
     except (msgspec.MsgspecError, MalformedResponse):

@@ -38,7 +38,10 @@ class ApiResource:
     plural: str
 
     def build_path(self, namespace: str, name: str = "", *, version: str = "") -> str:
-        """Return the URL path of one or of all objects; an empty `namespace` stands for all namespaces."""
+        """Return the URL path of the object `name`, or of all objects if `name` is empty.
+
+        An empty `namespace` stands for all namespaces, and an empty `version` for that of this resource.
+        """
         root = f"/apis/{self.group}" if self.group else "/api"
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}/{version or self.version}{scope}/{self.plural}{f'/{name}' if name else ''}"
@@ -68,7 +71,7 @@ EVENTS: Final = ApiResource(group="", version="v1", plural="events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedKind:
-    """A kind of objects that are listed and watched; `query` may select some of them."""
+    """A kind of objects that are listed and watched, or only those of its objects that `query` selects."""
 
     record: type[Record]
     resource: ApiResource

@@ -147,7 +147,11 @@ class CapabilityDiscovery:
         raise UnknownFact("there is no Deployment training-operator")
 
     async def _list_unavailable_operators(self, served: Mapping[str, Sequence[str]]) -> Sequence[str]:
-        """Return the kinds of jobs whose operator has no available pod; empty if only one kind is served."""
+        """Return the kinds of jobs whose operator is down; empty if at most one kind is served.
+
+        An operator is down if no pod of its Deployments is available. One without a Deployment counts as down
+        only if another operator is available. `served` has the API versions by API group.
+        """
         kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
         if len(kinds) <= 1:
             return ()

@@ -19,9 +19,9 @@ class UnknownFact(Exception):
 
 
 def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the fact `pod`, a pod spec after admission, by facts about two of its fields.
+    """Return the facts with `pod`, a pod spec after admission, replaced by facts about two of its fields.
 
-    The new facts are the scheduler name, and whether the field `schedulingGroup` was kept.
+    The new facts are the scheduler name, and whether the API server kept the field `schedulingGroup`.
     """
     if "pod" not in facts:
         return facts
@@ -36,7 +36,7 @@ def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    """Return the capabilities; `kinds` are the names of the facts that list queues.
+    """Return the capabilities that the facts describe; `kinds` are the names of the facts that list queues.
 
     Raises:
         ClusterUnavailable: If a fact could not be read because of a transient error.
@@ -51,7 +51,10 @@ def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
 
 
 def select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
-    """Return the served queue kinds with their versions, by scheduler name; `served` has the API groups."""
+    """Return the queue kind of each scheduler whose queue kind is served, and its API version, by scheduler.
+
+    `served` has the API versions by API group, with the preferred one first.
+    """
     queues = {name: each.queues for name, each in list_schedulers().items()}
     return {
         name: (kind, served[kind.group][0])

@@ -52,7 +52,10 @@ class Clock:
         self._log_difference(ahead)
 
     def _log_difference(self, ahead: timedelta) -> None:
-        """Log a difference `ahead` above `_LOGGED_DIFFERENCE` once, then only after the clocks agreed."""
+        """Log the difference of the cluster's clock, `ahead`, if it exceeds `_LOGGED_DIFFERENCE`.
+
+        After that, log no difference until the clocks have agreed again.
+        """
         if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
             self._is_logged = True
             log.warning(

@@ -100,7 +100,7 @@ class Connection:
 
         Raises:
             aiohttp.ClientError: If there is no response.
-            asyncio.TimeoutError: If the response takes over `seconds`, without a reload of credentials.
+            asyncio.TimeoutError: If the response takes over `seconds`, not including a reload of credentials.
         """
         await self._refresh_credentials()
         async with timeout(seconds), self.open_response(request) as response:
@@ -154,7 +154,10 @@ class Connection:
             await self._reload_once()
 
     async def _reload_once(self) -> None:
-        """Reload the credentials once for all concurrent callers; a timeout of one does not cancel it."""
+        """Reload the credentials once for all concurrent callers.
+
+        The timeout of one caller does not cancel the reload.
+        """
         if self._loading is None:
             self._loading = asyncio.create_task(self._reload_credentials())
             self._loading.add_done_callback(self._clear_reload)
@@ -164,7 +167,7 @@ class Connection:
         self._loading = None
 
     async def _reload_credentials(self) -> None:
-        """Reload; keep the current credentials if the files are unreadable, as during their replacement."""
+        """Reload the credentials. If that fails, keep the current ones: the files may just be replaced."""
         try:
             await self._load_credentials()
         except CredentialsUnusable as unusable:

@@ -155,7 +155,7 @@ class KubeconfigCredentials:
         return _build_access(configuration)
 
     def _format_load_error(self, error: Exception) -> str:
-        """Return an error message; for a missing context it lists the existing ones."""
+        """Return the message for a failed load. If the context does not exist, name the existing ones."""
         there = self._list_context_names() if self._context else ()
         if not there or self._context in there:
             return f"{error}; name a kubeconfig that kubectl can use"

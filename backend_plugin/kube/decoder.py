@@ -32,7 +32,7 @@ class WatchedObject(NamedTuple):
 
     @property
     def timestamp(self) -> float:
-        """Return the Unix timestamp of an event, in seconds; 0.0 for all other records."""
+        """Return the Unix timestamp of a core/v1 Event, in seconds; 0.0 for other objects."""
         at = self.record.at if isinstance(self.record, Event) else None
         return at.timestamp() if at is not None else 0.0
 
@@ -66,7 +66,10 @@ class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
     def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
-        """Return a splitter of a watch stream into events; it cuts or skips events over `longest` bytes."""
+        """Return an object that splits a watch stream into events.
+
+        An event over `longest` bytes is cut or skipped.
+        """
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event.

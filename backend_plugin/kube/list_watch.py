@@ -71,7 +71,7 @@ class ListWatch:
         self._limit = self.page
 
     def decide_next_step(self, now: float) -> Step:
-        """Return the next step."""
+        """Return the step that the reflector must take now: list, watch or pause."""
         if self._pause:
             seconds, self._pause = self._pause, 0.0
             return PauseStep(seconds=seconds)

@@ -47,7 +47,7 @@ class ObjectLister:
         self._options = options
 
     async def list_jobs(self) -> Sequence[Job]:
-        """Return our jobs.
+        """Return the jobs of this backend in the configured namespaces.
 
         Raises:
             ClusterUnavailable: If a list failed, or if the cluster serves no kind of jobs.
@@ -131,10 +131,10 @@ class ObjectLister:
         *,
         namespaced: bool = True,
     ) -> Sequence[T]:
-        """Return the items of all pages in all namespaces.
+        """Return the items of all pages, from all configured namespaces or from one cluster-wide list.
 
-        The path and the page size are added to `request`. `rule` is named if it is missing, and `decode`
-        parses a page. If `namespaced` is False, one list covers the cluster.
+        The list is cluster-wide if `namespaced` is False or no namespace is configured. The path and the page
+        size are added to `request`. `decode` parses a page. If a list is forbidden, the error names `rule`.
         """
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):

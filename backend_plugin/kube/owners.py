@@ -35,7 +35,11 @@ class _RequestPause:
 
 
 class OwnerFinder:
-    """Finds FlyteWorkflows; makes growing pauses while they are in another cluster or may not be read."""
+    """Finds the FlyteWorkflow of an execution.
+
+    After a failure that will last, such as a missing RBAC rule, it sends no requests during a pause. Further
+    failures lengthen the pause.
+    """
 
     def __init__(self, api: ApiClient, permissions: Permissions, pause: float) -> None:
         self._api = api
@@ -112,7 +116,10 @@ class OwnerFinder:
         self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses after a response; log an RBAC rule as granted if no other namespace lacks it."""
+        """End the pauses for this namespace and for the cluster, because the API server answered a request.
+
+        If the reason was a missing RBAC rule that no other paused namespace lacks, log the rule as granted.
+        """
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)
         if paused is None or paused.rule is None:

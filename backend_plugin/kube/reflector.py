@@ -51,7 +51,7 @@ _BACKLOG: Final = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTarget:
-    """A kind in one namespace, and the receivers of its records and state."""
+    """The kind and the namespace of one reflector, the receiver of its records, and that of its state."""
 
     kind: WatchedKind
     namespace: str
@@ -340,7 +340,7 @@ class Reflector:
 
 
 async def _decode_items(page: ListPage) -> list[WatchedObject]:
-    """Parse all objects of a page. The event loop runs in between and sends the request for the next page."""
+    """Parse all objects of a page in small groups, so that the event loop runs other tasks in between."""
     found: list[WatchedObject] = []
     items = iter(page.items)
     while True:

@@ -48,7 +48,7 @@ class MergedKind:
 
 
 class KindPart:
-    """The records of one reflector."""
+    """The records of one kind from one reflector."""
 
     def __init__(self, gathering: MergedKind) -> None:
         self._gathering = gathering
@@ -60,7 +60,11 @@ class KindPart:
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        """Replace the records of this part after a list; after the first snapshot, events are only added."""
+        """Replace the records of this part by those of a complete list.
+
+        After the first snapshot, core/v1 Events are only added: one that the API server has deleted is still
+        valid.
+        """
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: one that the API server has removed after an hour is still valid.
             self._add_events(watched_objects)
@@ -72,7 +76,7 @@ class KindPart:
     def mark_unavailable(self, *, permitted: bool) -> None:
         """Record that the kind cannot be listed.
 
-        If `permitted`, the cluster does not serve the kind. Otherwise the server lacks the permission.
+        If `permitted`, the cluster does not serve the kind; else this server lacks the permission to list it.
         """
         self.listed |= permitted
         if not self.settled:
@@ -102,7 +106,7 @@ class KindPart:
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
-        """Record that the sink has received the kept records."""
+        """Record that the sink has received the snapshot; drop the records that no later snapshot needs."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
         if not self._gathering.is_retaining:
@@ -116,5 +120,5 @@ class KindPart:
 
 
 def _parse_version(watched: WatchedObject) -> int:
-    """Return the resource version as a number; 0 if it is no number, so that events may be sent twice."""
+    """Return the resource version of an object as a number; 0 if it is no number."""
     return int(watched.version) if watched.version.isdecimal() else 0
