@@ -58,7 +58,7 @@ NONE: Final = CleanupActions()
 
 
 def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    """Return the edits and deletions that the job still requires if its phase is terminal, else `NONE`."""
+    """Return the edits and deletions that the job still requires; `NONE` if its phase is not terminal."""
     job = observed.job
     if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
@@ -118,7 +118,10 @@ def build_cancellation(reason: str) -> Verdict:
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
-    """Return the actions that cancel a job, where `reason` is the user's text; `NONE` if `is_finished`."""
+    """Return the actions that cancel a job; `NONE` if it has ended, is being deleted or does not exist.
+
+    `reason` is the text that the user gives for the cancellation.
+    """
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 
@@ -144,7 +147,11 @@ def _select_active_groups(job: Job, groups: Sequence[PodGroup]) -> tuple[PodGrou
 
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
-    """True if the job failed without a start time, and Flyte has had time to receive the recorded verdict."""
+    """True if a job that failed before it had all its pods can be deleted: Flyte has received its failure.
+
+    The failure was stored in an annotation of the job more than `_DELIVERY_TIME` ago. False for a job that
+    was ended by a suspension.
+    """
     # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
@@ -165,11 +172,11 @@ def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
 def _select_leftover_pods(
     job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
 ) -> tuple[Pod, ...]:
-    """Return the replicas and placeholder pods that the operator does not delete after the end of a job.
+    """Return the pods of an ended job to delete, because the operator does not delete them.
 
-    Running pods hold GPUs, and pending pods may get some. So both are deleted for every clean pod policy, but
-    running pods of a successful job only after `LINGER`. The policy decides only about finished pods, whose
-    logs users may read.
+    These are replicas and placeholder pods. Running pods hold GPUs, and pending pods may get some. So both
+    are deleted for every clean pod policy, but running pods of a successful job only `LINGER` after its end.
+    The policy decides only about finished pods, whose logs users may read.
     """
     ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER
@@ -191,7 +198,10 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if the server cancelled the job less than `STOP_PATIENCE` ago and lets its stopped pods end."""
+    """True if a user cancelled the job at most `STOP_PATIENCE` ago, and it ends when its stopped pods end.
+
+    If False, pods are deleted instead of stopped, or the job is ended by a change of its spec.
+    """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     recorded = find_recorded_verdict(job)
@@ -212,5 +222,8 @@ def is_finished(observed: Observed) -> bool:
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
-    """Return the patch that stores the verdict on the job, because the pods that show it may be deleted."""
+    """Return the merge patch that stores a verdict in an annotation of its job.
+
+    The pods that show the failure may be deleted, so that it could not be derived again.
+    """
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}

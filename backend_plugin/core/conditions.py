@@ -31,7 +31,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reason why a queue does not admit a pod group, with quantities as the scheduler writes them."""
+    """A reason why a queue does not admit a pod group, with quantities as texts in the scheduler's format."""
 
     reason: str = ""
     message: str = ""

@@ -11,7 +11,7 @@ from kfpytorch_idl.v1 import task_pb2
 
 
 def decode_sources(options: task_pb2.TrainJob) -> Mapping[str, DataSource]:
-    """Return the data set and the model that the options contain."""
+    """Return the data set and the model in the options, by their kinds ``dataset`` and ``model``."""
     return {
         kind: DataSource(uri=source.uri, secret=source.secret or None, env=dict(source.env))
         for kind in data_sources.PATHS
@@ -41,7 +41,7 @@ def check(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
 
 
 def check_name(name: str, path: str, what: str) -> Iterator[Problem]:
-    """Yield a problem if `name` is not a valid object name; the message describes the name with `what`."""
+    """Yield a problem if `name` is not a valid object name; `what` describes the object in the message."""
     if not labels.is_subdomain(name):
         yield build_problem(path, name, f"is not the name of {what}", f"write {labels.SUBDOMAIN}")
 

@@ -33,7 +33,10 @@ def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time since which the operator may create pods: the job's last resumption or its creation."""
+    """Return the time since which the operator may create pods; None if unknown.
+
+    It is the time of the job's last resumption or of its creation, whichever is later.
+    """
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max(filter(None, (job.created, *resumed)), default=None)
 

@@ -189,7 +189,11 @@ def _truncate(text: str) -> str:
 
 
 def _extract_report_body(below: str, headline: str) -> str:
-    """Return the text of a report below its first line, with `headline` inserted as its second line."""
+    """Return the message of a report, from `below`, the text after the report's first line.
+
+    The message ends where a further section, such as the last lines of the log, begins. `headline`, if not
+    empty, is inserted as its second line.
+    """
     end = _BELOW.search(below)
     body = below[: end.start() if end else None].strip()
     first, *rest = [line.strip() for line in body.splitlines()] or [""]

@@ -25,7 +25,9 @@ def list_event_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod whose end is known only from events.
 
-    The pod no longer exists, or its last observed state lacks the termination. `launcher` is `Job.launcher`.
+    Such a pod no longer exists, or its last observed state lacks the termination. Events from more than ten
+    minutes (one minute for the reasons in `_PROMPT`) before `ended`, the end of the job, are ignored.
+    `launcher` is `Job.launcher`.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

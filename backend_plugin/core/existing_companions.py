@@ -40,7 +40,10 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if an active job lacks a companion object, and no other object has taken its name."""
+    """True if an active job lacks a companion object that this server can create.
+
+    False if an object of another owner has taken its name.
+    """
     job = observed.job
     if job is None or job.deleting or is_over(job):
         return False

@@ -56,7 +56,10 @@ def _build_file_termination(
 def _classify_reported_exit(
     file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]
 ) -> Cause | None:
-    """Return the cause of an error of Flyte's code, or of an exit code in the settings; otherwise None."""
+    """Return the cause of a failure in Flyte's code, or the one that `exit_codes` has for the exit code.
+
+    None if neither applies: the failure has an exception of the user's code, or another exit code.
+    """
     if file.system:
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG
@@ -76,7 +79,7 @@ def _classify_message(failure: Failure) -> Cause:
 class _WriterState(enum.IntEnum):
     """The present state of the worker that wrote an error file.
 
-    If several workers may have written the file, the largest value of them counts.
+    If several workers may have written the file, the largest of their states counts.
     """
 
     RECOVERED = 0

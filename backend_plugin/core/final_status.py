@@ -128,9 +128,9 @@ def _list_known_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if the operator deletes all pods, and the failure of one of the `pods` must have ended the job.
+    """True if the failure of one of `pods` must have ended the job, and the operator then deletes all pods.
 
-    That is so if no replica is missing and no limit ended the job.
+    That is so if the clean pod policy is ``All``, no replica is missing and no limit ended the job.
     """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False

@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def is_interruptible(self) -> bool:
-        """True if this attempt may be preempted, by `preemptible` or a label that FlytePropeller sets."""
+        """True if the cluster may preempt this attempt, according to `preemptible` or a label of Flyte."""
         return self.preemptible or self.labels.get("interruptible") == "true"
 
 
@@ -168,7 +168,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> Mapping[str, DataSource]:
-        """The data set and the model that initializers load."""
+        """The data set and the model that initializers load, by their kinds ``dataset`` and ``model``."""
         return self.train_options.sources
 
     @property

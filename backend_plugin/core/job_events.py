@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(reason.value for reason in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The new situation of a job that has run: it waits for resources, or runs again."""
+    """The situation of a job that has run before: it waits for resources, or runs again."""
 
     reason: JobEventReason
     event: Manifest | None = None
@@ -64,9 +64,9 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Decide whether a job that has run now waits for resources or runs again, and the event to write.
+    """Return whether a job waits for resources after it has run, or runs again, with the event to write.
 
-    Return None if neither is the case, or if the Flyte phase is not RUNNING, as before the first run.
+    Return None if it does neither, or if the Flyte phase is not RUNNING, as before the first run.
     """
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
@@ -155,7 +155,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return the events that report warnings about a job."""
+    """Return a core/v1 event for each warning about a job whose field `event` is not empty."""
     job = observed.job
     if job is None:
         return []

@@ -56,6 +56,6 @@ def read_job_metadata(manifest: Manifest) -> JobMetadata:
 
 
 def read_replica_count(spec: Manifest, key: str) -> int:
-    """Return a number of replicas, which is 1 if absent, and at most 100,000."""
+    """Read a number of replicas; 1 if absent. A number outside of 0 to 100,000 becomes the nearest limit."""
     count = get_int(spec, key)
     return 1 if count is None else max(0, min(count, _MOST_REPLICAS))

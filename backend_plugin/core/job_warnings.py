@@ -39,7 +39,10 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
 
 
 def list_scheduler_warnings(observed: Observed) -> list[JobWarning]:
-    """Return the warnings that schedulers and queues report; those with an `event` also become an event."""
+    """Return the warnings that schedulers and queues report.
+
+    If the field `event` of a warning is not empty, the server also writes a Kubernetes event.
+    """
     return [note for words in WORDS for note in words.notes(observed)]
 
 
@@ -53,7 +56,10 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if Kueue admits a new job without a gang scheduler, and some replicas have no node."""
+    """Return a warning if a new job has replicas without a node, and no gang scheduler places them together.
+
+    Kueue gives the job quota, not nodes: some replicas may start and hold GPUs while the others find no node.
+    """
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
@@ -63,7 +69,7 @@ def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangS
 
 
 def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
-    """True if Kueue admits the job, and no gang scheduler binds its pods together."""
+    """True if a queue of Kueue admits the job, and no gang scheduler places its pods together."""
     is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
     return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
 
@@ -91,9 +97,10 @@ def _is_waiting(pod: Pod) -> bool:
 
 
 def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if no scheduler has set a condition or event on the pending pods.
+    """Return a warning if the pending pods have neither a condition nor an event of a scheduler.
 
-    Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
+    Return None also if placeholder pods, or a status or an event of the pod group, show that a scheduler
+    runs.
     """
     waiting = list(filter(_is_waiting, pods))
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):

@@ -89,7 +89,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def get_end_time(job: Job | None, condition: Condition | None) -> datetime | None:
-    """Return the time at which a job ended, from the job or from the condition that reports its end."""
+    """Return the time at which a job ended, from `job` or else from `condition`, which reports its end."""
     since = None if condition is None else condition.since
     return since if job is None else job.completed or since
 

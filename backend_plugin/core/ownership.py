@@ -35,7 +35,10 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 
 
 def _get_end(job: Job) -> tuple[datetime | None, bool]:
-    """Return the time at which a job ended, or else was created; True if its time to live has begun."""
+    """Return the time of a job's end, or else of its creation, and whether the job has a time to live.
+
+    The second value is False for a job that has not ended.
+    """
     if (end := job.end_condition) is not None:
         return end.since, job.expires
     # A server ends a TrainJob by a suspension, which sets no condition.
@@ -45,10 +48,10 @@ def _get_end(job: Job) -> tuple[datetime | None, bool]:
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
-    """Return the merge patch that sets the owner; for None, it marks the workflow as outside this cluster.
+    """Return the merge patch that sets `owner` as the owner of a job.
 
-    The caller has received a request of Flyte for the job, so the execution exists. If its workflow is not in
-    this cluster, it must be in another one.
+    For None, the patch sets an annotation: the workflow of the job is in another cluster. The caller has
+    received a request of Flyte for the job, so the execution exists, but not in this cluster.
     """
     if owner is None:
         return {"metadata": {"annotations": {WORKFLOW: _OTHER_CLUSTER}}}

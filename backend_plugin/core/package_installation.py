@@ -114,7 +114,10 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
 
 
 def find_failure(exit_code: int, message: str) -> str:
-    """Return the message for a failed installation, from its container's termination; else an empty text."""
+    """Return the message about a failed installation of packages; empty if the container has another failure.
+
+    `exit_code` and `message` are those of the container's termination.
+    """
     if exit_code != EXIT_CODE:
         return ""
     lines = [line for line in message.splitlines() if line.startswith(_PREFIX)]

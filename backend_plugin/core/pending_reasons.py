@@ -85,7 +85,10 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """True if the failed creation is older than the first full set of pods, or than the newest pod."""
+    """True if a pod of the job was created after `refusal`, an event about a failed creation.
+
+    True also if the job first had all its pods after the event. False for a job that never had all its pods.
+    """
     if job.started is None:
         return False
     if refusal.at is None:  # Without a time, assume that it precedes the existing pods.
@@ -281,11 +284,11 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 
 
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
-    """Return the reasons with the time at which the scheduler last reported their resource shortages.
+    """Return the reasons with the time of the last scheduler event that reports their resource shortages.
 
-    The time comes from events, because the condition of a pod keeps the time of the first report. For a
-    repeated event, the time of its first report counts, because it keeps the text of that report. Replicas
-    with the same shortages get the same time, so that one line reports them.
+    The condition of a pod keeps only the time of the first report. A repeated event keeps the text of its
+    first report, so its time is that of the first report. Replicas with the same shortages get the same time,
+    so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():
@@ -320,5 +323,5 @@ def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str,
 
 
 def is_blocking(wait: PendingReason) -> bool:
-    """True if the pending reason has a reported reason that is not a normal step of a pod's start."""
+    """True if the cluster reports why replicas do not run, and this is not a normal step of a pod's start."""
     return bool(wait.reason) and wait.cause is not Cause.SYSTEM_ERROR

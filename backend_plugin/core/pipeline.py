@@ -134,9 +134,9 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Decide whether a job that has run now waits for resources or runs again, and the event to write.
+    """Return whether a job waits for resources after it has run, or runs again, with the event to write.
 
-    Return None if neither is the case, or if the Flyte phase is not RUNNING, as before the first run.
+    Return None if it does neither, or if the Flyte phase is not RUNNING, as before the first run.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)

@@ -69,7 +69,7 @@ def get_bounded_text(value: JsonValue, *keys: str) -> str:
 
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
-    """Return the whole number at the path `keys`, which may be written as a float or as text."""
+    """Return the whole number at the path `keys`, which may be a float or a text; None if there is none."""
     child = get_value(value, *keys)
     if isinstance(child, bool) or not isinstance(child, int | float | str):
         return None
@@ -89,7 +89,7 @@ def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
 
 
 def get_time(value: JsonValue, *keys: str) -> datetime | None:
-    """Return the RFC 3339 time at the path `keys`; a time without a zone is in UTC."""
+    """Return the RFC 3339 time at the path `keys`, in UTC if it has no zone; None if absent or invalid."""
     child = get_value(value, *keys)
     return parse_time(child) if isinstance(child, str) else None
 

@@ -101,7 +101,7 @@ def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
 
 
 def require_own_job(run: Attempt, existing: Manifest) -> None:
-    """Check that an existing job belongs to this attempt.
+    """Raise an error if an existing job does not belong to this attempt.
 
     Raises:
         InvalidTask: If the job has another output prefix.

@@ -54,7 +54,7 @@ def has_never_run(pod: Pod) -> bool:
 
 
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    """True if a scheduler has handled the job, or the API server has rejected one of its pods."""
+    """True if a scheduler has reported on a pod or pod group, or if the API server has rejected a pod."""
     return (
         any(pod.scheduled is not None for pod in pods)
         or any(group.phase or group.conditions for group in observed.pod_groups)

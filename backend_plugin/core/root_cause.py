@@ -73,7 +73,7 @@ def is_possible_cause(death: ReplicaTermination) -> bool:
 
 
 def _can_precede_job_end(death: ReplicaTermination) -> bool:
-    """True if a termination dated after the end of the job may be its cause.
+    """True if a termination may have ended the job, although its time is after the end of the job.
 
     If the deletion of the pod was requested before it terminated, the cluster must also report a reason.
     """
@@ -102,7 +102,12 @@ def _compute_rank(death: ReplicaTermination, *, worded: bool) -> int:
 
 
 def _compute_cause_time(death: ReplicaTermination) -> int:
-    """Return the time at which peers may have noticed the termination, in nanoseconds since the epoch."""
+    """Return the time by which terminations are ordered, in nanoseconds since the epoch.
+
+    Ten seconds are subtracted for a reason of the cluster, because other replicas can have noticed it
+    earlier. Such a termination without a time comes first. A second is added for an exit code without an
+    exception, whose time is in whole seconds, except for SIGKILL.
+    """
     failure, when = death.failure, death.failure.time_ns
     if death.explained:
         return 0 if death.at is None else when - _NOTICED
@@ -114,10 +119,10 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
 def with_early_exits(
     death: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return `death`; if it is the loss of a peer, with a summary that names peers that exited with code 0.
+    """Return `death`; if it is the loss of a peer, its summary names the peers that had exited with code 0.
 
-    If all peers had exited with code 0, its cause becomes a user error: the ranks do not call the same
-    collectives. `total` is the number of replicas.
+    If all peers had, its cause becomes a user error: the ranks do not call the same collectives. `total` is
+    the number of replicas.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
@@ -141,7 +146,7 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
     """Return the files written after the first termination in `ends`, or at most a minute before it.
 
-    Files without a time are included, and all files are if no termination has a time.
+    Files without a time are included. If no termination has a time, all files are included.
     """
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]

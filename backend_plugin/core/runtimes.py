@@ -19,7 +19,10 @@ class RuntimeNotFound(BackendError):
 
 
 class AmbiguousRuntime(BackendError):
-    """Several namespaces have a runtime of the name, or a namespace is required."""
+    """The caller must name a namespace.
+
+    Several namespaces have a runtime of this name, or it is a ClusterTrainingRuntime, which has no namespace.
+    """
 
 
 class UnsupportedRuntime(BackendError):

@@ -52,7 +52,11 @@ def _format_missing(shortage: ResourceShortage) -> str:
 def _iter_numbers(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int], at: str
 ) -> Iterator[str]:
-    """Yield texts on the requested, held and free amounts; `at` is a text on the time of the free amount."""
+    """Yield texts on the requested, held and free amounts, such as ``8 requested``, as far as they are known.
+
+    `at` is a text on the time of the free amount, which follows it. `placed` is the number of replicas of
+    each role that hold resources of a node.
+    """
     requested = _compute_requested(shortage, gang)
     if requested is None:
         return
@@ -74,7 +78,10 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the amount that the gang holds and the free amount; None if the message omits the amount."""
+    """Return the amounts that the gang holds and that are free; None for one to leave out of the sentence.
+
+    `placed` is the number of replicas of each role that hold resources of a node.
+    """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)
     if shortage.free is not None or missing is None or counted is None:

@@ -55,10 +55,10 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
 
 
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
-    """Return the state of a job that does not exist, from the operator's event about its end.
+    """Return the state of a job that does not exist, from `end`, the condition in an event about its end.
 
-    If the time to live of a job is zero, the job is deleted at its end. The API server keeps the event for an
-    hour by default.
+    GONE without an event, or if a succeeded job has no outputs. A job whose time to live is zero is deleted
+    at its end; the API server keeps the event for an hour by default.
     """
     if end is None:
         return JobState.GONE

@@ -313,9 +313,10 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
 def list_restart_terminations(
     pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
-    """Return the end of the previous container run of each replica that has the most restarts of all.
+    """Return the failures after which containers were restarted, for the replicas with the most restarts.
 
-    Replicas whose previous run ended with exit code 0 do not count.
+    Each result is the end of the previous container run. Replicas whose previous run ended with exit code 0
+    are ignored.
     """
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)
@@ -342,7 +343,10 @@ def list_restart_terminations(
 def build_exit_code_failure(
     replica: str, code: int, at: datetime | None, *, message: str = "", stopped: bool = False
 ) -> Failure:
-    """Return a failure for which only the exit code is available."""
+    """Return a failure for which only the exit code is available; `at` is its time.
+
+    `stopped` is true if the replica was stopped, so that the failure of another one may be the cause.
+    """
     number = decode_signal(code)
     return Failure(
         rank=None,

@@ -100,9 +100,10 @@ def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
 
 
 def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime | None:
-    """Return the time since which a job waits for its nodes.
+    """Return the time since which a job waits for its nodes; None if unknown.
 
-    A job that has not run waits since its creation, or since the end of its last initializer.
+    A job that has not run waits since its creation, or since the end of its last initializer. Another job
+    waits since the time in `wait`, or in its condition if `wait` is None.
     """
     if not status.has_run:
         created = None if status.job is None else status.job.created

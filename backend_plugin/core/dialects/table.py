@@ -53,7 +53,7 @@ def read_job(manifest: Manifest) -> Job:
 
 
 def read_job_without_pods(dialect: Dialect, manifest: Manifest) -> Job:
-    """Read a job of a dialect whose pods are not read."""
+    """Read a job if its pods are unknown: its conditions are derived from its manifest alone."""
     return (dialect.read_without_pods or dialect.read)(manifest)
 
 

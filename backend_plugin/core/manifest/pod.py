@@ -60,10 +60,11 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one does not exist.
+    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
 
-    If the mode of the setting ``pod-security`` is ``warn``, also yield a problem for each field of the author
-    that Pod Security does not admit.
+    Also yield one if the task names no PodTemplate and the platform's default one does not exist. If the mode
+    of the setting ``pod-security`` is ``warn``, yield one for each field of the author that Pod Security does
+    not admit.
     """
     yield from pod_base.find_warnings(request)
     if _get_security_mode(request) is PodSecurityMode.WARN:

@@ -29,7 +29,11 @@ _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "
 
 
 def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the field ``template`` of the PodTemplate for a task, and its problems."""
+    """Return the field ``template`` of the PodTemplate for a task, and the problems of the PodTemplate.
+
+    The first value is `NO_TEMPLATE` if there is no PodTemplate or it has problems. If the PodTemplate that
+    the task names does not exist, this is a problem.
+    """
     found = _find_manifest(request)
     if found is None:
         name = request.template.metadata.pod_template_name
@@ -43,9 +47,9 @@ def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]
 
 
 def find_warnings(request: PodRequest) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the task's PodTemplate, or if the default one does not exist.
+    """Yield a problem for each unknown field of the PodTemplate that applies to the task; it must be valid.
 
-    The PodTemplate must be valid.
+    Yield one problem if the task names no PodTemplate and the platform's default one does not exist.
     """
     found, default = _find_manifest(request), request.settings.default_pod_template_name
     if found is not None:
@@ -139,9 +143,9 @@ def get_template_resources(
 
 
 def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
-    """Return the resources that FlytePropeller copies from the template's container ``primary``.
+    """Return the resources that FlytePropeller copies from the template's container ``primary`` to `name`.
 
-    FlytePropeller copies them to the container `name` if the template has no container with this name.
+    The result is empty if the template has a container `name`: FlytePropeller then copies none.
     """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
@@ -196,9 +200,9 @@ def _merge_container(
 def merge_objects(
     below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
 ) -> dict[str, Any]:
-    """Return two merged mappings: objects recursively, lists by concatenation, other values from `above`.
+    """Return `above` merged onto `below`: objects recursively, lists concatenated, other values from `above`.
 
-    An empty value of `above` wins only if `is_map` is set or `below` does not have the key.
+    An empty value of `above` replaces one of `below` only if `is_map` is true.
     """
     merged = dict(below)
     for key, value in above.items():

@@ -34,7 +34,7 @@ FIRST_PROPELLER: Final = "1.16.7"
 
 
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The input for the pods of a task, for all roles."""
+    """The input from which the pods of all roles of a task are built."""
 
     template: TaskTemplate
     """The task template; it is not modified."""

@@ -61,9 +61,10 @@ def read_container_resources(container: Mapping[str, Any], settings: Settings) -
 def read_role_resources(
     group: ReplicaGroup, settings: Settings, problems: list[Problem]
 ) -> ResourceRequirements:
-    """Return the requirements of a role, which replace those of the task; none if absent or invalid.
+    """Return the resource requirements that the author sets for a role; empty if absent or invalid.
 
-    A request without a limit is also the limit, and a limit without a request is also the request.
+    They replace those of the task. A request without a limit is also the limit, and a limit without a request
+    is also the request.
     """
     if group.resources is None:
         return NO_CLAIM

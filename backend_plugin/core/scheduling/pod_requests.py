@@ -124,5 +124,5 @@ def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
 
 
 def parse_amounts(manifest: Manifest) -> Amounts:
-    """Return the parsed amounts of a manifest."""
+    """Return the parsed quantities of a mapping such as `requests` or `limits`, by resource name."""
     return {name: parse(format_amount(amount)) for name, amount in manifest.items()}

@@ -46,7 +46,11 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
     def build_selection(
         self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
     ) -> Selection:
-        """Return the selection; add warnings for an admin to the reasons, and check the queues."""
+        """Return the selection of the scheduler in `gang`, with the given reasons and problems.
+
+        Warnings for an admin are added to the reasons, and the problems of the queues in `gang` to the
+        problems.
+        """
         return Selection(
             gang=gang,
             reasons=(*reasons, *_iter_admin_warnings(gang, self.cluster)),

@@ -57,7 +57,7 @@ def parse_amount(resource: str, text: str) -> Quantity | None:
 
 
 def parse_bounded(text: str) -> Quantity | None:
-    """Return the parsed amount; None if it is not a quantity or is larger than any cluster."""
+    """Return the parsed quantity; None if it is invalid, or larger than the capacity of any real cluster."""
     try:
         amount = parse(text)
     except InvalidQuantity:

@@ -42,7 +42,7 @@ class SettingsReader:
     raw: dict[str, Any] = field(default_factory=dict)
 
     def read_section(self, section: Any, parsers: Parsers, path: str = "") -> dict[str, Any]:
-        """Return the parsed values of a section by key."""
+        """Return the parsed values of a section by key; add a problem for each invalid value or key."""
         if not isinstance(section, Mapping):
             self.add_problem(path.rstrip("."), section, "is not a section", "write keys with values")
             return {}
@@ -67,7 +67,10 @@ class SettingsReader:
         return {**{each: {} for each in sections}, **self.read_section(section, sections, f"{name}.")}
 
     def read_value(self, values: dict[str, Any], key: str, name: str, value: Any, parser: Parser) -> None:
-        """Parse one value; it replaces an earlier value of the same key."""
+        """Parse a value into `values[key]`, in place of an earlier value; add a problem if it is invalid.
+
+        `name` is the full name of the setting.
+        """
         self.raw[name] = value
         try:
             values[key] = parser(value)

@@ -39,7 +39,10 @@ class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def build_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with a msgspec type and returns plain JSON values."""
+    """Return a parser that validates a value with the msgspec type `kind` and returns plain JSON values.
+
+    The parser raises `InvalidSettingValue` with `remedy` for an invalid value.
+    """
 
     def read(value: Any) -> Any:
         try:
@@ -62,7 +65,10 @@ def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> In
 
 
 def build_checked_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with a msgspec type, and adds no defaults of the type."""
+    """Return a parser that validates a value with the msgspec type `kind`, and adds no defaults of the type.
+
+    The parser raises `InvalidSettingValue` with `remedy` for an invalid value.
+    """
     check = build_parser(kind, remedy)
 
     def read(value: Any) -> Any:
@@ -89,7 +95,11 @@ def build_pod_part_parser(kind: str) -> Parser:
 
 
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
-    """Return tolerations by resource name."""
+    """Parse a map from resource names to lists of tolerations.
+
+    Raises:
+        InvalidSettingValue: If it is not such a map, or a toleration is invalid.
+    """
     return {text(name): tolerations(items) for name, items in merge_maps(value).items()}
 
 
@@ -102,7 +112,11 @@ requests that can never be met. The cause `invalid-config` means that the queue 
 
 
 def durations_by_cause(value: Any) -> dict[str, timedelta]:
-    """Return durations by the cause for which a job is pending."""
+    """Parse a map from the causes for which a job is pending to durations such as ``30m``.
+
+    Raises:
+        InvalidSettingValue: If it is not a map, or a cause or a duration is invalid.
+    """
     pairs = merge_maps(value)
     if unknown := [each for each in pairs if each not in WAITS]:
         raise InvalidSettingValue(
@@ -112,7 +126,11 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
 
 
 def dialect(value: Any) -> str:
-    """Return ``auto``, or the name of a dialect in lower case."""
+    """Return `value` if it is ``auto`` or the name of a dialect in lower case.
+
+    Raises:
+        InvalidSettingValue: If it is another value.
+    """
     known = ("auto", *(name.lower() for name in DIALECTS))
     if value not in known:
         raise InvalidSettingValue("is not a kind of job", f"write {', '.join(known)}")
@@ -120,14 +138,14 @@ def dialect(value: Any) -> str:
 
 
 def times(value: Any) -> int:
-    """Return a whole number that is 0 or more."""
+    """Return `value` if it is a whole number of 0 or more, else raise `InvalidSettingValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
     return value
 
 
 def causes_by_exit_code(value: Any) -> dict[int, Cause]:
-    """Return causes by exit code."""
+    """Parse a map from exit codes to names of causes; raise `InvalidSettingValue` if it is invalid."""
     return {_parse_exit_code(code): _parse_cause(cause) for code, cause in merge_maps(value).items()}
 
 
@@ -149,7 +167,7 @@ def _parse_cause(value: Any) -> Cause:
 
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:
-    """Return templates of log links."""
+    """Parse a list of log link templates; raise `InvalidSettingValue` if it is invalid."""
     try:
         templates = msgspec.convert(value, tuple[LogTemplate, ...])
     except msgspec.ValidationError as refusal:
@@ -159,7 +177,10 @@ def log_templates(value: Any) -> tuple[LogTemplate, ...]:
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Return templates of log links by the names under which tasks select them."""
+    """Parse a map of log link templates, whose keys are the names by which tasks select a template.
+
+    A template without a name gets its key as the name. An invalid map raises `InvalidSettingValue`.
+    """
     pairs = {text(key): template for key, template in merge_maps(value).items()}
     templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
     return {key: msgspec.structs.replace(each, name=each.name or key) for key, each in templates}
@@ -184,7 +205,7 @@ pull_policy: Final = build_parser(
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Return the mode with the name ``off``, ``warn`` or ``enforce``."""
+    """Parse ``off``, ``warn`` or ``enforce``; raise `InvalidSettingValue` for another value."""
     # YAML 1.1 decodes the word off as false.
     mode_name = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}
@@ -194,7 +215,10 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
 
 
 def build_map_parser(parser: Parser, kinds: str) -> Parser:
-    """Return a parser for a map from names to values of `parser`; `kinds` names the values in a message."""
+    """Return a parser for a map from names to values that `parser` accepts.
+
+    If the value is not a map, the remedy in the error is "write names", followed by `kinds`.
+    """
 
     def read(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 class PodSecurityMode(enum.Enum):
-    """The treatment of a pod that the level "baseline" of the Pod Security Standards does not admit."""
+    """The treatment of a pod that violates the level "baseline" of the Pod Security Standards."""
 
     OFF = "off"
     WARN = "warn"
@@ -16,7 +16,10 @@ class PodSecurityMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecuritySettings:
-    """The reactions to an author's pod that the Pod Security level "baseline" does not admit."""
+    """The treatment, by namespace, of authors' pods that violate the Pod Security level "baseline".
+
+    The settings also contain the service accounts that an author may name.
+    """
 
     mode: PodSecurityMode = PodSecurityMode.ENFORCE
     by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)

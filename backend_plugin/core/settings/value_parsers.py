@@ -29,7 +29,10 @@ def anything(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return the value as text; numbers and booleans that YAML decoded become text again."""
+    """Return a string, number or boolean as text; raise `InvalidSettingValue` for another value.
+
+    YAML decodes some texts as numbers or booleans; they become text again.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):
@@ -38,7 +41,7 @@ def text(value: Any) -> str:
 
 
 def boolean(value: Any) -> bool:
-    """Return the value as a boolean; it may also be a text such as ``true``."""
+    """Parse a boolean, which may be a text such as ``true``; raise `InvalidSettingValue` if it is not one."""
     name = text(value).lower()
     if name not in _TRUTH:
         raise InvalidSettingValue("is neither true nor false", "write true or false")
@@ -46,7 +49,7 @@ def boolean(value: Any) -> bool:
 
 
 def build_count_parser(least: int, most: int = _MOST) -> Parser:
-    """Return a parser for a whole number from `least` to `most`."""
+    """Return a parser for a whole number from `least` to `most`; it rejects other values."""
 
     def read(value: Any) -> int:
         digits = text(value)
@@ -60,7 +63,7 @@ def build_count_parser(least: int, most: int = _MOST) -> Parser:
 
 
 def build_choice_parser(*words: str) -> Parser:
-    """Return a parser that accepts any one of `words`."""
+    """Return a parser that accepts one of `words`, in any case, and returns it in lower case."""
 
     def read(value: Any) -> str:
         word = text(value).lower()
@@ -72,7 +75,11 @@ def build_choice_parser(*words: str) -> Parser:
 
 
 def names(value: Any) -> Sequence[str]:
-    """Return a list of texts; one text with commas is equivalent."""
+    """Parse a list of texts, or one text with commas between them; empty texts are left out.
+
+    Raises:
+        InvalidSettingValue: If it is neither.
+    """
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Sequence):
         raise InvalidSettingValue("is not a list", "write a list of names, or one text with commas")
@@ -80,9 +87,9 @@ def names(value: Any) -> Sequence[str]:
 
 
 def text_map(value: Any) -> dict[str, str]:
-    """Return a map of names to texts.
+    """Parse a map from names to texts, a list of such maps, or the text ``name=text,name=text``.
 
-    A list of maps, which Flyte uses to keep the case of names, and ``name=text,name=text`` are equivalent.
+    Flyte uses a list of maps to keep the case of names. An invalid value raises `InvalidSettingValue`.
     """
     first = value[0] if isinstance(value, Sequence) and value else None
     if value == "" or isinstance(first, str):
@@ -117,12 +124,20 @@ def quantity(value: Any) -> Quantity:
 
 
 def quantities(value: Any) -> dict[str, Quantity]:
-    """Return quantities by resource name."""
+    """Parse a map from resource names to Kubernetes quantities.
+
+    Raises:
+        InvalidSettingValue: If it is not a map, or a quantity is invalid or negative.
+    """
     return {text(name): quantity(amount) for name, amount in merge_maps(value).items()}
 
 
 def message_size(value: Any) -> int:
-    """Return the maximum size of a gRPC message in bytes."""
+    """Parse the maximum size of a gRPC message, such as ``64Mi``, and return it in bytes.
+
+    Raises:
+        InvalidSettingValue: If it is not a quantity from 64Ki to 2047Mi.
+    """
     size = quantity(value).whole
     if not _SMALLEST_MESSAGE <= size <= _LARGEST_MESSAGE:
         raise InvalidSettingValue("is not a valid message size", "write 64Ki to 2047Mi")
@@ -130,7 +145,11 @@ def message_size(value: Any) -> int:
 
 
 def duration(value: Any) -> timedelta:
-    """Return a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
+    """Parse a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit.
+
+    Raises:
+        InvalidSettingValue: If it has another form or is too long.
+    """
     written = text(value)
     parts = _DURATION.findall(written)
     if written != "0" and (not parts or "".join(map("".join, parts)) != written):
@@ -142,7 +161,11 @@ def duration(value: Any) -> timedelta:
 
 
 def merge_maps(value: Any) -> Mapping[Any, Any]:
-    """Return a map, or the union of a list of maps."""
+    """Return `value` if it is a map, or the union of a list of maps; for a repeated key the last one counts.
+
+    Raises:
+        InvalidSettingValue: If it is neither.
+    """
     parts = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(part, Mapping) for part in parts):
         raise InvalidSettingValue("is not a map", "write names with values, as a map or a list of maps")

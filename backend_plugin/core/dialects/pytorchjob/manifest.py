@@ -62,7 +62,10 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
-    """Return the replicas of a role; the operator would overwrite the restart policy of the pod."""
+    """Return the item of `pytorchReplicaSpecs` for a role, with `pod` as its template.
+
+    The template has no restart policy, because the operator overwrites it with the one of the role.
+    """
     spec = {key: value for key, value in get_mapping(pod, "spec").items() if key != "restartPolicy"}
     containers = [_with_named_ports(each) for each in get_mappings(spec, "containers")]
     return {
@@ -112,7 +115,7 @@ def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest
 
 
 def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
-    """Return the rendezvous fields of an elastic job; the operator itself configures other jobs."""
+    """Return the fields of the spec that configure torch's rendezvous; empty if the job is not elastic."""
     if job.elastic is None:
         return {}
     return {
@@ -130,7 +133,10 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the spec change after which the job ends when its pods end, without restarts or deleted pods."""
+    """Return the change of the spec after which the operator restarts and deletes no pod of the job.
+
+    The job then ends when its pods have ended.
+    """
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}
@@ -154,7 +160,7 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _hides_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a port with another name has the number of the port that the operator will add."""
+    """True if the port that the operator will add has the number of a port that has another name."""
     # The operator adds no port if a port of the container already has the name of the operator's port.
     is_added = all(each.get("name") != PORT.name for each in ports)
     return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))

@@ -67,9 +67,10 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if a pod does not count: it has one of the `roles`, or it has not failed.
+    """True if a pod is omitted from the state of the job: it has one of `roles`, or it has not failed.
 
-    Placeholders of a scheduler and pods without a role always count.
+    False for the placeholder pods of a scheduler and for pods without a role. The caller itself selects the
+    pods of `roles` that are kept.
     """
     if not pod.role or pod.place:
         return False
@@ -95,7 +96,10 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return {} if the job ends with its pods without a spec change; None if it may restart its nodes."""
+    """Return {} if the job ends when its pods end, so that its spec need not change; else None.
+
+    It is None if the failure of a node may restart all nodes.
+    """
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 
@@ -135,9 +139,9 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time from which all nodes existed for the first time; None if the pods do not show it.
+    """Return the time from which all nodes existed for the first time; None if some nodes have no pod.
 
-    After a restart of the whole job, that time is unknown. The result is then the creation time of the job.
+    After a restart of the whole job that time is unknown, and the result is the creation time of the job.
     """
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.
@@ -146,9 +150,9 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    """Yield the condition Running if one of `nodes` has started, or Restarting if only replaced nodes had.
+    """Yield the condition Running if one of `nodes`, the present pods of the nodes, has started.
 
-    Yield nothing if no node has started yet.
+    Yield Restarting if none of them has started, but earlier pods of the nodes have. Otherwise yield nothing.
     """
     if any(pod.phase in _STARTED for pod in nodes):
         yield Condition(
@@ -159,7 +163,10 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
-    """True if the restart count of a node, or an event not about an initializer, shows a restart."""
+    """True if nodes of the job were restarted, as shown by the restart count of a node or by an event.
+
+    Events about initializers are not considered.
+    """
     loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
     return any(pod.attempt for pod in nodes) or any(
         each.reason in _RESTARTS and not each.name.startswith(loading) for each in events

@@ -22,7 +22,7 @@ _RESERVED: Final = frozenset({
 
 
 def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[Manifest]:
-    """Return the variables of each container of a node, for the job with this name."""
+    """Return the environment variables of a node's containers; `name` is the name of the job."""
     address = build_master_address(name, LAUNCHER if job.framework == MPI else ROLE)
     values = {"PYTHONUNBUFFERED": "1", **{PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}}
     if job.elastic is not None:
@@ -79,7 +79,7 @@ def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each variable of the training container that is reserved for values of the node."""
+    """Yield a problem for each variable of the training container that each node gets with its own value."""
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
             message = "is a variable that each node of a TrainJob gets with its own value"

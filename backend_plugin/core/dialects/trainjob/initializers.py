@@ -163,7 +163,10 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return `annotations` of a JobSet, for its gang scheduler; empty for a job without initializers."""
+    """Return the field `annotations` of a JobSet with those that its gang scheduler reads.
+
+    The result is empty for a job without initializers.
+    """
     return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
 
 

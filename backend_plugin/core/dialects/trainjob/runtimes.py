@@ -115,7 +115,10 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
-    """Return the task annotation with the deadline of the job, which every server enforces."""
+    """Return the value of the task annotation with the deadline of a job and the output prefix `prefix`.
+
+    Every server reads the annotation and enforces the deadline.
+    """
     run = Attempt(
         output_prefix=prefix,
         project="",

@@ -232,9 +232,10 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 
 
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
-    """Return the meaning and the remedy of a condition whose message has no details.
+    """Return the message of a condition, with `never` true if the job can never be admitted, and the remedy.
 
-    The reason of the condition describes only the worst flavor, so a given `remedy` takes precedence.
+    Both depend on the reason of the condition, which describes only the worst flavor. So a given `remedy` is
+    returned instead of the one for the reason, and `never` is then false.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)
