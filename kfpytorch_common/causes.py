@@ -91,7 +91,7 @@ class Failure:
 
 
 def format_signal(number: int) -> str:
-    """Return the name of a signal."""
+    """Return the name of a signal, such as ``SIGKILL``; ``signal 40`` for a signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kfpytorch_common.data_sources import DATASET, MODEL
 
-# The defaults of Trainer for models.
+# Trainer's patterns for models: files that it ignores by default, and files that it loads from hf://.
 _WEIGHTS_TO_IGNORE: Final = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 _MODEL_FILES: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 _PACKAGES: Final = {"hf": "huggingface_hub", "s3": "s3fs"}

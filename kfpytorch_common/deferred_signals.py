@@ -63,7 +63,7 @@ def defer_signals(
     try:
         for signum in signums:
             handler = signal.getsignal(signum)
-            if handler is not None:  # A handler that C code installed could not be restored.
+            if handler is not None:  # C code installed the handler None, which could not be restored.
                 with contextlib.suppress(ValueError):
                     before[signum] = handler
                     waiting.handlers[signum] = (handlers or {}).get(signum, handler)

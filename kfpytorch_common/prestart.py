@@ -32,7 +32,7 @@ PRELOAD: Final = (
 )
 
 _DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel", b"fully_shard")
-# The constructors of these classes import it with its dependencies, which takes a second in every worker.
+# The constructors of `_DATA_PARALLEL` import this module and its dependencies: a second in every worker.
 _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
 _ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
@@ -167,7 +167,7 @@ def _start_server(needs: ScriptImports) -> "ForkServer":
         if needs.torch_at_top:
             # This process imports torch anyway; the fork then gets it at no cost.
             gc.disable()  # The collector would repeatedly scan all new objects.
-            with contextlib.suppress(Exception):  # The import that needs it raises the error.
+            with contextlib.suppress(Exception):  # The script's own import of torch raises the error.
                 importlib.import_module("torch")
             gc.freeze()
             gc.enable()

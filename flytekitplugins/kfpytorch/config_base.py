@@ -57,7 +57,7 @@ class Config:
 
 
 class ConfigPart(Config):
-    """The base class of a config that is a field of another config, which reports the problems of both."""
+    """The base class of a config inside another config. Only the outer one raises an error, for both."""
 
     def __post_init__(self) -> None:
         self.problems()  # Normalizes the values.

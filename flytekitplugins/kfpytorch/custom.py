@@ -41,7 +41,7 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
-    """Encode a valid `Elastic` config for more than one node, as protobuf JSON without zero values.
+    """Encode a valid `Elastic` config that needs an operator, as protobuf JSON without zero values.
 
     `nproc_per_node` is required if the config has a word such as ``"gpu"`` instead of a number.
     """

@@ -176,7 +176,10 @@ def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
 
 
 def check_pod(options: Any) -> Iterator[ConfigProblem]:
-    """Yield a problem for each data set or model of a task that runs in an ordinary pod, which loads none."""
+    """Yield a problem for each data set or model in `options` of a task that runs in an ordinary pod.
+
+    The reason is that an ordinary pod loads none.
+    """
     for name in data_sources.PATHS:
         if (source := getattr(options, name, None)) is not None:
             remedy = "nnodes=1 is an ordinary pod, for which nothing is loaded; write nnodes='1'"

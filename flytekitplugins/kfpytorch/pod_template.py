@@ -90,7 +90,7 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
     primary = _find_container(spec, pod_template.primary_container_name)
-    if primary is None:  # It is added, as flytekit does.
+    if primary is None:  # A missing container is added, as in flytekit.
         primary = models.V1Container(name=pod_template.primary_container_name)
         spec.containers = [*_list_items(spec, "containers"), primary]
         primary = spec.containers[-1]

@@ -91,7 +91,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def author_pod(self) -> PodTemplate | None:
-        """The pod template of the author, or the one that was assigned later."""
+        """The pod template that the author passed to ``@task``, or one that was assigned later."""
         return self._pod if self._is_pod_final else self._author_pod
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

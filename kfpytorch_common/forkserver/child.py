@@ -180,7 +180,7 @@ def _exit_process(code: int) -> NoReturn:
     """End as an interpreter does: join threads, run exit handlers, flush open files."""
     steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
     for step in steps:
-        with contextlib.suppress(BaseException):  # The target has returned; its code does not change.
+        with contextlib.suppress(BaseException):  # The target has returned, and its exit code stays.
             step()
     os._exit(code)
 
@@ -218,7 +218,10 @@ def _reset_exit_handlers() -> None:
 
 
 def _open_streams() -> None:
-    """Open text streams on the new descriptors, line-buffered, so that a kill loses no line."""
+    """Open `sys.stdin`, `sys.stdout` and `sys.stderr` on descriptors 0 to 2.
+
+    The output streams are line-buffered, so that a kill loses no line.
+    """
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")

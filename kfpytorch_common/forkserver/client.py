@@ -106,7 +106,7 @@ class Client:
         self._send({"op": "keep", "path": path})
 
     def wait_until_handled(self) -> None:
-        """Wait until the server has handled all messages that this client sent before."""
+        """Wait until the server has processed all messages that this client has sent."""
         self._send({"op": "settle"})
         while self._receive()["op"] != "settled":
             pass

@@ -57,8 +57,8 @@ class ForkServer:
         atexit.unregister(self.stop)
         if self.owner != os.getpid():
             return
-        # While the server loads, the signal ends it. Later it ignores the signal, and the message ends it,
-        # even if another process has a copy of the socket.
+        # SIGTERM ends a server that still loads. Later the server ignores SIGTERM, and the message of
+        # `client.stop` ends it, even if another process has a copy of the socket.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
         self.client.stop()
@@ -114,7 +114,7 @@ def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkSe
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()  # A fork would write buffered output a second time.
-    # The interpreter ignores exceptions in its callbacks around a fork.
+    # The callbacks of the interpreter around a fork would drop the exception of a signal handler.
     with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:
         pid = os.fork()
         if pid == 0:

@@ -73,7 +73,7 @@ _SEEDS_OF_USERS: Final = 1 << 32
 
 
 def list_generators() -> list[random.Random]:
-    """Return the random generators that loaded libraries created, such as flytekit's for paths."""
+    """Return the random number generators that loaded libraries created, such as flytekit's for paths."""
     gc.unfreeze()  # `get_objects` omits frozen objects, and `prestart` may have frozen the generators.
     return [thing for thing in gc.get_objects() if type(thing) is random.Random]
 

@@ -19,7 +19,7 @@ LONGEST_TEXT: Final = 64_000
 """Maximum length of a recorded text. The traceback of a recursion has thousands of frames."""
 
 _LONGEST_CHAIN: Final = 4
-# An exception group can contain itself.
+# A limit, because an exception group can contain itself.
 _DEEPEST_GROUP: Final = 8
 # The public functions of torch.distributed are in this file.
 _COLLECTIVES: Final = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"

@@ -203,7 +203,7 @@ def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
-    """Return the stack of the thread that crashed, or else the last stack, that of the main thread."""
+    """Return the stack of the thread that crashed, or else the last one in `text`, of the main thread."""
     stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]

@@ -36,7 +36,10 @@ def report_world_of_one(task: str, ranks: int) -> None:
 
 
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the function in this process with a world size of 1, so that `init_process_group` works."""
+    """Call the user's function in this process as the only rank, and return the value.
+
+    The environment variables of a world size of 1 are set, so that `init_process_group` works.
+    """
     with runtime_info.reserve_port() as port:
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
@@ -57,7 +60,7 @@ def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the function as the replica of this pod.
+    """Call the user's function in this pod, which is one replica of the job, and return the value.
 
     Raises:
         IgnoreOutputs: On every rank except 0.

@@ -44,7 +44,7 @@ class ImportReference:
 
 @dataclass(frozen=True)
 class Payload:
-    """The function, its inputs and its context, as created by the caller for every worker."""
+    """The user's function, its inputs and its Flyte context. The caller creates one for all workers."""
 
     function: Callable[..., Any] | None
     inputs: Mapping[str, Any]
@@ -74,7 +74,10 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the globals with a simple type, such as int or str, that a function or a wrapped one reads."""
+    """Return the globals that a function, or a function that it wraps, reads and that have a simple type.
+
+    Such types are int and str.
+    """
     values: dict[str, Any] = {}
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
@@ -102,7 +105,7 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Import the module of the task, and return the function and its inputs.
+    """Return the function of the task, from its module or else from a pickle in `parcel`, and its inputs.
 
     Raises:
         ModuleChanged: The function is neither in the module nor in the parcel.

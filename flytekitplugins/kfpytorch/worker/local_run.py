@@ -97,7 +97,7 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Return the settings of a process that runs the function.
+        """Create an output slot, and return the settings of a process that runs the user's function.
 
         `name` is its name in the console, and `replica` its display name in messages about failures.
         """
@@ -168,7 +168,10 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally with one process per node. All processes get the rendezvous address as variables."""
+    """Run a task locally with one process per node, and return the value of rank 0.
+
+    All processes get the rendezvous address as variables.
+    """
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
         processes = []

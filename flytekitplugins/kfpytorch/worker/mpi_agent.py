@@ -33,7 +33,7 @@ _LONGEST_END: Final = 10.0
 _REPORT_SECONDS: Final = 10.0
 """Seconds for which a node with stopped ranks waits, so that the node with the root cause ends first."""
 _TICK: Final = 0.2
-# Open MPI 5 breaks lines between words.
+# With `\s+` between words, because Open MPI 5 breaks lines there.
 _SIGNALED: Final = re.compile(
     r"process\s+rank\s+(\d{1,9})\s+with\s+PID\s+\d{1,9}\s+on\s+node\s+\S{1,300}\s+exited\s+on\s+signal\s+(\d{1,3})"
 )
@@ -190,7 +190,7 @@ def _copy_key(directory: Path) -> tuple[Path, Path]:
 
 
 def _run_node(node: MpiNode) -> list[Failure]:
-    """Serve mpirun with sshd until the ranks of this node have ended, and return their failures."""
+    """Run sshd, with which mpirun starts the ranks here, until they have ended. Return their failures."""
     directory = Path(node.directory)
     with subprocess.Popen([_find_sshd(), "-D", "-e", "-f", str(_write_sshd_config(directory))]) as process:
         try:
@@ -211,7 +211,7 @@ def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
     If a rank failed, wait at most 10 s for the daemon. Return at once if `sshd` ends.
     """
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
-    # The end of this node would end the ranks of the others, which may still run after a success.
+    # The end of this node would end the ranks of other nodes, which may still run after a success here.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
     # The daemon is the parent of the ranks.
     _wait_while(sshd, lambda: any(_is_running(each["parent"]) for each in _list_processes(node)), deadline)

@@ -36,7 +36,7 @@ def require_open_mpi() -> None:
 
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
-    """Run all ranks of a task on this machine."""
+    """Run all ranks of a task under mpirun on this machine, and return the value of rank 0."""
     with local_run.open_run(task, inputs, "spawn") as run:
         run.print_layout(f"{fitted.ranks} ranks under mpirun", fitted)
         env = local_run.build_env(fitted, 0)
@@ -47,7 +47,10 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
 
 
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the ranks of this pod: start mpirun in the launcher, and sshd in the other nodes."""
+    """Run the ranks of this pod, and return the value of rank 0 if this pod has it.
+
+    The pod starts mpirun if it is the launcher, and sshd otherwise.
+    """
     count, total = int(getattr(task.task_config, "nproc_per_node", 1)), int(os.environ["WORLD_SIZE"])
     if MPI_HOSTFILE_VARIABLE in os.environ:
         require_open_mpi()

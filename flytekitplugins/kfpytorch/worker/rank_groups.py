@@ -54,7 +54,7 @@ def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
-    """Return the ranks that share a text: a mapping from what `describe` returns to ranks.
+    """Return a mapping from a text to the ranks whose failures have it; `describe` returns the text.
 
     The order is that of `failures`. A failure without a known rank is left out.
     """
