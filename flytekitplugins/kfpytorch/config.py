@@ -31,22 +31,22 @@ from kfpytorch_common.frameworks import MPI
 class RunPolicy(ConfigPart):
     """The policy of the operator for the whole job: ``runPolicy`` of the PyTorchJob.
 
-    A config accepts a dict with the same fields instead. The value 0 has no effect in any of these fields,
-    because Flyte's wire format (proto3) does not distinguish 0 from an unset field. The plugin logs a
-    warning when a task is defined with 0.
+    `PyTorch` and `Elastic` also accept a dict with these fields instead of a `RunPolicy`. The value 0 has no
+    effect in any of these fields, because Flyte's wire format (proto3) does not distinguish 0 from an unset
+    field. The plugin logs a warning when a task is defined with 0.
 
     This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
     object does.
 
     Args:
-        clean_pod_policy: Pods that the operator deletes at the end: a `CleanPodPolicy` or its name.
-            Default: none. The backend deletes pending and running pods in any case.
-        ttl_seconds_after_finished: Seconds between the end and the deletion of the job object. Default: the
-            job object is not deleted.
+        clean_pod_policy: Pods that the operator deletes at the end of the job: a `CleanPodPolicy` or its
+            name. Default: none. The kfpytorch backend deletes pending and running pods in any case.
+        ttl_seconds_after_finished: Seconds between the end of the job and the deletion of the job object.
+            Default: the setting ``ttl-after-finished`` of the platform.
         active_deadline_seconds: Maximum run time in seconds; then the job fails. Default: no limit.
-        backoff_limit: The job fails when the restarts of all running replicas together reach this
-            number. Replicas with restart policy NEVER do not count. Default: no limit. ``num_retries`` of
-            `Master` and `Worker` sets a number per replica.
+        backoff_limit: The job fails when the restarts of all running replicas together reach this number.
+            Replicas with restart policy NEVER do not count. Default: no limit. To set a number for each
+            replica, use ``num_retries`` of `Master` and `Worker`.
     """
 
     clean_pod_policy: CleanPodPolicy | str | None = None
@@ -139,24 +139,27 @@ class Worker(_Role):
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
             Default: the image of the task.
-        requests: Resource requests of a worker, instead of those of the task. Flyte's stock backend
-            fills in missing cpu and memory with platform defaults, not with the values of the task.
+        requests: Resource requests of a worker, instead of those of the task. If they lack cpu or memory,
+            Flyte's own backend plugin adds the default of the platform, not the value of the task.
         limits: Resource limits of a worker, instead of those of the task.
         replicas: The number of workers, without the master.
         restart_policy: When the operator restarts a worker: a `RestartPolicy` or its name. Default:
             never, or after a failure if ``num_retries`` permits restarts.
         resources: Requests and limits in one argument: one value for both, or ``(request, limit)``.
-        num_retries: The number of times that the operator may restart each replica, in place, within one
-            attempt of the task. (``@task(retries=)`` is Flyte's number of further attempts, each with a
-            new job.) A role without a number takes the number of the other role, because the peers of a
-            failed rank fail with it. The operator keeps one count for the whole job, so all replicas share
-            the permitted restarts. Restarts of init containers and sidecars count, too.
+        num_retries: The number of times that the operator can restart each replica within one attempt of the
+            task. (``@task(retries=)`` is the number of further attempts, each with a new job.) If only one of
+            `Master` and `Worker` sets ``num_retries``, the number applies to both, because the peers of a
+            failed rank fail, too. The operator counts restarts only for the whole job, so its limit is the
+            sum for all replicas, and one replica can use the restarts of another. Restarts of init containers
+            and sidecars count, too.
         node_selector: Labels that the Kubernetes node of a worker must have, in addition to those that the
-            task requires. Only the kfpytorch backend reads this field and those below.
+            task requires. Only the kfpytorch backend reads ``node_selector``, ``tolerations``,
+            ``pod_template`` and ``priority_class_name``.
         tolerations: Tolerations of a worker as in a manifest, in addition to those of the task.
         pod_template: A ``PodTemplate``, or a dict with ``metadata`` and ``spec``. It provides defaults for
-            the pod of the task: values of the task take precedence. It adds no containers: the backend
-            rejects a container, such as a sidecar, that the ``pod_template`` of the task does not have.
+            the pods of this role: values of the task take precedence. It cannot add a container: the backend
+            rejects the task if this template has a container, such as a sidecar, that the ``pod_template`` of
+            the task does not have.
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
     """
 
@@ -183,10 +186,10 @@ class Master(_Role):
         restart_policy: When the operator restarts the master: a `RestartPolicy` or its name. Default:
             never, or after a failure if ``num_retries`` permits restarts.
         resources: Requests and limits in one argument: one value for both, or ``(request, limit)``.
-        num_retries: The number of times that the operator may restart each replica (see `Worker`).
+        num_retries: The number of times that the operator can restart each replica (see `Worker`).
         node_selector: Labels that the Kubernetes node of the master must have (see `Worker`).
         tolerations: Tolerations of the master (see `Worker`).
-        pod_template: Defaults for the pod of the task (see `Worker`).
+        pod_template: Defaults for the pod of the master (see `Worker`).
         priority_class_name: The PriorityClass of the master (see `Worker`).
     """
 
@@ -203,10 +206,11 @@ class PyTorch(Config):
         run_policy: The policy of the operator for the whole job: a `RunPolicy` or a dict.
         num_workers: Deprecated; use ``worker=Worker(replicas=...)``. A task requires ``num_workers`` or
             ``worker.replicas``.
-        increase_shared_mem: Mount memory on ``/dev/shm`` of the primary container, up to the memory limit of
-            the pod. Data loaders need it. ``@task(shared_memory=...)`` takes precedence.
-        gang: Options for starting all replicas together: a `Gang`. Only the kfpytorch backend reads this
-            field and those below.
+        increase_shared_mem: Mount shared memory on ``/dev/shm`` of the primary container, up to the memory
+            limit of the pod. Data loaders with worker processes need shared memory.
+            ``@task(shared_memory=...)`` takes precedence.
+        gang: Options for starting all replicas together: a `Gang`. Only the kfpytorch backend reads ``gang``
+            and ``train_job``.
         train_job: Options that only Kubeflow Trainer v2 supports: a `TrainJob`.
 
     Raises:
@@ -288,21 +292,24 @@ _ALWAYS_USES_UP: Final = (
 class Elastic(Config):
     """A task that runs under torch's elastic launcher, as with ``torchrun``.
 
-    With ``nnodes=1`` as a number, the task runs in an ordinary pod (task type ``python-task``). With any
-    other value, it runs as a PyTorchJob or TrainJob.
+    With the integer ``nnodes=1``, the task runs in an ordinary pod (task type ``python-task``). With any
+    other value, also the string ``"1"``, it runs as a PyTorchJob or TrainJob.
 
     Args:
         nnodes: The number of nodes: ``2``, ``"2"``, or a range ``"2:4"``.
-        nproc_per_node: The number of processes on each node. ``"gpu"`` and ``"cpu"`` are the number of
-            GPUs or processors of a node, as in ``torchrun``. ``"auto"`` is the number of GPUs, or of
-            processors on a node without GPUs. For several nodes, registration derives the number from the
-            resources of the task. A number above the GPUs that the task requests is an error.
-        start_method: How the processes start: ``"spawn"`` (they share nothing with the launcher) or
-            ``"fork"`` (they start as copies of it).
-        monitor_interval: Maximum number of seconds between two checks of the processes; may be a fraction.
-        max_restarts: The number of times that all processes restart together after one failed.
-        rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. The default gives
-            nodes 15 minutes to join, because images may be pulled and cluster nodes added first.
+        nproc_per_node: The number of processes on each node. ``"gpu"`` and ``"cpu"`` are the number of GPUs
+            or processors of a node, as in ``torchrun``. ``"auto"`` is the number of GPUs, or of processors on
+            a node without GPUs. For several nodes, the plugin replaces these words at registration by a
+            number, which it derives from the resources of the task. A number larger than that of the GPUs
+            that the task requests is an error.
+        start_method: How the launcher starts the processes: ``"spawn"`` (they share nothing with the
+            launcher) or ``"fork"`` (they start as copies of the launcher).
+        monitor_interval: Maximum number of seconds between two checks that the processes run, also with a
+            fraction such as 0.5.
+        max_restarts: The number of times that all processes restart together after the failure of one of
+            them.
+        rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. By default, the nodes of
+            the task have 15 minutes to join, because images can be pulled and Kubernetes nodes added first.
             An unknown key that resembles a known one is an error; other unknown keys are passed to torch.
         increase_shared_mem: See `PyTorch`.
         run_policy: The policy of the operator for the whole job: a `RunPolicy` or a dict. It has no effect

@@ -61,15 +61,17 @@ class _Source(ConfigPart):
 class Dataset(_Source):
     """A data set that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
-    The ranks find the files in the directory that the variable ``FLYTE_KFPYTORCH_DATASET`` contains. In a
-    job it is ``/workspace/dataset``.
+    The environment variable ``FLYTE_KFPYTORCH_DATASET`` of each rank contains the path of the directory with
+    the files, in a TrainJob ``/workspace/dataset``.
 
     Args:
         uri: ``hf://owner/name`` or ``s3://bucket/prefix``. With ``runtime`` also ``cache://schema/table``.
-        secret: The name of a Secret in the namespace of the task. Its keys become variables of the loader,
-            such as ``ACCESS_TOKEN``, or ``ACCESS_KEY_ID`` and ``SECRET_ACCESS_KEY``.
-        env: Variables of the loader, such as ``ENDPOINT``, ``REGION`` or ``IGNORE_PATTERNS``. Credentials
-            are an error here, because everyone who may read the job sees them.
+        secret: The name of a Secret in the namespace of the task. Its keys become environment variables of
+            the initializer (the container that loads the data), such as ``ACCESS_TOKEN``, or
+            ``ACCESS_KEY_ID`` and ``SECRET_ACCESS_KEY``.
+        env: Environment variables of the initializer, such as ``ENDPOINT``, ``REGION`` or
+            ``IGNORE_PATTERNS``. Credentials are an error here, because every user with the right to read the
+            job could read them.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -82,8 +84,8 @@ class Dataset(_Source):
 class Model(_Source):
     """A model that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
-    The ranks find the files in the directory that the variable ``FLYTE_KFPYTORCH_MODEL`` contains. In a job
-    it is ``/workspace/model``.
+    The environment variable ``FLYTE_KFPYTORCH_MODEL`` of each rank contains the path of the directory with
+    the files, in a TrainJob ``/workspace/model``.
 
     Args:
         uri: ``hf://owner/name`` or ``s3://bucket/prefix``.
@@ -107,14 +109,14 @@ def _read_size(value: object) -> object:
 class Storage(ConfigPart):
     """The volume for a data set and a model.
 
-    Write either ``size``, for a volume that exists as long as the job, or ``claim``.
+    Set either ``size``, for a new volume that is deleted with the job, or ``claim``, for an existing volume.
 
     Args:
-        size: The size of a new volume, such as ``"50Gi"``. Several nodes need a storage class that supports
-            the access mode ``ReadWriteMany``.
+        size: The size of a new volume, such as ``"50Gi"``. If the task has several nodes, the storage class
+            must support the access mode ``ReadWriteMany``.
         storage_class: The storage class of the new volume. Default: that of the cluster.
-        claim: The name of an existing PersistentVolumeClaim in the namespace of the task. Its directories
-            ``dataset`` and ``model`` are used, and their files remain after the job.
+        claim: The name of an existing PersistentVolumeClaim in the namespace of the task. Trainer writes the
+            files into its directories ``dataset`` and ``model``, where they remain after the job.
     """
 
     size: str | None = None

@@ -25,22 +25,24 @@ _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 class Gang(ConfigPart):
     """Options for starting all replicas of a job together, through the gang scheduler of the platform.
 
-    Options that the scheduler does not support are an error. On a platform without a gang scheduler, the
-    timeouts apply, ``scheduler`` may only be ``"none"``, and the other options have no effect. Only the
-    kfpytorch backend reads this config; Flyte's own ignores it.
+    The backend rejects a task with an option that the scheduler does not support. On a platform without a
+    gang scheduler, the two timeouts apply, the only permitted ``scheduler`` is ``"none"``, and the other
+    options have no effect. Only the kfpytorch backend reads a `Gang`; Flyte's own backend plugin ignores it.
 
     This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
     object does.
 
     Args:
-        scheduler: The gang scheduler: that of the platform or one of its ``allowed-schedulers``. If the
-            platform sets ``auto``, any scheduler that it can detect. ``"none"`` schedules the pods one by
-            one. Default: the scheduler of the platform.
+        scheduler: The gang scheduler: the one in the settings of the platform, or one of their
+            ``allowed-schedulers``. If the platform sets ``auto``, any scheduler that the backend can detect
+            in the cluster. With ``"none"``, the pods are scheduled one by one. Default: the scheduler in the
+            settings of the platform.
         queue: The queue in which the job waits.
-        min_member: The number of replicas that must fit before any starts. Default: all of them, or the
-            smallest number of nodes of an `Elastic` task. A task of MPI needs all of them.
+        min_member: The number of replicas that must fit before any of them starts. Default: all replicas, or
+            the smallest number of nodes of an `Elastic` task. An MPI task needs all replicas.
         priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
-        queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
+        queue_timeout_seconds: Maximum time that the job waits in its queue. Time in the queue does not count
+            as run time.
         pending_timeout_seconds: Maximum time that the pods wait for nodes after the queue admitted the job.
     """
 
@@ -98,31 +100,32 @@ class TrainJob(ConfigPart):
     object does.
 
     Args:
-        runtime: The name of a training runtime of the cluster, which is patched for the task. Default: a
-            runtime that the backend creates for each job.
+        runtime: The name of a training runtime of the cluster. The TrainJob changes it for the task by
+            patches. Default: a runtime that the backend creates for each job.
         runtime_kind: ``"ClusterTrainingRuntime"`` (the default) or ``"TrainingRuntime"``. It requires
             ``runtime``.
         max_restarts: The number of times that all nodes restart together after a failure: ``maxRestarts`` of
-            the JobSet. Restarts after a preemption or the loss of a node do not count. It cannot be combined
-            with ``num_retries`` and ``backoff_limit``, which set the same number. ``max_restarts`` of
-            `Elastic` is a number of restarts of the processes within their pods.
-        packages: Packages that each node installs before the task, once for all of its ranks: requirements
-            of pip such as ``"einops>=0.8"``. The image needs pip 22.2 or newer. The variables of pip, such as
-            ``PIP_INDEX_URL``, apply if ``environment`` of the task sets them. A failed installation fails the
-            task. A local run checks that the packages are installed.
+            the JobSet. Restarts after a preemption or the loss of a Kubernetes node do not count. It cannot
+            be combined with ``num_retries`` and ``backoff_limit``, which set the same number. In contrast,
+            ``max_restarts`` of `Elastic` is the number of restarts of the processes within their pods.
+        packages: Packages that each node installs before the task, once for all of its ranks: requirements of
+            pip such as ``"einops>=0.8"``. The image needs pip 22.2 or newer. To set variables of pip, such as
+            ``PIP_INDEX_URL``, use ``environment`` of the task. If the installation fails, the task fails. A
+            local run installs nothing, but checks that the packages are installed.
         success_policy: The nodes whose success ends the job: a `SuccessPolicy`. Default: all nodes.
         pod_failure_policy: Rules for failed pods: a list of `PodFailurePolicyRule`. Default: after a
             failure, all nodes restart if a restart is left.
-        dataset: A data set that is loaded before the nodes start: a URI or a `Dataset`. A runtime that
-            ``runtime`` names must have the job ``dataset-initializer``.
-        model: A model that is loaded before the nodes start: a URI or a `Model`. A runtime that ``runtime``
-            names must have the job ``model-initializer``.
-        storage: The volume for the data set and the model, without ``runtime``: a size such as ``"50Gi"``, or
-            a `Storage`.
-        framework: ``"torch"``; ``"jax"``: each process gets the variables for
-            ``jax.distributed.initialize``; or ``"mpi"``: mpirun of Open MPI starts the processes. For MPI the
-            image must contain Open MPI and sshd.
-        topology: A domain, such as a rack, in which all nodes run: a `Topology`. Default: anywhere.
+        dataset: A data set that Trainer loads before the nodes start: a URI or a `Dataset`. If you set
+            ``runtime``, this runtime must have the job ``dataset-initializer``.
+        model: A model that Trainer loads before the nodes start: a URI or a `Model`. If you set ``runtime``,
+            this runtime must have the job ``model-initializer``.
+        storage: The volume for the data set and the model: a size such as ``"50Gi"``, or a `Storage`. Not
+            together with ``runtime``.
+        framework: ``"torch"``, ``"jax"`` or ``"mpi"``. With ``"jax"``, each process has the environment
+            variables that ``jax.distributed.initialize`` reads. With ``"mpi"``, mpirun of Open MPI starts the
+            processes, and the image must contain Open MPI and sshd.
+        topology: The kind of domain, such as a rack, in which all nodes run together: a `Topology`. Default:
+            the nodes can run anywhere.
     """
 
     runtime: str | None = None

@@ -26,12 +26,12 @@ def _read_indexes(value: object) -> object:
 class SuccessPolicy(ConfigPart):
     """The nodes whose success ends a TrainJob: a rule of the ``successPolicy`` of its Job.
 
-    When they have succeeded, the other nodes are stopped, and failures of the other nodes are ignored.
-    Without a policy, all nodes must succeed.
+    When all of these nodes have succeeded, the other nodes are stopped. Failures of the other nodes do not
+    fail the task. Without a policy, all nodes must succeed.
 
     Args:
-        succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. They
-            contain 0, because the first node writes the outputs of the task.
+        succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. The
+            index 0 must be included, because the first node writes the outputs of the task.
     """
 
     succeeded_indexes: str = "0"
@@ -64,17 +64,18 @@ STATUSES: Final = ("True", "False", "Unknown")
 class PodFailurePolicyRule(ConfigPart):
     """A rule of the ``podFailurePolicy`` of a TrainJob's Job: the effect of a failed pod on the job.
 
-    A rule has either exit codes or pod conditions. The first rule that matches applies. A rule of the backend
-    comes before all others: a pod that is lost to a disruption restarts all nodes. If the task is an
-    `Elastic` with a range of nodes, the rule only replaces this pod.
+    A rule has either exit codes or pod conditions. The first rule that matches the failed pod applies. The
+    backend adds a rule before yours: the loss of a pod to a disruption restarts all nodes, or in an `Elastic`
+    task with a range of nodes only replaces the lost pod.
 
     Args:
-        action: ``"FailJob"`` fails the task without a restart of its nodes. ``"Ignore"`` replaces the pod,
-            and does not count the failure. ``"Count"`` restarts all nodes if a restart is left, as without a
-            rule.
+        action: ``"FailJob"`` fails the task without a restart of its nodes. ``"Ignore"`` replaces only the
+            failed pod, and the failure does not use up a restart. ``"Count"`` restarts all nodes if a restart
+            is left, as without a rule.
         exit_codes: Exit codes of the training container.
         operator: ``"In"`` matches the ``exit_codes``. ``"NotIn"`` matches all other exit codes except 0.
-        pod_conditions: Statuses by the types of pod conditions, such as ``{"ConfigIssue": "True"}``.
+        pod_conditions: Types of pod conditions, each with the status that matches, such as ``{"ConfigIssue":
+            "True"}``.
     """
 
     action: str
