@@ -75,7 +75,10 @@ def find_script(argv: Sequence[str]) -> Path | None:
 
 
 class ScriptImports(NamedTuple):
-    """What a script imports, as found in its text."""
+    """What a script imports, as far as it matters for the start of a fork server.
+
+    It is read from the text of the script, without running it.
+    """
 
     compiler: bool = False
     """True if the script, or a module next to it, names `DistributedDataParallel` or a similar class."""

@@ -35,7 +35,7 @@ def build_import_path() -> list[str]:
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A process to start."""
+    """A process that a fork server starts for a client."""
 
     target: str
     """``module:function``, called with a `child.ChildStart`; its result is the exit code."""

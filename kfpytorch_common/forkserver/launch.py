@@ -42,9 +42,10 @@ class ForkServer:
         atexit.register(self.stop)
 
     def is_suitable(self, env: Mapping[str, str]) -> bool:
-        """True if this process started the server, it runs, and a child equals an interpreter with `env`.
+        """True if this process can use the server instead of a new interpreter with the environment `env`.
 
-        The last is the case if the variables that only a new interpreter reads have equal values.
+        It can if it has started the server, the server runs, and the variables that only a new interpreter
+        reads have equal values.
         """
         return (
             self.owner == os.getpid()

@@ -39,7 +39,7 @@ class RequestLoop:
     """The connections of a fork server, and the children that it started for them.
 
     Args:
-        control: The connection of the caller.
+        control: The connection of the caller, the process that started the server.
         parent: The process id of the caller.
         inherited: A value of this process that all children receive.
         renew_state: Replaces the random state of the server in a child.
@@ -65,7 +65,10 @@ class RequestLoop:
         self._selector.register(control, selectors.EVENT_READ, self._control)
 
     def run(self) -> None:
-        """Handle requests until the caller ends, closes its connection or requests a shutdown."""
+        """Process requests until the caller ends, disconnects or requests the end of the server.
+
+        The caller is the process that started the server.
+        """
         while os.getppid() == self._parent:
             for key, _ in self._selector.select(_ORPHAN_CHECK):
                 if key.data is None:
@@ -76,7 +79,7 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Handle the requests about directories that a killed caller sent before its end.
+        """Process the remaining requests of a killed caller that register or unregister directories.
 
         `close_clients` then removes the registered directories.
         """
@@ -94,9 +97,10 @@ class RequestLoop:
             self._disconnect(client)  # This may disconnect other clients.
 
     def _handle_request(self, client: _Client) -> bool:
-        """Handle one request of `client`; return False if the server must end.
+        """Process one request of `client`; return False if the server must end.
 
-        The server ends on the request ``stop``, or if `client` is the caller and has closed its connection.
+        The server ends on the request ``stop``, or if `client` is the process that started the server and
+        has disconnected.
         """
         received = messages.receive(client.sock)
         if received is None:

@@ -56,7 +56,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
 
 
 def _detach_terminal() -> None:
-    """Detach this server from the caller's streams, so that a reader of the caller's output gets its end."""
+    """Detach this server from the caller's streams: a reader of them must not wait for the server."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)

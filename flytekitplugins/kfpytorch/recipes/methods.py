@@ -147,7 +147,7 @@ def _import_trl() -> Any:
 
 
 def _check_columns(method: _Method, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
-    """Yield a problem unless the dataset has all columns of one of the method's alternative sets."""
+    """Yield a problem if the dataset lacks columns: it needs all of one of the method's alternative sets."""
     columns = _read_columns(dataset)
     sets = [*method.columns]
     if text := training.options.get("dataset_text_field"):

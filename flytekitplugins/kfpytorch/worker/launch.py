@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 
 def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
-    """Run a `PyTorch` task.
+    """Run a `PyTorch` task, and return the value of rank 0.
 
-    In a pod the function runs in this process. Locally, each replica is a process under `pyflyte run`, and a
-    direct call runs in this process with a world size of 1, unless ``FLYTE_KFPYTORCH_LOCAL`` overrides this.
+    In a pod the function runs in this process, or for MPI in a process that mpirun starts. Locally, each
+    replica is a process under `pyflyte run`, and a direct call runs in this process with a world size of 1,
+    unless ``FLYTE_KFPYTORCH_LOCAL`` overrides this.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.
@@ -43,7 +44,9 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
-    """Run an `Elastic` task: all its nodes in a local run, or the node of this pod.
+    """Run an `Elastic` task, and return the value of rank 0.
+
+    A local run runs all nodes of the task, and a pod runs its own node.
 
     Raises:
         IgnoreOutputs: In a cluster, on every node that does not run rank 0.
@@ -68,10 +71,11 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
 
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
-    """Run a task without torch's launcher: the processes of this pod, or all `ranks` in a local run.
+    """Run a task without torch's launcher, and return the value of rank 0.
 
-    Unless ``FLYTE_KFPYTORCH_LOCAL`` is set, `replicas_by_default` selects whether a local run starts a
-    process for each replica or calls the function in this process.
+    A pod runs its own ranks, and a local run all `ranks`. Unless ``FLYTE_KFPYTORCH_LOCAL`` is set,
+    `replicas_by_default` selects whether a local run starts a process for each replica or calls the function
+    in this process.
     """
     is_mpi = get_framework(task.task_config) == MPI
     in_pod = not runtime_info.is_local()

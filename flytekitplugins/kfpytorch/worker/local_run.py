@@ -74,7 +74,7 @@ class LocalRun:
 
     @property
     def framework(self) -> str:
-        """The framework of the processes."""
+        """The framework of the processes: torch, jax or mpi."""
         return get_framework(self.task.task_config)
 
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
@@ -185,7 +185,10 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run an `Elastic` task locally, with an agent for each node and a rendezvous between them."""
+    """Run an `Elastic` task locally, and return the value of rank 0.
+
+    Each node has an agent, and the agents have a rendezvous.
+    """
     config = task.task_config
     with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:
         run.print_layout(f"{_format_count(fitted.nodes, 'node')} x {fitted.nproc_per_node}", fitted)
@@ -201,7 +204,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the processes of this pod with the variables of a framework other than torch.
+    """Run the ranks of this pod without torch's launcher, and return the value of rank 0 if it runs here.
 
     Raises:
         NotInCluster: The environment does not contain the number of this node.
@@ -225,7 +228,9 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the elastic agent of this pod; a pod without a job uses a rendezvous in a file.
+    """Run the elastic agent of this pod, and return the value of rank 0 if it runs here.
+
+    A pod without a job uses a rendezvous in a file.
 
     Raises:
         NotInCluster: The task needs several pods, and the environment has no endpoint.
@@ -321,7 +326,7 @@ def _build_agent(
 
 
 def build_env(fitted: "Topology", index: int) -> dict[str, str]:
-    """Return the environment of node or replica `index` on this machine, with its share of the devices."""
+    """Return the environment of node or replica `index`: that of this process, with a share of the GPUs."""
     # Restrict connections to this machine, because its host name may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ}
     if "OMP_NUM_THREADS" not in env:

@@ -83,7 +83,7 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
 
 
 def _can_libuv_take_sockets() -> bool:
-    """True if torch's libuv server, the default, accepts a listening socket; its older server always does."""
+    """True if torch's default store server accepts a listening socket; torch's older server always does."""
     import torch
 
     major, minor = torch.__version__.split(".")[:2]

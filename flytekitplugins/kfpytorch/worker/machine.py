@@ -38,10 +38,10 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects, or of all.
+    """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
 
-    `root` has the files of the drivers. CUDA is not loaded, because a process that has loaded it cannot be
-    forked.
+    If the variable is unset, these are all GPUs. `root` has the files of the drivers. CUDA is not loaded,
+    because a process that has loaded it cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()

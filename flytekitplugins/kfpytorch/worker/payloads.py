@@ -20,7 +20,7 @@ class NotPicklable(TypeError):
 
 
 def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
-    """Return the payload for all workers of a run."""
+    """Return the function, the inputs and the Flyte context of a call, for all workers of its run."""
     import flytekit
 
     context = flytekit.current_context()
@@ -122,7 +122,7 @@ def _describe_lost_calls(task: Any) -> str | None:
 
 
 def find_reference(task: Any) -> loading.ImportReference | None:
-    """Return a reference to the task in a module that workers can import; None without one (a notebook)."""
+    """Return a reference to the task in a module that workers can import; None for a task in a notebook."""
     function = task.task_function
     codes = loading.list_codes(function)
     names = [getattr(function, "__module__", None), task.instantiated_in]

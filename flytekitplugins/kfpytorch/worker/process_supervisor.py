@@ -64,7 +64,9 @@ class ProcessSupervisor:
         self._group = ProcessGroup(self.client)
 
     def run(self, processes: Sequence[ProcessSpec]) -> list[SupervisedProcess]:
-        """Start `processes`, close their streams here, and wait until they end; stop all if one fails.
+        """Start `processes`, close their streams here, and return them when all have ended.
+
+        If one fails, or at the deadline, stop the others.
 
         Raises:
             SigtermReceived: This process received SIGTERM.

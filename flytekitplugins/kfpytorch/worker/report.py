@@ -84,7 +84,7 @@ def format_failure(failure: Failure) -> str:
 
 
 def render_start_error(task: str, error: Exception) -> str:
-    """Return the report about a run that did not start."""
+    """Return a report about a run that did not start, as text without a trailing newline."""
     lines = textwrap.wrap(f"{type(error).__name__}: {error}", cause_details.WIDTH, break_long_words=False)
     return "\n".join([f"✗ {task} did not run", *(f"  {line}" for line in lines)])
 
