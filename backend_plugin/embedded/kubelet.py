@@ -274,7 +274,10 @@ class Kubelet:
         self._finish_pod(pod)
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
-        """Kill the remaining processes of a pod whose shim has died, and write the final state of the pod."""
+        """Kill the remaining processes of a pod whose shim has died; write and return the final state.
+
+        `state` is the last state that the shim wrote, if any.
+        """
         if pod.uid not in self._without_leftovers:
             _kill_leftovers([pod.uid])
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())

@@ -112,7 +112,7 @@ def is_terminating(manifest: Manifest) -> bool:
 
 
 def is_tracked(pod: Manifest) -> bool:
-    """True if the pod has the finalizer `TRACKING`."""
+    """True if the finalizer `TRACKING` keeps the pod object until an operator has processed the pod's end."""
     return TRACKING in get_texts(pod, "metadata", "finalizers")
 
 

@@ -107,7 +107,7 @@ class HostInfo:
 
 
 def select_inherited_variables(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
-    """Return the variables that pods inherit: those in `_PASSED`, and those that match `further`."""
+    """Return the variables that pods inherit: a fixed set, and those that match a pattern in `further`."""
     patterns = (*_PASSED, *further)
     return {
         name: value

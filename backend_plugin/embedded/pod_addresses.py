@@ -99,7 +99,7 @@ class PodAddresses:
 
 
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
-    """Return the ports in a pod manifest at which the replica, its master or its rendezvous listens."""
+    """Return the ports, as text, at which a replica, its master or its rendezvous listens."""
     ports = {str(of_replicas.number)}
     for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):

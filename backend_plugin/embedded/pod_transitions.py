@@ -35,7 +35,7 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod with the annotation `PORT` for its job's reserved port, and without `GPU_INDICES`.
+    """Return a new pod with its job's reserved port as annotation, and without an assignment of GPUs.
 
     A `nodeName` in the manifest becomes a node selector, so that the scheduler still places the pod.
     """

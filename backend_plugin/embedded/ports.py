@@ -81,7 +81,7 @@ def raise_limit() -> int:
 
 
 def require_descriptors() -> None:
-    """Raise OSError if one more pod would leave too few descriptors for clients."""
+    """Raise OSError if one more pod would leave the server too few file descriptors for clients."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The system assigns the lowest free number, so `fd` shows how many descriptors are in use.
     fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -170,7 +170,9 @@ class Store:
         return self._store_object(key, None, new)
 
     def update(self, manifest: Manifest) -> Manifest:
-        """Replace the stored object from which `manifest` was derived. An equal object is not stored again.
+        """Replace the stored object from which `manifest` was derived, and return the new stored object.
+
+        If the two are equal, nothing changes.
 
         Raises:
             Conflict: If the stored object has changed or was deleted.
@@ -190,7 +192,7 @@ class Store:
         return self._store_object(key, old, manifest)
 
     def remove(self, uid: str) -> Manifest | None:
-        """Delete an object. Return it, or None if it does not exist."""
+        """Delete the object with this uid. Return its last version, or None if it does not exist."""
         key = self._keys.get(uid)
         if key is None:
             return None

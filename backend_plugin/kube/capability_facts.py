@@ -71,7 +71,7 @@ def list_versions(group: Manifest) -> Sequence[str]:
 
 
 def find_flag_scheduler(deployment: Manifest) -> str | None:
-    """Return the gang scheduler that an operator's Deployment sets with the flag `FLAG`.
+    """Return the gang scheduler in the flag ``--gang-scheduler-name`` of an operator's Deployment.
 
     Empty if the Deployment does not set the flag; None if the value is unknown, as with ``$(VARIABLE)``.
     """

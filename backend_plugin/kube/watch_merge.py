@@ -84,7 +84,10 @@ class KindPart:
             self._gathering.deliver_snapshot()
 
     def apply_change(self, watched: WatchedObject) -> None:
-        """Record that one object was added or modified."""
+        """Keep an added or modified object for the next snapshot, if one follows.
+
+        After the first snapshot, send the record of the object to the sink, too.
+        """
         if watched.record is None:
             return
         gathering = self._gathering
@@ -97,7 +100,7 @@ class KindPart:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
-        """Record that one object was deleted."""
+        """Remove the record of a deleted object from this part and the sink. Events are never removed."""
         if watched.record is None or self._gathering.record is Event:
             return
         self.kept.pop(watched.key, None)

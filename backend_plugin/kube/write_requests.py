@@ -1,4 +1,4 @@
-"""Requests that write objects."""
+"""Builds the API requests that change objects."""
 
 from typing import Final
 

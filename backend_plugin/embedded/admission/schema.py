@@ -174,7 +174,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error for each list entry that is no object or repeats the `keys` values of an earlier one."""
+    """Yield an error for the first entry that is no object, and for repeated values of the fields `keys`."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

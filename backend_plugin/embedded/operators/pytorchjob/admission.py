@@ -91,7 +91,7 @@ def _prune_job(manifest: Manifest, read: Callable[[Manifest], dict[str, Any]]) -
 
 
 def _check_spec(job: Manifest) -> list[FieldError]:
-    """Return the errors in the spec: types first, then list keys. The CRD does not require a spec."""
+    """Return the errors in the spec: wrong types first, then repeated list keys. A spec is not required."""
     if "spec" not in job:
         return []
     spec = job["spec"]

@@ -57,7 +57,7 @@ def reconcile(
 def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
     """Return the job after an interrupted pass, of which only the actions `done` were executed.
 
-    The status of the job counts the failed pods that these actions delete and a later pass recreates.
+    The restarts in its status include those of failed pods that `done` deletes and a later pass recreates.
     """
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
@@ -97,7 +97,10 @@ def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> Recon
 
 
 def _run_stages(attempt: ReconcilePass) -> bool:
-    """Run the stages. Return True if the pass was completed, so that its status is stored."""
+    """Execute the stages of the pass in order. Return False if the pass stores no status.
+
+    Only `_clean_up` and `_fail_job`, which finish a job, can cause this.
+    """
     if attempt.status.is_finished:
         return _clean_up(attempt)
     if attempt.job.is_suspended:
@@ -131,7 +134,10 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
-    """Delete an expired job. Return False if it is deleted, or if its completion time is unknown."""
+    """Add the deletion of an expired job to the actions.
+
+    Return False if the job is deleted, or if it has a time to live but no completion time.
+    """
     if "ttlSecondsAfterFinished" not in attempt.job.run_policy or attempt.job.is_suspended:
         return True
     if not attempt.upstream:
