@@ -79,7 +79,7 @@ def needs_start(job: Job | None, rules: JudgingContext) -> bool:
 
 
 def build_start_patch(status: JobStatus) -> Manifest | None:
-    """Return the merge patch that records the time at which the job started; None if it does not run."""
+    """Return the merge patch that records the time at which a job started; None if it has not run yet."""
     began = statuses.find_run_start(status)
     if began is None or status.job is None or not status.has_run:
         return None

@@ -120,8 +120,9 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
     """True if the success of the job implies that the worker of `file` was restarted and succeeded.
 
-    The pod of the worker is gone. The success of the job implies that of the worker if the operator requires
-    all workers to succeed, or if the clean pod policy deletes all pods.
+    The pod of the worker is gone, its restart policy permits restarts, and `file` is older than `ended`, the
+    end of the job. The success of the job implies that of the worker if the operator requires all workers to
+    succeed, or if the clean pod policy deletes all pods.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

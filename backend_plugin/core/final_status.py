@@ -36,7 +36,7 @@ def index_conditions(job: Job) -> Mapping[str, Condition]:
 
 
 def find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that no longer exists, from the events of the operator."""
+    """Return the final condition of a job that no longer exists, from the operator's events; else None."""
     for reason, kind in table.END_EVENTS.items():
         last = find_last_event([event for event in observed.events if event.reason == reason])
         if last is not None:
@@ -197,5 +197,5 @@ def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bo
 
 
 def _find_limit(job: Job, condition: Condition) -> JobLimit | None:
-    """Return the limit that ended the job, from the condition about its end."""
+    """Return the limit that ended the job, from the condition about its end; None if no limit did."""
     return table.get_dialect(job.dialect).find_limit(condition.message)

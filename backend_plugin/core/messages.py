@@ -146,7 +146,10 @@ def _format_state(status: JobStatus, *, queued: bool) -> str:
 def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
-    """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
+    """Return the job's state, replica counts, pending reasons and warnings, for Flyte's `custom_info`.
+
+    They may change without a change of the Flyte phase.
+    """
     info: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",

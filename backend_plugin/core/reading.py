@@ -81,7 +81,10 @@ def get_int(value: JsonValue, *keys: str) -> int | None:
 
 
 def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
-    """Return the mapping at the path `keys` without values that are not strings; its keys are interned."""
+    """Return the mapping at the path `keys`, without values that are not strings; empty if there is none.
+
+    Its keys are interned.
+    """
     child = get_value(value, *keys)
     if not isinstance(child, _MAPPINGS):
         return {}

@@ -32,11 +32,11 @@ _BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signa
 def select_root_cause(
     ends: Sequence[ReplicaTermination], ended: datetime | None
 ) -> ReplicaTermination | None:
-    """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
+    """Return the root cause: the termination that caused the others; None if there are no terminations.
 
     Possible causes come first, then consequences, then stopped replicas, then terminations after `ended`, the
-    end of the job.
-    If no cause precedes `ended`, later terminations count too, because the clock of a node may be ahead.
+    end of the job. If no cause precedes `ended`, later terminations count too, because the clock of a node
+    may be ahead. A tie goes to the lowest replica name.
     """
     worded = any(map(_has_own_exception, ends))
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
@@ -170,10 +170,11 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return `file` with its replica, and remove the pod termination that belongs to it from `silent`.
+    """Return `file`, the termination from an error file, with its replica.
 
-    Only a file without a worker name needs this: it may come from any replica that has no error file. If
-    several replicas may have written it, the result has no replica.
+    `silent` contains the terminations of pods without an error file; the one that belongs to the file is
+    removed from it. Only a file without a worker name needs this, because any of these pods may have written
+    it. If several may have, the result has no replica.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

@@ -139,12 +139,12 @@ def _encode_amount(amount: _CanonicalQuantity) -> str:
 
 @cache
 def get_types() -> Mapping[str, Mapping[str, str]]:
-    """Return the fields and field types of each type in `pod_schema`."""
+    """Return the types in `pod_schema` by name; each maps the names of its fields to their types."""
     return parse_types(PARTS)
 
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """Parse a declaration of types in the format of `pod_schema.PARTS`."""
+    """Parse a declaration of types in the format of `pod_schema.PARTS`; return them as `get_types` does."""
     types: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
@@ -170,7 +170,7 @@ def _build_type(kind: str) -> Any:
 
 
 def _build_field(kind: str) -> tuple[Any, Any]:
-    """Return the msgspec type and the default of a field; serialization omits defaults."""
+    """Return the msgspec type of a field of the type `kind`, and its default, which serialization omits."""
     if kind == QUANTITY:
         return _CanonicalQuantity, msgspec.field(default_factory=lambda: _CanonicalQuantity("0"))
     if kind in _ZEROS:

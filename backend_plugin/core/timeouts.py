@@ -55,7 +55,7 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
 
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
-    """Return the failure for a replica that is bound to a Kubernetes node and has not started in time."""
+    """Return the failure of a replica that has a Kubernetes node and has not started in time; else None."""
     for wait in status.waits:
         if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.INVALID_CONFIG):
             return _build_timeout_failure(wait, timedelta(0))
@@ -77,7 +77,7 @@ def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
-    """Return the failure of an admitted job if a replica was not bound to a Kubernetes node in time."""
+    """Return the failure of an admitted job if a replica got no Kubernetes node in time; else None."""
     limit = get_limit(deadlines.pending_seconds, timedelta(0))
     for wait in status.waits if limit else ():
         if wait.stage is PendingStage.HELD:  # The reasons of this stage come first.

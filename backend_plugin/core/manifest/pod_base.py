@@ -71,9 +71,10 @@ def find_warnings(request: PodRequest) -> Iterator[Problem]:
 
 
 def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
-    """Return the path, for messages, and the manifest of the PodTemplate that the task names.
+    """Return the path, for messages, and the manifest of the PodTemplate that applies to the task.
 
-    It is the default PodTemplate of the platform if the task names none. Return None if there is none.
+    This is the one that the task names, or else the default PodTemplate of the platform. Return None if there
+    is none.
     """
     settings = request.settings
     template_name = request.template.metadata.pod_template_name or settings.default_pod_template_name

@@ -67,7 +67,7 @@ def build_training_env(
 
 
 def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
-    """Return the variable OMP_NUM_THREADS with the CPU limit of the container as its value.
+    """Return a mapping of ``OMP_NUM_THREADS`` to the CPU limit of the container.
 
     The result is empty if the container has no CPU limit or runs several `processes`.
 

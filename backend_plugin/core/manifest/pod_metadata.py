@@ -20,7 +20,10 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """Return the labels and annotations that an execution adds to its pods, with its identity and secrets."""
+    """Return the keys ``labels`` and ``annotations``, with those that an execution adds to its pods.
+
+    They include the identity of the execution and its secrets.
+    """
     secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:

@@ -66,7 +66,7 @@ def scale_amounts(count: int, amounts: Amounts) -> Amounts:
 
 
 def format_amounts(amounts: Amounts) -> dict[str, str]:
-    """Return the amounts as in a manifest, without those that are zero."""
+    """Return the amounts as texts by resource name, as a manifest has them, without those that are zero."""
     return {name: amount.text for name, amount in sorted(amounts.items()) if amount}
 
 

@@ -30,6 +30,6 @@ def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _get_mode(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
-    """Return the mode (such as ``required``) and the level of the job's topology; empty if it has none."""
+    """Return the mode (such as ``required``) and the level of the job's topology; empty texts if absent."""
     topology = job.train_options.topology
     return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)

@@ -163,7 +163,10 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
 
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
-    """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
+    """Return the remedy if an admin has to correct the queue before it can admit the job; else empty.
+
+    `message` is that of the Workload's condition; `evicted` is the reason of its eviction, or empty.
+    """
     if _NOT_FOR_IT in message:
         return _SELECTOR
     if _UNCOVERED.search(message):
