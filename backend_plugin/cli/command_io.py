@@ -172,7 +172,10 @@ def print_messages(
     format_row: Callable[[MessageType], Sequence[str]],
     empty: str,
 ) -> None:
-    """Print messages as JSON or as a table; `empty` goes to stderr instead of an empty table."""
+    """Print messages as JSON if `form` is ``json``, otherwise as a table.
+
+    Without messages, `empty` is printed to stderr instead of a table.
+    """
     if form == "json":
         json_lines.print_json([encode_message(each) for each in messages])
     elif messages:
@@ -182,7 +185,7 @@ def print_messages(
 
 
 def print_message(message: Message, form: str, lines: Iterable[str]) -> None:
-    """Print a message as JSON, or the lines with its content."""
+    """Print a message as JSON if `form` is ``json``, otherwise print `lines`, its content for people."""
     if form == "json":
         json_lines.print_json(encode_message(message))
     else:

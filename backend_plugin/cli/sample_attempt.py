@@ -48,7 +48,7 @@ class Place:
         return f"metadata/propeller/{self.project}-{self.domain}-{self.execution}/{_NODE}/data"
 
     def build_variables(self, store: str, attempt: int = 0) -> Mapping[str, str]:
-        """Return the values of FlytePropeller's variables for a store, by their names in lower case."""
+        """Return FlytePropeller's template variables by lower-case name, with paths below `store`."""
         name = quote(f"{self.execution}-{_NODE}")
         raw, before = (f"{store}/raw/{name}-{number}" for number in (attempt, attempt - 1))
         folder = f"{store}/{quote(self.data_directory)}"

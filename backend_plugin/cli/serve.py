@@ -127,7 +127,10 @@ async def _run_server(configuration: Configuration) -> None:
 
 @asynccontextmanager
 async def _run_beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
-    """Run background tasks while the block runs; if they end, stop the server and raise their error."""
+    """Run `life`, the background tasks of a server, during the block; call `stop` as soon as they end.
+
+    At the end of the block, cancel the tasks, and raise their error if they have failed.
+    """
     task = asyncio.ensure_future(life)
     task.add_done_callback(lambda _: stop())
     try:

@@ -31,7 +31,7 @@ _PLATFORM: Final = "plugins.k8s."
 
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
-    """Print the report; return the exit code, which is 0 if a server would start with these settings."""
+    """Print the settings and their problems; return the exit code, 0 if a server would start with them."""
     notes: Sequence[str] = ()
     settings: Mapping[str, tuple[Any, str]] = {}
     try:

@@ -99,7 +99,7 @@ async def _collect_from_api(
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
-    """Add the kinds in the API groups of jobs to the facts. All users may read them from API discovery."""
+    """Return `facts` with the kinds in the API groups of jobs. All users can read them from API discovery."""
     found = list[Manifest]()
     served = facts.list_api_groups()
     resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]
@@ -163,7 +163,7 @@ def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
 
 
 def _with_documents(facts: Facts) -> Facts:
-    """Replace the ConfigMaps of Flyte with the configuration documents that they contain as text."""
+    """Return `facts` with Flyte's ConfigMaps replaced by the configuration documents in their text."""
     if Subject.FLYTE_CONFIG not in facts.objects:
         return facts
     import yaml
@@ -179,7 +179,10 @@ def _with_documents(facts: Facts) -> Facts:
 
 
 async def _with_dry_runs(reader: ClusterReader, facts: Facts) -> Facts:
-    """Add the replies to dry runs of the job, of a job that the webhook must reject, and of the pods."""
+    """Return `facts` with the replies to dry runs of the job, of an invalid job, and of the pods.
+
+    The operator's webhook must reject the invalid job.
+    """
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), defaultdict[str, list[DryRunReply]](list)

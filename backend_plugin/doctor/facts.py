@@ -150,7 +150,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The values that the checks use."""
+    """What the checks test: objects of the cluster, the planned task, and results of requests and probes."""
 
     namespace: str
     flyte_namespace: str = "flyte"

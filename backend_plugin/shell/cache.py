@@ -86,7 +86,7 @@ class Cache:
         return kind in self._complete
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with a job after each of its changes; the returned function removes it."""
+        """Call `listener` with a job after each change of it; the returned function removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -274,8 +274,8 @@ class Cache:
     def merge_fetched_job(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
         """Add a job from an API response, unless the watch has changed the cached job since the request.
 
-        A change from the watch may be newer than the response. If it is older, the watch delivers the newer
-        state later.
+        A change from the watch may be newer than the response. If the change is older, the watch delivers the
+        newer state later.
 
         Args:
             namespace: The namespace of the job.
@@ -319,7 +319,10 @@ class Cache:
             self._gone.pop(entry.key, None)
 
     def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """Report the time from a change until the watch delivered it; skip objects of the first lists."""
+        """Call `lag` with the time between a change of a job or pod and its delivery by the watch.
+
+        Objects of the first lists are skipped, because they did not change just now.
+        """
         if not self.ready.is_set():
             return
         at = get_last_transition_time(record)

@@ -46,7 +46,7 @@ class CapabilitySource(Protocol):
         tries_pod: bool = True,
         compares_operators: bool = True,
     ) -> Capabilities:
-        """Return the current capabilities for the jobs of a namespace.
+        """Return what the cluster supports at present for the jobs of a namespace, such as gang schedulers.
 
         Args:
             namespace: The namespace.
@@ -68,7 +68,7 @@ class _CacheEntry:
 
 
 class CapabilitiesCache:
-    """The capabilities of one cluster, by namespace."""
+    """A cache of what one cluster supports for jobs (gang schedulers, kinds of jobs), by namespace."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class CapabilitiesCache:
             log.info("the gang capabilities of the cluster are unknown; retrying: %s", trouble)
 
     async def get_capabilities(self, namespace: str) -> Capabilities:
-        """Return the capabilities for a namespace, from the cache if possible.
+        """Return what the cluster supports for the jobs of a namespace, from the cache if possible.
 
         Raises:
             ClusterUnavailable: If the capabilities cannot be discovered, and the job may depend on them.
@@ -135,10 +135,10 @@ class CapabilitiesCache:
         return await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> Capabilities:
-        """Return current capabilities, because a rejection must not rely on outdated ones.
+        """Return what the cluster supports at present, because a rejection must not rely on outdated results.
 
-        If they cannot be discovered and the job does not depend on them, return only the last known
-        container defaults.
+        If that cannot be discovered and the job does not depend on it, return only the last known container
+        defaults.
 
         Raises:
             ClusterUnavailable: If they cannot be discovered, and the job may depend on them.
@@ -161,7 +161,7 @@ class CapabilitiesCache:
             )
 
     async def _fetch_shared(self, namespace: str) -> Capabilities:
-        """Discover the capabilities; concurrent callers share one discovery."""
+        """Discover what the cluster supports; concurrent callers for a namespace share one discovery."""
         task = self._looking.get(namespace)
         if task is None:
             task = self._looking[namespace] = asyncio.ensure_future(self._fetch_capabilities(namespace))

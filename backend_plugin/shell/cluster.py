@@ -147,7 +147,7 @@ class Cluster(Protocol):
         """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kind and metadata of each prerequisite of our jobs, as the API server has it now.
+        """Return the kind and metadata of the prerequisites of this backend's jobs, from the API server.
 
         A prerequisite that has an owner may be left out.
         """

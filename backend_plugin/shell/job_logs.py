@@ -73,7 +73,10 @@ async def iter_lines(
 async def _add_sources(
     entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool], merge: LogMerge
 ) -> None:
-    """Add the log of each selected replica as soon as its container has started."""
+    """Add the log of each selected replica to `merge` as soon as its container has started.
+
+    Without `follow`, only replicas that have started now are added; otherwise, stop when `is_over` is True.
+    """
     known: set[str] = set()
     over = False
     try:

@@ -128,7 +128,7 @@ class JobService:
         self,
         request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
     ) -> CachedJob:
-        """Return our cached job that the request names; see `job_lookup.find_job`.
+        """Return the cached job of this backend that the request names; see `job_lookup.find_job`.
 
         Raise `ForeignJob` if only a job that this backend did not create has the name.
         """
@@ -142,7 +142,7 @@ class JobService:
             raise
 
     async def _find_foreign_job(self, word: str) -> Job | None:
-        """Return the foreign job with exactly this name; None also if the jobs cannot be listed."""
+        """Return another client's job with the name `word`; None without one, or if jobs cannot be listed."""
         namespace, _, name = word.rpartition("/")
         if name_rules.check_subdomain(name):
             return None

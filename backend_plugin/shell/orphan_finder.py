@@ -21,7 +21,7 @@ class Executions(Protocol):
     """The requests for an orphan scan: list the jobs, and get the workflow objects of their executions."""
 
     async def list_jobs(self) -> Sequence[Job]:
-        """List all our jobs from the API server, not from a cache; raises `ClusterUnavailable`."""
+        """List all jobs of this backend from the API server, not a cache; raises `ClusterUnavailable`."""
 
     async def lookup_workflow(self, namespace: str, execution: str) -> OwnerReference | None:
         """Fetch the workflow object of an execution from the API server; None if it does not exist.

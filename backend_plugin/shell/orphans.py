@@ -51,7 +51,7 @@ class OrphanCollector:
         self._suspects: frozenset[ObjectName] = frozenset()
 
     def mark_in_use(self, job: Job | None) -> None:
-        """Record that a client requested a job, which shows that its execution exists in some cluster."""
+        """Remember that a client requested a job, which shows that its execution exists in some cluster."""
         if job is not None and ownership.is_owner_unknown(job):
             self._asked[build_job_name(job)] = job
 

@@ -74,7 +74,7 @@ class OutputCollector:
         )
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if our keys signed the job, or if there is no job, because its reference has been verified."""
+        """True if this server signed the job. True without a job, because its reference is verified."""
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 

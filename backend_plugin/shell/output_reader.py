@@ -85,7 +85,7 @@ class OutputReader:
         """Return the current outputs; a directory that does not exist counts as empty.
 
         Raises:
-            PrefixNotAllowed: If the prefix may not be read.
+            PrefixNotAllowed: If the settings do not allow reads of the prefix.
             StoreUnavailable: If the store does not respond in time; the message contains what to check.
             StoreUnusable: If this installation cannot read the store.
         """

@@ -236,7 +236,7 @@ class Reconciler:
         return not is_running_undisturbed(entry.get_observed_state())
 
     def _is_new(self, entry: CachedJob) -> bool:
-        """True if no operator or scheduler has reacted to the job yet; the next resync handles it."""
+        """True if no operator or scheduler has reacted to the job yet; it can wait for the next resync."""
         is_missing = entry.unconfirmed or not entry.exists
         return not is_missing and entry.is_untouched and not self._has_companions(entry)
 

@@ -62,7 +62,7 @@ def measure_seconds(tensor: torch.Tensor, times: int) -> float:
 
 
 def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
-    """Measure all-reduces of `mebi` MiB: seconds, and algorithm and bus bandwidth as in nccl-tests."""
+    """Measure all-reduces of `mebi` MiB: seconds, and ``algbw`` and ``busbw`` in GB/s as in nccl-tests."""
     tensor = torch.zeros(mebi * MEBI // 4, device=device)
     ranks = dist.get_world_size()
     once = measure_seconds(tensor, 2)

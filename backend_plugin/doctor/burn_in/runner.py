@@ -48,7 +48,7 @@ _PROGRAM: Final = Path(__file__).with_name("program.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurnInLimits:
-    """The timeout of a burn-in, and its progress callbacks."""
+    """The timeout and the poll interval of a burn-in, and callbacks for its progress and for stop signals."""
 
     seconds: int
     say: Callable[[str], None]

@@ -34,9 +34,9 @@ def _get_config_section(facts: Facts, *keys: str) -> Manifest:
 
 
 def _find_plugin(facts: Facts) -> str:
-    """Return Flyte's plugin for this task type, from the setting `default-for-task-types`.
+    """Return the name of Flyte's plugin for tasks of type `pytorch`; empty if none is configured.
 
-    The setting is a mapping, or a list of mappings as in Flyte's documentation.
+    The setting `default-for-task-types` is a mapping, or a list of mappings as in Flyte's documentation.
     """
     routes = _get_config_section(facts, "tasks", "task-plugins").get("default-for-task-types")
     listed = [get_text(each, TASK_TYPE) for each in (routes if isinstance(routes, list) else [routes])]

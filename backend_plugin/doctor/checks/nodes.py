@@ -29,7 +29,7 @@ _PRESENT: Final = (
 
 
 def _iter_roles_without_device(facts: Facts) -> Iterator[tuple[RolePods, str, Sequence[str]]]:
-    """Yield each role that requests a device that no node has, the device, and the nodes' MIG slices."""
+    """Yield each role that requests a device that no node has, the device, and the nodes' MIG resources."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         for name in _list_missing_devices(claim, nodes)[:1]:
             devices = {name for each in nodes for name, has in each.allocatable.items() if has}

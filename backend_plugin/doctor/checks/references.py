@@ -34,7 +34,7 @@ def _list_names(facts: Facts, kind: str) -> set[str]:
 
 
 def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """Yield each reference in a pod spec to an object of `kind`, and the field with the object's name."""
+    """Yield each reference in a pod spec to an object of `kind`, and the key of the object's name in it."""
     field = kind[:1].lower() + kind[1:]
     for volume in get_mappings(spec, "volumes"):
         yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")

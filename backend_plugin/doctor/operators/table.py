@@ -34,7 +34,7 @@ CHECKS: Final = tuple(
 
 
 def get_operator(dialect: Dialect) -> OperatorSupport:
-    """Return the operator of the jobs of a dialect."""
+    """Return the checks and functions of the doctor for the operator of a dialect (kind of job)."""
     return OPERATORS[dialect.name]
 
 

@@ -52,7 +52,7 @@ def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
-    """Deployments run Kubeflow Trainer and JobSet, or a TrainJob has a status of its JobSet."""
+    """Deployments run Kubeflow Trainer and JobSet, or the status of a TrainJob contains `jobsStatus`."""
     jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
     if any(get_mappings(each, "status", "jobsStatus") for each in jobs):
         return
