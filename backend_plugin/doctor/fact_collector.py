@@ -14,6 +14,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.reading import get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
@@ -93,7 +94,8 @@ async def _collect_from_api(
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
     facts = _with_documents(await _with_query_results(reader, facts, rows))
     facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(looking, wish))
-    gangs = queries.build_gang_queries(facts.gang.scheduler, facts.namespace)
+    schedulers = [facts.gang.scheduler, *([ADMISSION_SCHEDULER] if facts.gang.local_queue else ())]
+    gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
     return await _with_dry_runs(reader, await _with_access_review(api, facts))
 

@@ -1,13 +1,14 @@
 """Checks of the queue and the priority of a job."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map, get_texts
-from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.scheduling import gang_annotation, pod_requests
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
-from backend_plugin.core.scheduling.registry import list_schedulers
+from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -15,24 +16,57 @@ from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.embedded.resources import parse_quantities
 
 
-def _get_queues(facts: Facts) -> SchedulerResource | None:
-    return facts.gang.adapter.queues if facts.gang.adapter is not None else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobQueue:
+    """A queue in which the job waits: that of its gang scheduler, or that of its admission before it."""
+
+    scheduler: str
+    adapter: SchedulerAdapter
+    resource: SchedulerResource
+    name: str
 
 
-def _find_queue_name(facts: Facts) -> str:
-    """Return the job's queue in its gang scheduler, or the platform's default if the job names none."""
+def _list_job_queues(facts: Facts) -> list[_JobQueue]:
+    """Return the queues of the job, or the platform's default queues if the job names none."""
+    gang = facts.gang
     summary = gang_annotation.read_gang_summary(get_text_map(facts.task.job, "metadata", "annotations"))
-    # With queue admission, the summary has the queue of the admission instead.
-    return facts.gang.queue if facts.gang.local_queue else summary.queue or facts.gang.queue
+    # With queue admission, the summary has the queue of the admission.
+    names = {gang.scheduler: gang.queue if gang.local_queue else summary.queue or gang.queue}
+    if gang.local_queue:
+        names[ADMISSION_SCHEDULER] = summary.queue or gang.local_queue
+    adapters = list_schedulers()
+    return [
+        _JobQueue(scheduler=scheduler, adapter=adapter, resource=adapter.queues, name=name)
+        for scheduler, name in names.items()
+        if name and (adapter := adapters.get(scheduler)) is not None and adapter.queues is not None
+    ]
 
 
-def _find_queue(facts: Facts) -> Manifest | None:
-    return facts.find_object(Subject.QUEUES, _find_queue_name(facts))
+def _find_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
+    known = _list_known_queues(facts, queue)
+    return next((each for each in known if deployments.get_name(each) == queue.name), None)
 
 
-def _list_queues(facts: Facts) -> list[Manifest]:
-    """Return the queue of the job, and the queue to which it belongs, if they exist."""
-    return [each for each in (_find_queue(facts), _find_parent_queue(facts)) if each is not None]
+def _list_known_queues(facts: Facts, queue: _JobQueue) -> list[Manifest]:
+    """Return the existing queues of the same kind."""
+    return [each for each in facts.get_objects(Subject.QUEUES) if _get_group(each) == queue.resource.group]
+
+
+def _get_group(manifest: Manifest) -> str:
+    return get_text(manifest, "apiVersion").partition("/")[0]
+
+
+def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
+    name = get_text(_find_queue(facts, queue), "spec", queue.resource.parent_field)
+    return facts.find_object(Subject.PARENT_QUEUES, name)
+
+
+def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
+    """Yield the existing queues of the job, and the queues to which they belong."""
+    for queue in _list_job_queues(facts):
+        for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
+            if each is not None:
+                yield queue, each
 
 
 CHECKS: Final = CheckList()
@@ -40,23 +74,19 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.QUEUES)
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
-    """The queue of the job exists."""
-    name, queues = _find_queue_name(facts), _get_queues(facts)
-    if queues is not None and name and Subject.QUEUES in facts.objects and _find_queue(facts) is None:
-        existing = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
+    """The queues of the job exist."""
+    for queue in _list_job_queues(facts):
+        if Subject.QUEUES not in facts.objects or _find_queue(facts, queue) is not None:
+            continue
+        known = _list_known_queues(facts, queue)
+        existing = ", ".join(sorted(map(deployments.get_name, known))) or "none"
         parents = map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES))
-        written = queues.example.replace("PARENT", min(parents, default="default"))
-        manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
+        written = queue.resource.example.replace("PARENT", min(parents, default="default"))
+        manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", queue.name)
         yield Violation(
-            f"{facts.gang.scheduler} has no queue {name}; its queues: {existing}",
+            f"{queue.scheduler} has no queue {queue.name}; its queues: {existing}",
             f"echo '{manifest}' | kubectl apply -f -",
         )
-
-
-def _find_parent_queue(facts: Facts) -> Manifest | None:
-    queues = _get_queues(facts)
-    name = get_text(_find_queue(facts), "spec", queues.parent_field if queues is not None else "")
-    return facts.find_object(Subject.PARENT_QUEUES, name)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
@@ -86,8 +116,8 @@ def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tupl
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
-    """The queue of the job accepts jobs."""
-    for each in _list_queues(facts):
+    """The queues of the job accept jobs."""
+    for _, each in _iter_queues(facts):
         if why := _find_closed_reason(each):
             yield Violation(
                 f"the queue {deployments.get_name(each)} accepts no jobs: {why}",
@@ -96,10 +126,9 @@ def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_kubectl_name(queue: Manifest) -> str:
-    group = get_text(queue, "apiVersion").partition("/")[0]
     namespace = deployments.get_namespace(queue)
     where = f" -n {namespace}" if namespace else ""
-    return f"{get_text(queue, 'kind').lower()}.{group} {deployments.get_name(queue)}{where}"
+    return f"{get_text(queue, 'kind').lower()}.{_get_group(queue)} {deployments.get_name(queue)}{where}"
 
 
 def _find_closed_reason(queue: Manifest) -> str:
@@ -115,12 +144,11 @@ def _find_closed_reason(queue: Manifest) -> str:
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
-    """The queue of the job has enough quota for the job."""
-    counts_all = facts.gang.adapter is not None and facts.gang.adapter.counts_all
-    compute = role_pods.compute_all_requests if counts_all else role_pods.compute_needed_requests
+    """The queues of the job have enough quota for the job."""
     # A queue in a cohort has no known maximum, because it may borrow quota.
-    for each in _list_queues(facts):
-        most = _read_maximum(each)
+    for queue, each in _iter_queues(facts):
+        counts_all, most = queue.adapter.counts_all, _read_maximum(each)
+        compute = role_pods.compute_all_requests if counts_all else role_pods.compute_needed_requests
         for resource, amount in compute(facts.task).items():
             if resource in most and amount > most[resource]:
                 yield Violation(
@@ -132,29 +160,32 @@ def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
 
 def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
     spec = get_mapping(queue, "spec")
-    texts = dict(get_text_map(spec, "capability"))
-    if not get_text(spec, "cohort") and not get_text(spec, "cohortName"):
-        for group in get_mappings(spec, "resourceGroups"):
-            for flavor in get_mappings(group, "flavors"):
-                for each in get_mappings(flavor, "resources"):
-                    texts[get_text(each, "name")] = str(each.get("nominalQuota", ""))
-    return parse_quantities(texts)
+    most = parse_quantities(get_text_map(spec, "capability"))
+    if get_text(spec, "cohort") or get_text(spec, "cohortName"):
+        return most
+    # Different roles of a job may use different flavors.
+    flavors = [
+        parse_quantities({get_text(each, "name"): str(each.get("nominalQuota", "")) for each in resources})
+        for group in get_mappings(spec, "resourceGroups")
+        for flavor in get_mappings(group, "flavors")
+        if (resources := get_mappings(flavor, "resources"))
+    ]
+    return {**most, **pod_requests.add_amounts(flavors)}
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     """The ClusterQueue of the job covers the resources that the job requests."""
-    queue = _find_parent_queue(facts)
-    if queue is None:
-        return
-    groups = get_mappings(queue, "spec", "resourceGroups")
-    covered = {name for group in groups for name in get_texts(group, "coveredResources")}
-    for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
-        yield Violation(
-            f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and admits no job "
-            "that requests it",
-            f"kubectl edit clusterqueue {deployments.get_name(queue)}  # coveredResources: [{resource}]",
-        )
+    parents = [_find_parent_queue(facts, each) for each in _list_job_queues(facts)]
+    for queue in [each for each in parents if each is not None]:
+        groups = get_mappings(queue, "spec", "resourceGroups")
+        covered = {name for group in groups for name in get_texts(group, "coveredResources")}
+        for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
+            yield Violation(
+                f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and admits no "
+                "job that requests it",
+                f"kubectl edit clusterqueue {deployments.get_name(queue)}  # coveredResources: [{resource}]",
+            )
 
 
 @CHECKS.add(Subject.PRIORITIES, Subject.ROLES)

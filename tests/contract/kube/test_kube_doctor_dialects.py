@@ -6,11 +6,12 @@ import pytest
 from builders import a_template
 from click.testing import CliRunner
 from kube_server import kubeconfig
-from kube_world import collect_facts
+from kube_world import apply, collect_facts
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.settings import read
 from backend_plugin.doctor import run_checks, summary
+from backend_plugin.doctor.facts import Subject
 
 OPERATOR = {"kubeflow.org": {"pytorchjobs": "v1"}}
 TRAINER = {
@@ -114,3 +115,16 @@ def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
         server.do(lambda objects, key=key, ready=ready: objects.apply(key, deployment(key[-1], ready)))
     facts = collect_facts(server, tmp_path)
     assert facts.task.dialect_reasons == ("The job is a TrainJob: no pod of training-operator is available.",)
+
+
+def test_queues_before_a_gang_scheduler_are_read(server, tmp_path):
+    kueue = {"localqueues": "v1beta1", "clusterqueues": "v1beta1"}
+    server.groups.update(
+        {**TRAINER, "kueue.x-k8s.io": kueue, "scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
+    )
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "metadata": {"name": "team", "namespace": "ns"}}
+    server.do(apply(("kueue.x-k8s.io", "localqueues"), queue))
+    gang = {"scheduler": "coscheduling", "pod-groups-by": "operator", "local-queue": "team"}
+    facts = collect_facts(server, tmp_path, settings=read({"kfpytorch": {"gang": gang}}))
+    assert [each["metadata"]["name"] for each in facts.get_objects(Subject.QUEUES)] == ["team"]
+    assert "queue-missing" not in {each.id for each in run_checks.list_findings(facts)}

@@ -118,19 +118,43 @@ def test_quota_counts_the_objects_that_the_operator_creates(dialect, hard, is_re
     assert bool([*judge(facts)]) is is_reported
 
 
+def build_queues(*quotas: str, **local: object) -> dict[str, object]:
+    """Return a LocalQueue, and its ClusterQueue with a flavor for each of the quotas of CPUs."""
+    flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": each}]} for each in quotas]
+    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
+    about = {"apiVersion": "kueue.x-k8s.io/v1beta1", "metadata": {"name": "team"}}
+    queue = {**about, "kind": "LocalQueue", "spec": {"clusterQueue": "all", **local}}
+    parent = {**about, "kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec}
+    other = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "team"}}
+    return {"QUEUES": [other, queue], "PARENT_QUEUES": [parent]}
+
+
+def find_sentences(check: str, facts: Facts) -> list[str]:
+    (judge,) = [each.judge for each in CHECKS if each.id == check]
+    return [each.sentence for each in judge(facts)]
+
+
 @pytest.mark.parametrize("dialect", ["pytorchjob", "trainjob"])
 def test_queue_that_counts_all_replicas_needs_quota_for_all_nodes_of_an_elastic_job(dialect) -> None:
-    resources = [{"name": "cpu", "nominalQuota": "3"}]
-    flavors = [{"name": "any", "resources": resources}]
-    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
-    queues = {
-        "QUEUES": [{"kind": "LocalQueue", "metadata": {"name": "team"}, "spec": {"clusterQueue": "all"}}],
-        "PARENT_QUEUES": [{"kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec}],
-    }
     kueue = {"dialect": dialect, "gang": {"scheduler": "kueue", "queue": "team"}}
-    (judge,) = [each.judge for each in CHECKS if each.id == "queue-too-small"]
-    (violation,) = judge(plan_facts(ELASTIC, kueue, **queues))
-    assert violation.sentence.endswith("has 3 cpu at most, and the job needs 4")
+    (sentence,) = find_sentences("queue-too-small", plan_facts(ELASTIC, kueue, **build_queues("3")))
+    assert sentence == "the queue all has 3 cpu at most, and the job needs 4"
+    assert not find_sentences("queue-too-small", plan_facts(ELASTIC, kueue, **build_queues("3", "1")))
+
+
+@pytest.mark.parametrize(("scheduler", "queue"), [("coscheduling", ""), ("volcano", "team")])
+def test_queue_before_a_gang_scheduler_is_checked_like_other_queues(scheduler, queue) -> None:
+    gang = {"scheduler": scheduler, "pod-groups-by": "backend", "queue": queue, "local-queue": "team"}
+    settings = {"gang": {key: value for key, value in gang.items() if value}}
+    facts = plan_facts(REPLICAS, settings, **build_queues("3", stopPolicy="Hold"))
+    assert find_sentences("queue-closed", facts) == ["the queue team accepts no jobs: is Hold"]
+    assert find_sentences("queue-too-small", facts) == [
+        "the queue all has 3 cpu at most, and the job needs 4"
+    ]
+    assert len(find_sentences("queue-uncovered", facts)) == 1
+    assert not find_sentences("queue-missing", facts)
+    others = plan_facts(REPLICAS, settings, QUEUES=build_queues()["QUEUES"][:1])
+    assert find_sentences("queue-missing", others) == ["kueue has no queue team; its queues: none"]
 
 
 @pytest.mark.parametrize(

@@ -142,10 +142,11 @@ def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler() -> None:
         "spec": {"template": {"spec": {"containers": containers}}},
         "status": {"availableReplicas": 1},
     }
+    lane = {"apiVersion": f"{API}/v1", "metadata": {"name": "fast"}}
     facts = Facts(
         namespace="ns",
         gang=GangSettings(scheduler="seventh", queue="slow"),
-        objects={Subject.DEPLOYMENTS: [deployment], Subject.QUEUES: [{"metadata": {"name": "fast"}}]},
+        objects={Subject.DEPLOYMENTS: [deployment], Subject.QUEUES: [lane]},
     )
     assert gang.get_served_schedulers(facts) == {"default-scheduler": True, "seventh": True}
     checks = {each.id: each for each in (*gang.CHECKS, *queues.CHECKS)}
