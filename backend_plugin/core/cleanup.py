@@ -112,7 +112,7 @@ def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
 
 
 def build_cancellation(reason: str) -> Verdict:
-    """Return the verdict on a job that a user cancels."""
+    """Return the verdict on a job that a user cancels: a failure without retry, with the user's `reason`."""
     suffix = f": {reason}" if reason else ""
     return build_failure(Cause.USER_ERROR, CANCELLED, f"cancelled by a user, with `kfpytorch cancel`{suffix}")
 

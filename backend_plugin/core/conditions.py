@@ -85,7 +85,7 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
 
 
 def read_pod_group(manifest: Manifest) -> PodGroup:
-    """Return the record of a PodGroup of any scheduler, or of a Kueue Workload."""
+    """Read a PodGroup of any scheduler, or a Kueue Workload, as the API server returns it; never raises."""
     metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
     status = get_mapping(manifest, "status")
     reasons = [

@@ -72,7 +72,10 @@ def _get_recorded_start(job: Job) -> datetime | None:
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if an active job has a deadline, and neither its status nor an annotation keeps its start time."""
+    """True if an active job with a deadline needs an annotation with its start time, and has none.
+
+    A job whose status keeps the start time needs no annotation.
+    """
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
     return bool(_get_deadline(job, rules)) and _get_recorded_start(job) is None

@@ -50,7 +50,7 @@ def select_dialect(
 
 
 def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
-    """Return the settings with this dialect for all jobs."""
+    """Return the settings with this dialect, a kind of job, for all jobs."""
     plugin = replace(
         settings.kfpytorch,
         dialect=dialect.name.lower(),

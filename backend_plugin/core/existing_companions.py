@@ -23,7 +23,7 @@ def is_over(job: Job) -> bool:
 
 
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
-    """Return the companion objects to delete after the end of a job.
+    """Return the companion objects, such as a PodGroup, to delete after the end of a job.
 
     Some schedulers reserve resources for these objects. Their deletion makes the scheduler retry waiting
     gangs, so it must follow the end of all pods. The phase of the pod group does not show this end: it is
@@ -40,7 +40,7 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if an active job lacks a companion object that this server can create.
+    """True if an active job lacks a companion object, such as its PodGroup, that this server can create.
 
     False if an object of another owner has taken its name.
     """

@@ -21,9 +21,9 @@ class ForeignJob(BackendError):
 
 
 def describe(job: Job) -> Verdict:
-    """Return the Flyte phase of a foreign job, with the message of its condition, for display.
+    """Return the Flyte phase of a job that another client created, with the message of its condition.
 
-    Flyte does not receive this verdict.
+    The result is only displayed; Flyte does not receive it.
     """
     true = {each.type: each for each in job.conditions if each.true}
     for kind, phase in _PHASES.items():
@@ -33,7 +33,7 @@ def describe(job: Job) -> Verdict:
 
 
 def format_refusal(job: Job) -> str:
-    """Return the error message for a request to change a foreign job."""
+    """Return the error message for a request to change a job that another client created."""
     resource = table.get_dialect(job.dialect).resource
     what = f"{resource.plural}.{resource.group}"
     return (

@@ -24,7 +24,7 @@ def list_warnings(
 
 
 def _list_reported(observed: Observed) -> list[JobWarning]:
-    """Return the warnings that events and pod groups show."""
+    """Return the warnings from events and pod groups, one of them about each pod group of another owner."""
     if not observed.events and not observed.pod_groups:
         return []
     foreign = [

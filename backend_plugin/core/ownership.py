@@ -20,10 +20,10 @@ def is_owner_unknown(job: Job) -> bool:
 
 
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
-    """Return the attempt of a job that is an orphan candidate, otherwise None.
+    """Return the attempt of a job without an owner whose Flyte execution may be gone; otherwise None.
 
-    A job is not a candidate if it was created or has ended less than `least_age` ago. A job that has ended
-    and has a time to live is not a candidate either.
+    None if the job was created or has ended less than `least_age` ago, or if it has ended and has a time to
+    live.
     """
     since, expires = _get_end(job)
     if not is_owner_unknown(job) or since is None or now - since < least_age or expires:

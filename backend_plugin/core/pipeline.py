@@ -104,7 +104,7 @@ def plan(
 def select_gang(
     settings: Settings, job: TrainingJob, dialect: Dialect, capabilities: Capabilities
 ) -> Selection:
-    """Return the gang scheduler for a job of a dialect."""
+    """Return the selected gang scheduler, if any, for a job of a dialect, with the reasons and problems."""
     gangs = settings.kfpytorch.gang
     return selection.select_scheduler(
         gangs if dialect.creates_pod_groups else gangs.without_operator_groups(),

@@ -69,7 +69,10 @@ def get_unbound_stage(cause: Cause) -> PendingStage:
 def find_last_shortage(
     events: Sequence[Event], waiting: Container[str]
 ) -> tuple[Event, SchedulerMessage] | None:
-    """Return the last event that reports missing resources for a `waiting` pod, and its parsed message."""
+    """Return the last event that reports missing resources for a pod in `waiting`, and its parsed message.
+
+    `waiting` contains names of pods. Return None if there is no such event.
+    """
     about = (event for event in reversed(events) if event.name in waiting)
     parsed = ((event, words.message(event.message)) for event in about for words in registry.WORDS)
     return next(((event, text) for event, text in parsed if text is not None and text.shortages), None)

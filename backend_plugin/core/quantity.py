@@ -94,7 +94,10 @@ def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
 
 
 def with_binary_suffix(amount: Quantity) -> Quantity:
-    """Return the same amount in the binary format, in which small and fractional amounts stay decimal."""
+    """Return the same amount with a binary suffix, such as ``Gi``, in its text.
+
+    Amounts that are small or not whole have a decimal text.
+    """
     return _build_quantity(amount.nano, binary=True)
 
 

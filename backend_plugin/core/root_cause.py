@@ -144,7 +144,7 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files written after the first termination in `ends`, or at most a minute before it.
+    """Return the error files written after the first termination in `ends`, or at most a minute before it.
 
     Files without a time are included. If no termination has a time, all files are included.
     """

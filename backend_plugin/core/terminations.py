@@ -152,7 +152,7 @@ def is_pod_alive(pod: Pod) -> bool:
 
 
 def has_failed_by_itself(pod: Pod) -> bool:
-    """True if a pod failed with an exit code other than 0, SIGABRT, SIGKILL and SIGTERM."""
+    """True if a pod failed with an exit code other than 0 and those of SIGABRT, SIGKILL and SIGTERM."""
     death = find_pod_termination(pod, {}) if pod.phase == "Failed" else None
     return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 

@@ -172,7 +172,8 @@ def _with_platform_fields(
 ) -> Mapping[str, Any]:
     """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders.
 
-    `extra` is the role's own pod template; the spec is merged onto it. The function adds to `problems`.
+    `extra` is the role's own pod template; the spec is merged onto it. The problems of the task's shared
+    memory are added to `problems`.
     """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources

@@ -103,7 +103,7 @@ def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: s
 
 
 def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
-    """Yield the reasons why the shared memory cannot be mounted."""
+    """Yield a problem for each reason why the shared memory cannot be mounted."""
     for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
         if not value:
             yield _problem(name, value, "is empty", "write one")

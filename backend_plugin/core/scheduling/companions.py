@@ -28,7 +28,7 @@ class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
-    """Builds the companion objects, which the job owns, once the API server has assigned the job's uid."""
+    """Builds the companion objects of a job, such as its PodGroup, when the uid of the job is known."""
 
     dialect: str
     namespace: str
@@ -52,15 +52,16 @@ class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(companions: Sequence[Manifest]) -> str:
-    """Return the value of the annotation for these companion objects."""
+    """Return the value of the job annotation that stores its companion objects."""
     return msgspec.json.encode(companions, order="sorted").decode()
 
 
 def read_companions(job: Job) -> Sequence[Manifest]:
-    """Return the companion objects of a job, owned by it; none if the annotation is absent or invalid.
+    """Return the companion objects in the annotation of a job, such as a PodGroup, owned by the job.
 
-    The annotation is untrusted: a user who may edit the job can change it. So the result has at most one
-    object, of a kind that an adapter creates, with the name and namespace of the job.
+    None are returned if the annotation is absent or invalid. It is untrusted: a user who may edit the job can
+    change it. So the result has at most one object, of a kind that an adapter creates, with the name and
+    namespace of the job.
     """
     try:
         objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))

@@ -76,7 +76,7 @@ def build_gang(
     adapter: SchedulerAdapter,
     capabilities: Capabilities = NOTHING,
 ) -> GangSpec:
-    """Return the gang of a job."""
+    """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
     options, metadata = job.gang_options, draft.metadata
     queue, admission = chosen.queue, chosen.local_queue
     # The author's queue is the one in which the job waits first.

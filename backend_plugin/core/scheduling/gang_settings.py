@@ -63,7 +63,7 @@ class GangSettings:
 
     @property
     def scheduler_title(self) -> str:
-        """The name of the scheduler for a message, with the creator of the pod groups if it has several."""
+        """The name of the scheduler for a message, with the creator of the pod groups if one is set."""
         return f"{self.scheduler} ({self.pod_groups_by})" if self.pod_groups_by else self.scheduler
 
     @property

@@ -49,7 +49,10 @@ _MOST: Final = 2**63 * 10**9
 
 
 def parse_amount(resource: str, text: str) -> Quantity | None:
-    """Return an amount that a scheduler wrote, with a byte suffix for memory; None if it is invalid."""
+    """Parse an amount in a scheduler's message; None if it is invalid.
+
+    An amount of memory gets a text with a binary suffix, such as ``16Gi``.
+    """
     amount = parse_bounded(text)
     if amount is None:
         return None

@@ -113,7 +113,7 @@ def _build_problem(field: str, value: JsonValue) -> Problem:
 
 
 def _iter_length_problems(trainer: Manifest) -> Iterator[Problem]:
-    """Yield the lists that are longer than the CRD permits."""
+    """Yield a problem for each list that is longer than the CRD permits."""
     for key in ("env", "command", "args"):
         value = trainer.get(key)
         if isinstance(value, list) and len(value) > _MOST_ITEMS:

@@ -79,7 +79,7 @@ def build_runtime_patch(jobs: Sequence[JsonValue]) -> Manifest:
 
 
 def build_host_name(job: str, role: str, index: int) -> str:
-    """Return the host name of the pod with an index in a replicated job."""
+    """Return the host name of the pod with this index in the replicated job `role` of the TrainJob `job`."""
     return f"{job}-{role}-0-{index}"
 
 
