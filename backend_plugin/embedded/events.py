@@ -34,7 +34,10 @@ class EventRecorder:
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
     def record(self, involved: Manifest, body: Manifest) -> None:
-        """Record a core/v1 event about an object. `body` needs no metadata, times or count."""
+        """Store a core/v1 event about `involved`, or increment the count of an equal event.
+
+        `body` needs no metadata, times or count.
+        """
         now = format_time(self._store.clock())
         event = _build_event(involved, body, now)
         events = self._jobs.setdefault(_get_job_key(event), {})

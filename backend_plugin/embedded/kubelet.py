@@ -168,7 +168,7 @@ class Kubelet:
         await asyncio.to_thread(directory.remove)
 
     async def close(self) -> None:
-        """End all pods. With the option `durable`, let them run, and stop observing them."""
+        """Kill all pods. With the option `durable`, do not kill them, but stop observing them."""
         pods = list(self._pods.values())
         for pod in pods:
             pod.is_silent = True

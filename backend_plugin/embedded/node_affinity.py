@@ -32,7 +32,7 @@ class Requirement:
     values: Sequence[str] = ()
 
     def is_match(self, labels: Mapping[str, str]) -> bool:
-        """True if a node with these labels matches."""
+        """True if a node with these labels satisfies the expression."""
         test = _OPERATORS.get(self.operator)
         return test is not None and test(labels.get(self.key), self.values)
 

@@ -132,7 +132,7 @@ def _count_gpus_per_node(options: EmbeddedOptions) -> Sequence[int]:
 
 
 def _read_capacity(directory: Path) -> Mapping[str, str]:
-    """Return the capacity by resource: CPUs for this process, memory, disk with `directory`, pods."""
+    """Return this machine's capacity by resource: CPUs, memory, size of the disk with `directory`, pods."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

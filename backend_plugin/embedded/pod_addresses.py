@@ -75,7 +75,7 @@ class PodAddresses:
         return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
-        """Return the environment of an elastic job with its rendezvous settings; empty for other jobs.
+        """Return `environment` with the rendezvous settings of an elastic job; empty for other jobs.
 
         On this machine, all replicas have the same address, so each one would act as rendezvous host. The
         settings select one host. They use the loopback address, because the host name may not resolve.

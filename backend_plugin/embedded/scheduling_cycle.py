@@ -80,7 +80,7 @@ class Unschedulable:
 
 
 def read_node_info(manifest: Manifest) -> NodeInfo:
-    """Read a node object."""
+    """Return the properties of a node object that the scheduler uses."""
     spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
     has = parse_amounts(get_mapping(status, "allocatable"))
     numbers = _parse_indices(get_annotation(manifest, GPU_INDICES)) or tuple(range(has.get(GPU, 0) // ONE))
@@ -95,7 +95,7 @@ def read_node_info(manifest: Manifest) -> NodeInfo:
 
 
 def read_pod_info(pod: Manifest) -> PodInfo:
-    """Read a pod object."""
+    """Return the properties of a pod object that the scheduler uses."""
     spec = get_mapping(pod, "spec")
     return PodInfo(
         uid=get_uid(pod),

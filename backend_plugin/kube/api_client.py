@@ -111,7 +111,10 @@ class ApiClient:
         return await self.fetch_decoded(request, json_decoder.decode_object)
 
     async def fetch_decoded(self, request: ApiRequest, read: Callable[[bytes], T]) -> T:
-        """Return the result of `read` for the body; retry if it raises `MalformedResponse`."""
+        """Send a request with retries, and return the result of `read` for the body of the response.
+
+        Also retry if `read` raises `MalformedResponse`.
+        """
         state = _RetryState(self._select_limit(request), asyncio.get_running_loop().time() + self._patience)
         try:
             async with timeout(None if state.lane.is_long else self._patience):
@@ -130,7 +133,7 @@ class ApiClient:
     ) -> T:
         """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`.
 
-        Return the result of `read` for the body. Record the transient errors in `state`.
+        Return the result of `read` for the body of the response. Add the transient errors to `state`.
         """
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
@@ -156,7 +159,10 @@ class ApiClient:
             await asyncio.sleep(wait)
 
     async def _send_in_turn(self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
-        """Send the request once, as soon as the concurrency limit permits it; return the result of `read`."""
+        """Send the request once, as soon as the concurrency limit permits it.
+
+        Return the result of `read` for the body of the response.
+        """
         loop, lane = asyncio.get_running_loop(), state.lane
         requested_at = loop.time()
         async with lane.get_namespace_slots(request), lane.slots:

@@ -80,7 +80,7 @@ class ListWatch:
         return WatchStep(version=self._version, seconds=int(self._choose_between(_WATCH)))
 
     def on_page(self, rest: str) -> None:
-        """Record the arrival of a page, not the last one; `rest` is the `continue` token of the next page."""
+        """Record the arrival of a page that is not the last; `rest` is the `continue` token for the next."""
         self._rest, self._failures = rest, 0
 
     def on_list_end(self, version: str, now: float) -> None:

@@ -112,7 +112,7 @@ class PodLifecycle:
     def select_due(self, now: float) -> list[ContainerLifecycle]:
         """Return the containers to start at `now`. Set the waiting reasons of blocked and delayed containers.
 
-        Call it again after the start of these containers.
+        Call this method again after the start of the returned containers.
         """
         self.wake_at = None
         if self.stopping or self.is_finished:
@@ -145,7 +145,7 @@ class PodLifecycle:
 
 
 def record_start(container: ContainerLifecycle, now: float) -> None:
-    """Record that the container has started."""
+    """Store the start of the container at `now` in its state; count a restart if an earlier run has ended."""
     container.waiting = None
     if container.ended is not None:
         container.back_off.record_restart(container.ended.finished, now)
@@ -154,7 +154,7 @@ def record_start(container: ContainerLifecycle, now: float) -> None:
 
 
 def record_exit(container: ContainerLifecycle, end: RunExit) -> None:
-    """Record that the container run has terminated."""
+    """Store the termination of the current run in the state of the container."""
     container.previous = container.ended
     container.ended = end
     container.running_since = None

@@ -62,7 +62,7 @@ class Shim:
             self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
 
     def run(self) -> None:
-        """Run until the pod has ended and its final state is stored."""
+        """Process events until the pod has ended and its final state is stored."""
         self._write_state()  # Without a state file, the server assumes that no process was started.
         self._wait_for_events(0)  # The server may have ended or sent commands.
         while True:

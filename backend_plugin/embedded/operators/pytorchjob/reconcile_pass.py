@@ -40,7 +40,10 @@ _RETRYABLE: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePass:
-    """The state of a pass. The stages change `status`, and add to `actions`, `recreated` and `events`."""
+    """The state of one reconcile pass.
+
+    The functions that execute the pass change `status`, and add to `actions`, `recreated` and `events`.
+    """
 
     snapshot: JobSnapshot
     job: JobSpec
@@ -168,7 +171,7 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
-    """True if more pods have failed than the status counts, and not all replicas are active.
+    """True if more pods have failed than the status states, and not all replicas are active.
 
     The operator uses this rule if `backoffLimit` is 0.
     """

@@ -24,7 +24,10 @@ from backend_plugin.embedded.operators.pytorchjob.status import FAILED, RESTARTI
 
 
 def reconcile_roles(attempt: ReconcilePass) -> None:
-    """Reconcile the pods and the services of each role."""
+    """Add the actions that create missing pods and services of each role, and delete surplus ones.
+
+    Failed pods that a later pass recreates are deleted, too. The pods are counted in the status.
+    """
     for role in attempt.job.roles:
         restarts = attempt.status.get_count(role.name, "restarts")
         attempt.status.replicas[role.name] = {"restarts": restarts}

@@ -158,7 +158,7 @@ def _require_valid(made: Manifest, wrong: list[FieldError]) -> None:
 
 
 def _check_job(job: Manifest) -> Iterator[FieldError]:
-    """Yield an error for each value that the validation rules of the CRD reject, except for types."""
+    """Yield an error for each value that violates a validation rule of the CRD. Types are not checked."""
     name, spec = get_text(get_mapping(job, "metadata"), "name"), get_mapping(job, "spec")
     if _NAME.fullmatch(name) is None:
         yield build_invalid_error("metadata.name", name, "metadata.name must match RFC 1035 DNS label format")
