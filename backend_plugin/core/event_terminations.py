@@ -27,7 +27,7 @@ def list_event_terminations(
 
     Such a pod no longer exists, or its last observed state lacks the termination. Events from more than ten
     minutes (one minute for the reasons in `_PROMPT`) before `ended`, the end of the job, are ignored.
-    `launcher` is `Job.launcher`.
+    `launcher` is true if the first node of the job runs mpirun.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

@@ -20,7 +20,10 @@ def list_file_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the terminations that the error files of workers report; `launcher` is `Job.launcher`."""
+    """Return the terminations that the error files of workers report.
+
+    `launcher` is true if the first node of the job runs mpirun.
+    """
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     return [

@@ -22,8 +22,8 @@ def is_owner_unknown(job: Job) -> bool:
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
     """Return the attempt of a job without an owner whose Flyte execution may be gone; otherwise None.
 
-    None if the job was created or has ended less than `least_age` ago, or if it has ended and has a time to
-    live.
+    A job that was created or has ended less than `least_age` ago is left out, as is one that has ended and
+    has a time to live.
     """
     since, expires = _get_end(job)
     if not is_owner_unknown(job) or since is None or now - since < least_age or expires:

@@ -16,7 +16,7 @@ from kfpytorch_common.causes import Cause, Failure, classify, format_signal
 
 
 class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The failed termination of one replica."""
+    """The end of a replica that failed or was stopped, with its cause and time."""
 
     failure: Failure
     cause: Cause
@@ -104,7 +104,7 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
 
 
 def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
-    """Return the failed termination of a pod; None if the pod still runs undisturbed or succeeded."""
+    """Return how a pod failed or is being removed; None if it still runs undisturbed or has succeeded."""
     container, ended = _find_failed_container(pod)
     if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
