@@ -63,7 +63,8 @@ class Capabilities(
         """
         if dialect.creates_pod_groups:
             return self
-        return structs.replace(self, operator_scheduler="", suspends_jobs=None)
+        unknown = {name: why for name, why in self.unknown.items() if name not in _OF_DEFAULT_DIALECT}
+        return structs.replace(self, operator_scheduler="", suspends_jobs=None, unknown=unknown)
 
     def with_last_known(self, last: "Capabilities") -> "Capabilities":
         """Return these capabilities; replace unknown results of dry-run requests by the last known ones.
@@ -77,6 +78,8 @@ class Capabilities(
         return structs.replace(self, unknown=unknown, **known)
 
 
+_OF_DEFAULT_DIALECT: Final = ("operator_scheduler", "suspends_jobs")
+"""The facts about the training-operator and PyTorchJobs."""
 _TRIED: Final = ("admission_scheduler", "keeps_scheduling_group", "suspends_jobs")
 
 

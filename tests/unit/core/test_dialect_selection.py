@@ -57,6 +57,15 @@ def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kin
     assert reason is None or found.reasons == reason
 
 
+def test_unknown_facts_about_the_training_operator_are_no_reasons_for_a_trainjob() -> None:
+    unknown = {"operator_scheduler": "no Deployment", "suspends_jobs": "404", "kueue": "forbidden"}
+    found = Capabilities(apis=TRAINER, unknown=unknown)
+    template = a_template({**ONE, "workerReplicas": {"replicas": 1}})
+    platform = settings.read({"kfpytorch": {"gang": {"scheduler": "auto"}}})
+    reasons = plan(template, a_run(), platform, (), found).reasons
+    assert reasons[-1].endswith("no scheduler found; kueue is not known: forbidden.")
+
+
 TORCH, TRAIN = "pytorchjob", "trainjob"
 IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
 
