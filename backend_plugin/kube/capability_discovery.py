@@ -126,7 +126,25 @@ class CapabilityDiscovery:
 
     async def _list_api_versions(self) -> Mapping[str, Sequence[str]]:
         groups = get_mappings(await self._fetch_fact(ApiRequest(path="/apis", doubts=False), None), "groups")
-        return {get_text(group, "name"): tuple(list_versions(group)) for group in groups}
+        served = {get_text(group, "name"): tuple(list_versions(group)) for group in groups}
+        kinds = _list_served_dialects(served)
+        if len(kinds) <= 1:
+            return served
+        for dialect in kinds:
+            resource = JOBS[dialect.name]
+            if not await self._has_resource(resource):
+                others = [each for each in served[resource.group] if each != resource.version]
+                served = {**served, resource.group: tuple(others)}
+        return {group: versions for group, versions in served.items() if versions}
+
+    async def _has_resource(self, resource: ApiResource) -> bool:
+        """True if the API group has the resource. Other projects also use the group ``kubeflow.org``."""
+        path = f"/apis/{resource.group}/{resource.version}"
+        try:
+            found = await self._fetch_fact(ApiRequest(path=path, doubts=False), None)
+        except UnknownFact:
+            return True
+        return any(get_text(each, "name") == resource.plural for each in get_mappings(found, "resources"))
 
     async def _fetch_server_version(self) -> str:
         version = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
@@ -152,7 +170,7 @@ class CapabilityDiscovery:
         An operator is down if no pod of its Deployments is available. One without a Deployment counts as down
         only if another operator is available. `served` has the API versions by API group.
         """
-        kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
+        kinds = _list_served_dialects(served)
         if len(kinds) <= 1:
             return ()
         # An operator without a Deployment may still run. But if another operator is available, probably only
@@ -245,6 +263,15 @@ class CapabilityDiscovery:
             if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code == HTTPStatus.TOO_MANY_REQUESTS:
                 raise ClusterUnavailable(f"the API server answers {answer}") from answer
             raise UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
+
+
+def _list_served_dialects(served: Mapping[str, Sequence[str]]) -> Sequence[Dialect]:
+    """Return the dialects whose version of their API group is served."""
+    return [
+        each
+        for each in table.DIALECTS.values()
+        if each.resource.version in served.get(each.resource.group, ())
+    ]
 
 
 def _build_metadata(namespace: str) -> Manifest:

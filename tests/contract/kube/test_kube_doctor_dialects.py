@@ -66,6 +66,15 @@ def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, 
     )
 
 
+def test_other_resources_of_the_api_group_do_not_count_as_jobs(server, tmp_path):
+    server.groups.update({**TRAINER, "kubeflow.org": {"notebooks": "v1"}})
+    assert collect_facts(server, tmp_path).task.dialect_reasons == (
+        "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org.",
+    )
+    server.groups["kubeflow.org"]["pytorchjobs"] = "v1"
+    assert collect_facts(server, tmp_path).task.dialect.name == "PyTorchJob"
+
+
 def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     server.groups.update(TRAINER)
     facts = collect_facts(server, tmp_path)
