@@ -15,24 +15,24 @@ class JudgingSettings:
     """The time limits of a job; zero means no limit, unless a field documents another meaning."""
 
     no_status_timeout: timedelta = timedelta(minutes=5)
-    """The time for the operator to write the first status of a job; a busy operator takes a minute or two."""
+    """The maximum time until the operator writes a job's first status; a busy operator takes minutes."""
     queue_timeout: timedelta = timedelta(0)
-    """The time that a job may wait for a queue, a gang scheduler, a quota or nodes."""
+    """The maximum time that a job waits for a queue, a gang scheduler, a quota or nodes."""
     queue_timeout_by_cause: Mapping[str, timedelta] = field(default_factory=dict)
     """Limits that replace `queue_timeout`, by cause; ``unsatisfiable`` is for impossible requests."""
     pending_timeout: timedelta = timedelta(hours=1)
-    """The time for a replica on a node to start; pulling an image of tens of gigabytes is slow."""
+    """The maximum time for a replica to start on its node; the pull of a large image is slow."""
     active_deadline: timedelta = timedelta(0)
-    """The maximum run time of a job after its first container started; the job's own deadline wins."""
+    """The maximum run time from the start of a job's first container, unless the job has its own deadline."""
     image_pull_backoff_grace_period: timedelta = timedelta(minutes=3)
-    """The time before an image pull failure counts; zero: immediately."""
+    """How long a replica waits for an image that cannot be pulled until the job fails; zero: immediately."""
     create_container_error_grace_period: timedelta = timedelta(minutes=3)
-    """The time before a container creation failure counts; zero: immediately."""
+    """How long the creation of a container is retried until the job fails; zero: it fails immediately."""
     create_container_config_error_grace_period: timedelta = timedelta(0)
-    """The time before a missing Secret or ConfigMap counts; zero: immediately."""
+    """How long a replica waits for a missing Secret or ConfigMap until the job fails; zero: immediately."""
     unscheduled_pod_grace_period: timedelta = timedelta(minutes=1)
-    """The time without a scheduler status after which a pod is reported to have no scheduler."""
+    """How long a pod has no status of a scheduler before the message states that it has no scheduler."""
     success_settling_period: timedelta = timedelta(minutes=1)
-    """The time after a success for a restarted replica to end too; then its earlier error counts."""
+    """How long after a success a restarted replica can run; later, its earlier error fails the job."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)
     """The causes of exit codes on this platform, which override the default table."""

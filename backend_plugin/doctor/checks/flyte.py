@@ -96,7 +96,7 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
-    """Connectors in Flyte's configuration have no `timeouts` by method, which Flyte ignores."""
+    """Connectors in Flyte's configuration set no `timeouts` by method, because Flyte ignores them."""
     for path, config in iter_connectors(facts):
         for method in get_mapping(config, "timeouts"):
             yield Violation(
@@ -108,7 +108,7 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
-    """The names of connectors in Flyte's configuration are in lower case, as Flyte reads them."""
+    """The names of connectors in Flyte's configuration are in lower case, because Flyte converts them."""
     for path, _ in iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):

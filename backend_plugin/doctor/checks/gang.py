@@ -112,7 +112,7 @@ def list_config_maps(deployment: Manifest) -> set[tuple[str, str]]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
 def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
-    """A scheduler serves the scheduler name of the pods."""
+    """The cluster has a scheduler with the scheduler name of the pods."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts) - set(known)):
         available = ", ".join(sorted(known))
@@ -194,7 +194,7 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add()
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
-    """The selected gang scheduler can be used on this cluster."""
+    """The cluster supports the selected gang scheduler."""
     # These checks report some of the same problems with a better remedy.
     better = (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
     if any(violation for judge in better for violation in judge(facts)):

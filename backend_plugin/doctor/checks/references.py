@@ -75,7 +75,7 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
-    """Each PersistentVolumeClaim that pods name still has its volume."""
+    """No PersistentVolumeClaim that pods name has lost its volume."""
     for each in _list_named_claims(facts):
         if get_text(each, "status", "phase") == "Lost":
             yield Violation(
@@ -86,7 +86,7 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
-    """Several nodes can mount each PersistentVolumeClaim of a job with several pods."""
+    """If the job has several pods, several nodes can mount each of its PersistentVolumeClaims."""
     for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
         modes = get_texts(each, "spec", "accessModes")
         if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:

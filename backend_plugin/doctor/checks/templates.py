@@ -119,7 +119,7 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
-    """A scheduler serves each scheduler name of PodTemplates."""
+    """The cluster has a scheduler for each scheduler name in PodTemplates."""
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
         name = _get_scheduler_name(each)
