@@ -1,6 +1,6 @@
 """The Python client of a running server; the commands use it.
 
-`async_client` has its functions for jobs and runtimes as coroutines and asynchronous generators.
+`async_client` has the functions for jobs and runtimes as coroutines and asynchronous generators.
 
 All functions take these arguments:
 

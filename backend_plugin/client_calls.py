@@ -65,7 +65,7 @@ def build_method(request: Message, answer: type[Message]) -> dict[str, Any]:
 def build_packages_request(
     name: str, namespace: str | None, timeout: timedelta | None
 ) -> tuple[wire.GetRuntimePackagesRequest, float]:
-    """Return the request for the packages of a training runtime, and the timeout of its call in seconds."""
+    """Return the request for the packages of a training runtime, and the timeout of the call in seconds."""
     limit = min(timeout or _PACKAGES, _LONGEST - _CLEANUP)
     duration = Duration()
     duration.FromTimedelta(limit)

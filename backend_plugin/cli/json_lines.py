@@ -33,7 +33,7 @@ def run_batch(answer: Answer) -> None:
 
 
 def reply_to_line(answer: Answer, line: bytes) -> bytes:
-    """Return the reply to one line, without a newline."""
+    """Return the JSON reply to one request line, without a newline."""
     return encode_json(_build_reply(answer, line))
 
 

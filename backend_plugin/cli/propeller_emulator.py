@@ -45,7 +45,7 @@ class TaskNode:
 
     @property
     def data_directory(self) -> Path:
-        """Return the directory of this Flyte node in the store."""
+        """Return the directory below `store` for the inputs and outputs of this Flyte node."""
         return self.store / self._place.data_directory
 
     def get_output_directory(self, attempt: int) -> Path:

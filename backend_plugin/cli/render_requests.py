@@ -38,7 +38,7 @@ def render_manifests(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
-    """Return the task of a request and its attempt.
+    """Return the task of a request of ``render --batch``, and the attempt that the metadata describe.
 
     Raises:
         InvalidTask: If the template, the metadata or the output prefix is invalid; with every problem.

@@ -146,7 +146,7 @@ class ClusterReader:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
         A dry run does not store the prerequisites of a job either, so the operator cannot find them. If it
-        rejects a job of `dialect` (kind of job) only for this reason, the reply is an acceptance.
+        rejects a job of `dialect` (kind of job) for this reason, the reply is an acceptance.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.

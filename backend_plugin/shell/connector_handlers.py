@@ -24,7 +24,7 @@ _AGENT: Final = admin.Agent(
 
 
 async def _get_agent(request: admin.GetAgentRequest) -> admin.GetAgentResponse:
-    """Return this connector; raise `CallFailed` (NOT_FOUND) if another name is requested."""
+    """Return the description of this connector; raise `CallFailed` (NOT_FOUND) for another name."""
     if request.name != NAME:
         raise CallFailed(
             grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"

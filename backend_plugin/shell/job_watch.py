@@ -109,7 +109,10 @@ def _build_gone(namespace: str, name: str) -> wire.JobChange:
 
 
 async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:
-    """Periodically add the keys of `sent` jobs that run to `changed`: time alone can change their phase."""
+    """Periodically add the keys of `sent` jobs to `changed`, because time alone can change their phase.
+
+    Jobs that have ended are left out.
+    """
     while True:
         await asyncio.sleep(_RECHECK_SECONDS)
         changed |= {key for key, job in sent.items() if job.verdict.phase not in ENDS}

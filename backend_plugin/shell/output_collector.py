@@ -74,7 +74,10 @@ class OutputCollector:
         )
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if this server signed the job. True without a job, because its reference is verified."""
+        """True if a key of this server signed the job, or if the job is missing.
+
+        For a missing job, the server has verified the reference in the request.
+        """
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 

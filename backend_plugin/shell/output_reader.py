@@ -104,9 +104,9 @@ class OutputReader:
         return error
 
     async def _acquire_slots(self, place: StoreLocation) -> ExitStack:
-        """Acquire a slot of the store, then one of all stores, so that a slow store does not block others.
+        """Acquire a slot of the store, then a slot that all stores share, so a slow store blocks no other.
 
-        Return the context that releases both.
+        Return the context that releases both slots.
         """
         of_store = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         with ExitStack() as undo:

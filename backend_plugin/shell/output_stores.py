@@ -174,7 +174,7 @@ def _is_link(at: int, name: str) -> bool:
 
 
 class _DiskDirectory:
-    """An open directory; a rename of it has no effect on the reads."""
+    """An open directory on a local disk. Reads do not fail if the directory is renamed."""
 
     def __init__(self, at: int, deadline: float) -> None:
         self._at, self._deadline = at, deadline

@@ -181,7 +181,10 @@ class RpcMiddleware(Handler):
 
 
 async def _write_responses(answers: Any, context: Any) -> None:
-    """Write each response that a handler yields. Await a handler that writes its responses itself."""
+    """Write each response that the iterator `answers` yields.
+
+    If `answers` is a coroutine, which writes its responses itself, only await it.
+    """
     if not isinstance(answers, AsyncIterator):
         await answers
         return

@@ -103,7 +103,7 @@ def _build_link(link: LogLink) -> TaskLog:
 async def read_last_lines(
     cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
 ) -> AsyncIterator[Sequence[str]]:
-    """Yield the last lines of each replica, one batch per replica, up to a total size."""
+    """Yield the last `lines` log lines of each replica, one batch per replica, up to a total size."""
     left = _MAX_BYTES
     tail = min(lines, _MAX_LINES) or _DEFAULT_LINES
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):

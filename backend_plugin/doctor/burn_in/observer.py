@@ -33,7 +33,7 @@ class BurnInObserver:
     dialect: Dialect
 
     async def fetch_observed(self, name: str, job: Manifest | None) -> Observed:
-        """Return the job of that name with its pods, events and pod groups; `job` is its manifest.
+        """Return the state of the job `name`: its manifest `job` (or None), its pods, events and pod groups.
 
         Raises:
             NotReadable: If the pods cannot be listed.

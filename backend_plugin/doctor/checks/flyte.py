@@ -108,7 +108,7 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
-    """The names of connectors in Flyte's configuration are in lower case, because Flyte converts them."""
+    """Connectors in Flyte's configuration have lower-case names; Flyte converts other names to lower case."""
     for path, _ in iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):

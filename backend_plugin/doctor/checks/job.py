@@ -177,7 +177,10 @@ def _iter_differences(sent: JsonValue, stored: JsonValue, path: str) -> Iterator
 def _iter_list_differences(
     sent: Sequence[JsonValue], stored: Sequence[JsonValue], path: str
 ) -> Iterator[str]:
-    """Yield the changed fields of list items, by name if they have one: the cluster may insert items."""
+    """Yield the changed fields of list items.
+
+    Items are compared by name, if they have one, because the cluster can insert items.
+    """
     named = {get_text(each, "name"): each for each in stored if isinstance(each, Mapping)}
     for at, each in enumerate(sent):
         if name := get_text(each, "name"):

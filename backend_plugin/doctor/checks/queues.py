@@ -18,7 +18,7 @@ from backend_plugin.embedded.resources import parse_quantities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobQueue:
-    """A queue in which the job waits: that of its gang scheduler, or that of its admission before it."""
+    """A queue in which the job waits: of its gang scheduler, or of the queue admission before that."""
 
     scheduler: str
     adapter: SchedulerAdapter
@@ -48,7 +48,7 @@ def _find_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _list_known_queues(facts: Facts, queue: _JobQueue) -> list[Manifest]:
-    """Return the existing queues of the same kind."""
+    """Return the queues that exist, of the same kind (API group) as `queue`."""
     return [each for each in facts.get_objects(Subject.QUEUES) if _get_group(each) == queue.resource.group]
 
 
@@ -62,7 +62,7 @@ def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
-    """Yield the existing queues of the job, and the queues to which they belong."""
+    """Yield each queue of the job, with the manifest of this queue or of its parent queue, if they exist."""
     for queue in _list_job_queues(facts):
         for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
             if each is not None:
@@ -106,7 +106,7 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tuple[int, int, int]]]:
-    """Yield each scheduler with a queue of the job, and the oldest version that supports this kind of job."""
+    """Yield each scheduler whose queue the job names, and its oldest version that supports this job kind."""
     labels = get_mapping(facts.task.job, "metadata", "labels")
     for each in list_schedulers().values():
         oldest = each.oldest.get(facts.task.dialect.name)

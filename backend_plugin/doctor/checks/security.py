@@ -69,7 +69,7 @@ def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
 
 
 def _list_pull_secrets(facts: Facts, role: RolePods) -> Sequence[str]:
-    """Return the pull Secrets of the pod, or of its ServiceAccount if the pod has none."""
+    """Return the names of the pull Secrets in the pod spec of the role, or else of its ServiceAccount."""
     account = facts.find_object(Subject.ACCOUNTS, _get_account(role))
     secrets = get_mappings(role.spec, "imagePullSecrets") or get_mappings(account, "imagePullSecrets")
     return [get_text(each, "name") for each in secrets]
