@@ -94,3 +94,23 @@ def test_cancelled_job_stays_failed_and_releases_its_quota(
     time.sleep(5)
     assert not list_pods(plane, first)
     assert caller.get(first).phase == "FAILED"
+
+
+def test_cancelled_job_leaves_its_queue(plane: ControlPlane, caller: Caller, served: Backend) -> None:
+    first = caller.create(shape=Shape(workers=1))
+    caller.wait_for(first, "RUNNING")
+    second = caller.create(shape=Shape(workers=1))
+    caller.wait_for(second, "WAITING_FOR_RESOURCES", part="team")
+    client.cancel_job(second.job, namespace=NAMESPACE, server=str(served.state))
+    caller.wait_for(second, "FAILED")
+    path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/workloads"
+
+    def is_inactive() -> bool:
+        owners = [
+            (each, each["metadata"].get("ownerReferences", [{}])[0]) for each in plane.admin.items(path)
+        ]
+        own = [each for each, owner in owners if owner.get("name") == second.job]
+        return [each["spec"].get("active") for each in own] == [False]
+
+    wait_until(is_inactive, 30, lambda: "the Workload of the cancelled job is active")
+    caller.delete(first)
