@@ -8,12 +8,22 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task_annotation
 from backend_plugin.core.dialects import table
-from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
+from backend_plugin.core.observed import (
+    Container,
+    Event,
+    Job,
+    Observed,
+    Pod,
+    get_end_time,
+    is_replica,
+    read_conditions,
+)
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.runtime_packages import RuntimePackages
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
+from backend_plugin.core.verdict_annotation import find_recorded_verdict
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -24,7 +34,10 @@ _MAX_EVENTS: Final = 30
 def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
     """Encode a job and its phase, without its replicas and events."""
     ready = verdict.info.get("ready")
-    ended = job.completed or (job.end_condition.since if job.end_condition is not None else None)
+    ended = get_end_time(job, job.end_condition)
+    # A server ends a TrainJob by a suspension, which sets no condition.
+    if job.end_condition is None and job.ending and (recorded := find_recorded_verdict(job)) is not None:
+        ended = recorded.at
     return wire.Job(
         namespace=job.namespace,
         name=job.name,

@@ -27,6 +27,7 @@ from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
 from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.shell.job_encoding import encode_summary
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
@@ -213,6 +214,15 @@ def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job() -> 
     running = observe(job, build_running(0), build_running(1)).job
     assert running is not None
     assert not is_expired(running, BEGAN + timedelta(seconds=10_000))
+
+
+def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended() -> None:
+    job = build_job(max_restarts=1)
+    verdict, todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)
+    for manifest, seconds in ((job, None), (with_patch(job, todo.patch), 200)):
+        message = encode_summary(read_job(manifest), verdict)
+        ended = message.ended.ToDatetime(BEGAN.tzinfo) if message.HasField("ended") else None
+        assert ended == (None if seconds is None else BEGAN + timedelta(seconds=seconds))
 
 
 # ---- orphans
