@@ -49,7 +49,7 @@ _KINDS: Final = {"NOT_FOUND": NotFound, "DEADLINE_EXCEEDED": DeadlineExceeded}
 
 
 def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
-    """Return the error to show to the user; open another connection to diagnose an unreachable server."""
+    """Return the error to show to the user; open a connection again to diagnose an unreachable server."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     where = f"the server at {server.address}"

@@ -45,7 +45,7 @@ def exit_on_invalid_input() -> Iterator[None]:
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Print all problems of a task or of the settings."""
+    """Print all problems of a task or of the settings to stderr, each with its remedy."""
     for problem in problems:
         text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
         click.echo(printable.escape(text), err=True)

@@ -101,7 +101,7 @@ def output_option(human: str) -> Callable[[Command], Command]:
 
 
 def parse_duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
-    """Parse a duration, as a callback of `click.option`."""
+    """Parse a duration such as ``10m``, as a callback of `click.option`."""
     from backend_plugin.core.settings import value_parsers
     from backend_plugin.core.settings.engine import InvalidSettingValue
 

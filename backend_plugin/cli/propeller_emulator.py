@@ -122,7 +122,7 @@ class PropellerEmulator:
     def run_node(self, node: TaskNode) -> Generator[ReportedPhase | End, None, None]:
         """Yield the phases of all attempts of a Flyte node, and finally its result.
 
-        If the caller closes the iterator early, the running attempt is deleted.
+        If the caller closes this generator early, the running attempt is deleted.
         """
         node.write_inputs()
         last = node.retries

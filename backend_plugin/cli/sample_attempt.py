@@ -125,7 +125,7 @@ def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> T
 
 
 def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]:
-    """Parse ``k=v`` pairs for inputs of the task.
+    """Return the texts of the task's inputs in pairs ``NAME=TEXT``, by name.
 
     Raises:
         UnusableInput: If a pair has no value, or the task has no such input.

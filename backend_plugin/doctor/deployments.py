@@ -86,7 +86,7 @@ def _parse_image(image: str) -> tuple[str, str]:
 
 
 def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
-    """Return the version in an image tag, else in the version label, or None if neither has one."""
+    """Return the version in the first image tag that has one, else in the version label; None without one."""
     tags = [_parse_image(get_text(each, "image"))[1] for each in _list_containers(deployment)]
     for match in map(_VERSION.fullmatch, (*tags, get_release(deployment))):
         if match:
@@ -118,7 +118,7 @@ def has_ready_endpoint(slices: Iterable[Manifest]) -> bool:
 
 
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
-    """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
+    """Return the values of `option` in the commands and args of a pod: ``--x=value`` or ``--x value``."""
     values: list[str] = []
     names = (f"-{option}", f"--{option}")  # Go accepts one dash or two.
     for container in _list_containers(deployment):

@@ -223,7 +223,7 @@ class Cache:
         return entry
 
     def _remove_if_empty(self, entry: CachedJob) -> None:
-        """Remove an entry without a job or other objects, because no deletion of a job will remove it."""
+        """Remove an entry that has neither a job nor other objects; no later deletion of a job removes it."""
         if not (entry.is_observed or entry.has_objects):
             self.forget(entry)
 

@@ -141,7 +141,7 @@ class CapabilitiesCache:
         defaults.
 
         Raises:
-            ClusterUnavailable: If they cannot be discovered, and the job may depend on them.
+            ClusterUnavailable: If that cannot be discovered, and the job may depend on it.
         """
         cached = self._entries.get(namespace)
         if self._source is None:

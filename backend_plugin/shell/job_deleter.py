@@ -33,7 +33,7 @@ class JobDeleter:
         self._seconds = seconds
 
     async def delete(self, ref: JobRef) -> None:
-        """Start to delete a job. Return when the cluster has accepted that, or after `DELETE_CALL` seconds.
+        """Start to delete a job; return when the cluster accepts the deletion, or after `DELETE_CALL` s.
 
         Raises:
             NotDurable: If the cluster cannot store the deletion. The server retries, but not after a restart.

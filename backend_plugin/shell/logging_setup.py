@@ -59,7 +59,7 @@ def _build_json_formatter() -> logging.Formatter:
     from pythonjsonlogger.json import JsonFormatter
 
     class JsonLogFormatter(JsonFormatter):
-        """Time, level, logger, message and fields; empty fields are left out."""
+        """A formatter that writes time, level, logger, message and fields as JSON, without empty fields."""
 
         def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in log_data.items() if value not in ("", None)}

@@ -116,7 +116,10 @@ class OutputReader:
             return undo.pop_all()
 
     async def _read_in_thread(self, place: StoreLocation, slots: ExitStack) -> TaskOutputs:
-        """Read in a new daemon thread, which releases the slots; a hanging read does not block shutdown."""
+        """Read the outputs in a new thread, which releases `slots`.
+
+        It is a daemon thread, so that a hanging read does not block the shutdown.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[TaskOutputs] = loop.create_future()
 

@@ -117,7 +117,7 @@ class GrpcServer:
                 await self._run_cleanup(settle, last)
 
     def stop(self) -> None:
-        """Reject new calls and end `run` after the running calls; a second call ends it immediately."""
+        """Reject new calls and end `run` after the running calls; a second call ends `run` immediately."""
         if self._stop.is_set():
             self._stop_at_once.set()
         self._stop.set()

@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job, even if it is outdated; without one, `build_not_synced()`."""
+        """Return the last response for a job, even if it is outdated, or `build_not_synced()` without one."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:
