@@ -56,9 +56,9 @@ def command(**options: Any) -> None:
 
 
 def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", str, Mapping[str, str]]:
-    """Return the task of a command, the name of its execution, and its inputs.
+    """Return the task of a command, a name for its execution, and its inputs.
 
-    The name of the execution is the unique part of the name of `folder`.
+    The name of the execution is derived from the name of `folder`, a temporary directory.
     """
     task = load_task(Path(options["file"]), options["task"], options["image"])
     name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
