@@ -11,7 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import Job, Pod, ReplicaSpec
+from backend_plugin.core.observed import Job, Pod, ReplicaSpec, get_end_time
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
@@ -52,7 +52,7 @@ def _get_container_id(target: LogLinkTarget) -> str:
 
 
 def _get_finish_time(target: LogLinkTarget) -> datetime:
-    return target.job.completed or target.now
+    return get_end_time(target.job, target.job.end_condition) or target.now
 
 
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {

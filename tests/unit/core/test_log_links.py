@@ -1,8 +1,10 @@
 # ruff: noqa: E501 - a row a case
 """Tests for log links from Flyte's templates."""
 
+from datetime import timedelta
+
 import pytest
-from cluster import BEGAN, job, pod
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, pod
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt
@@ -44,6 +46,14 @@ VARIABLES = {
 @pytest.mark.parametrize(("template", "uris"), VARIABLES.items())
 def test_template_variables_of_flyte_are_replaced(template, uris):
     assert filled(template, task_config={"port": "8080"}) == uris
+
+
+@pytest.mark.parametrize(("condition", "finish"), [(RUNNING, 500), (FAILED, 100), (SUCCEEDED, 100)])
+def test_finish_time_of_an_ended_job_without_a_completion_time_is_that_of_its_condition(condition, finish):
+    template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
+    rules = JudgingContext(logs=LogLinkSettings(templates=(template,)))
+    (link,) = build_links(read_job(job(condition)), [], rules, BEGAN + timedelta(seconds=500))
+    assert int(link.uri) == BEGAN.timestamp() + finish
 
 
 def test_job_links_precede_replica_links_with_unique_names():
