@@ -1,6 +1,6 @@
 """Checks of the ConfigMaps, Secrets and PersistentVolumeClaims that pods need to start."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
@@ -8,6 +8,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.table import get_operator
 
 _REMEDIES: Final = {
     "ConfigMap": "kubectl create configmap {name} -n {namespace} --from-literal=KEY=VALUE",
@@ -20,8 +21,11 @@ _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimNa
 """The field of a volume with the name of the Secret or claim. For other kinds, it is ``name``."""
 
 
-def _report_missing(facts: Facts, kind: str, subject: Subject) -> Iterator[Violation]:
-    for name in facts.list_missing_names(subject, _list_names(facts, kind)):
+def _report_missing(
+    facts: Facts, kind: str, subject: Subject, others: Iterable[str] = ()
+) -> Iterator[Violation]:
+    """Yield a violation for each missing object that the replicas, or `others`, name."""
+    for name in facts.list_missing_names(subject, {*_list_names(facts, kind), *others}):
         yield Violation(
             f"pods need the {kind} {name}, which {facts.namespace} does not have, and would not start",
             _REMEDIES[kind].format(name=name, namespace=facts.namespace),
@@ -64,7 +68,9 @@ def _check_config_map_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.SECRETS, Subject.ROLES)
 def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
     """The Secrets that pods reference and do not mark as optional exist."""
-    yield from _report_missing(facts, "Secret", Subject.SECRETS)
+    job = facts.task.job
+    others = () if job is None else get_operator(facts.task.dialect).list_secrets(job)
+    yield from _report_missing(facts, "Secret", Subject.SECRETS, others)
 
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)

@@ -52,6 +52,8 @@ class OperatorSupport:
 
     The trial job has no retries, and is kept for `KEPT_SECONDS` after its end.
     """
+    list_secrets: Callable[[Manifest], Sequence[str]] = lambda _: ()
+    """Return the names of the Secrets that a job needs in addition to those of its replicas."""
     schemas: Sequence[str] = ()
     """The names of the CustomResourceDefinitions that the checks read, in addition to that of the job."""
 

@@ -157,6 +157,15 @@ def test_queue_before_a_gang_scheduler_is_checked_like_other_queues(scheduler, q
     assert find_sentences("queue-missing", others) == ["kueue has no queue team; its queues: none"]
 
 
+def test_secrets_of_the_initializers_of_a_trainjob_must_exist() -> None:
+    data = {**DATA, "dataset": {**DATA["dataset"], "secret": "data"}, "model": {"uri": "hf://a/b"}}
+    custom = {**REPLICAS, "kfpytorch": {"trainJob": data}}
+    secret = {"metadata": {"name": "data"}}
+    (sentence,) = find_sentences("secret-missing", plan_facts(custom, {}, SECRETS=[]))
+    assert "pods need the Secret data," in sentence
+    assert not find_sentences("secret-missing", plan_facts(custom, {}, SECRETS=[secret]))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

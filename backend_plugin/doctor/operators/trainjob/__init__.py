@@ -11,6 +11,7 @@ OPERATOR: Final = OperatorSupport(
     schemas=checks.SCHEMAS,
     build_role_pods=jobs.build_role_pods,
     count_objects=jobs.count_objects,
+    list_secrets=jobs.list_secrets,
     build_invalid_job=jobs.build_invalid_job,
     build_trial=jobs.build_trial,
 )

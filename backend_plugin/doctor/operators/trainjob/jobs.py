@@ -82,6 +82,12 @@ def count_objects(planned: Plan, _: Sequence[RolePods]) -> Mapping[str, int]:
     return counts
 
 
+def list_secrets(job: Manifest) -> Sequence[str]:
+    """Return the names of the Secrets with which the initializers load the data set and the model."""
+    sources = get_mapping(job, "spec", "initializer")
+    return [get_text(sources, kind, "secretRef", "name") for kind in sources]
+
+
 def build_invalid_job(namespace: str) -> Manifest:
     """Return a job that Trainer's webhook rejects, because its TrainingRuntime does not exist."""
     return _DIALECT.build_probe({"name": "kfpytorch-doctor", "namespace": namespace})
