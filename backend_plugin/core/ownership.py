@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backend_plugin.core import names, task_annotation
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
@@ -42,7 +43,8 @@ def _get_end(job: Job) -> tuple[datetime | None, bool]:
     if (end := job.end_condition) is not None:
         return end.since, job.expires
     # A server ends a TrainJob by a suspension, which sets no condition.
-    if job.ending and (verdict := find_recorded_verdict(job)) is not None:
+    is_suspended = job.ending and get_dialect(job.dialect).ends_by_suspension
+    if is_suspended and (verdict := find_recorded_verdict(job)) is not None:
         return verdict.at, job.ttl is not None
     return job.created, False
 
