@@ -50,7 +50,7 @@ BY_ROW = {
         Example(409, "AlreadyExists", "exists", expected=(AlreadyExists, ClusterUnavailable, None))
     ],
     "409 `Conflict`: the object has been modified": [Example(409, "Conflict", MODIFIED, requests=None)],
-    "409 otherwise, as for the uid of another object": [
+    "any other 409, for example because the object has another uid": [
         Example(409, "Conflict", "Precondition failed: UID in precondition", expected=UNCHANGED)
     ],
     "413, or 500 with etcd's “request is too large”": [
@@ -67,10 +67,10 @@ BY_ROW = {
         Example(504, "Timeout", requests=None),
         Example(500, "InternalError", NO_WEBHOOK, requests=None),
     ],
-    "404 `404 page not found`: the cluster does not serve this kind": [
+    "404 with the text `404 page not found`: the cluster does not serve this kind": [
         Example(404, body=b"404 page not found\n", expected=MISSING)
     ],
-    "any other answer without a Kubernetes `Status`: a proxy, a login page": [
+    "any other response without a Kubernetes `Status`, for example from a proxy": [
         Example(code, body=b"<html>") for code in (302, 400, 403, 404, 422)
     ],
     "an admission webhook or policy denied the request, with 400 to 499": [
@@ -81,11 +81,11 @@ BY_ROW = {
         Example(403, "Forbidden", "x is forbidden: exceeded quota: q", expected=PERMANENT)
     ],
     RBAC_ROW: [Example(403, "Forbidden", RBAC, expected=MISSING, requests=None)],
-    "403 otherwise, as in a namespace that is being deleted": [
+    "any other 403, for example because the namespace is being deleted": [
         Example(403, "Forbidden", message, expected=MISSING)
         for message in ("because it is being terminated", "cannot set blockOwnerDeletion")
     ],
-    "404 `NotFound`: the object, or its namespace, is not there": [
+    "404 `NotFound`: the object or its namespace does not exist": [
         Example(404, "NotFound", message, expected=(Misconfigured, None, None))
         for message in ('namespaces "ns" not found', f'pytorchjobs "{NAME}" not found')
     ],
@@ -93,7 +93,7 @@ BY_ROW = {
         Example(400, "BadRequest", "unknown field", expected=PERMANENT),
         Example(422, "Invalid", "spec: Invalid value", expected=PERMANENT),
     ],
-    "any other": [Example(code, "x", "y") for code in (405, 410, 415, 418)],
+    "any other error": [Example(code, "x", "y") for code in (405, 410, 415, 418)],
 }
 EXAMPLES = pytest.mark.parametrize(
     ("row", "example"),
