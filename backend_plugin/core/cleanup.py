@@ -85,11 +85,10 @@ def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: da
         return _plan_end(job, observed, verdict, now)
     if _is_cancelling(job, verdict, now):
         return CleanupActions(stops=_select_running_pods(job, observed.pods))
-    if verdict.phase.is_failure:
-        # `kfpytorch cancel` only suspends the job, and the queue may have resumed a suspended job.
-        groups = _select_active_groups(job, observed.pod_groups)
-        if groups or not job.ending:
-            return CleanupActions(groups=groups, ends=not job.ending)
+    groups = _select_active_groups(job, observed.pod_groups)
+    # `kfpytorch cancel` only suspends the job, and the queue may have resumed a suspended job.
+    if verdict.phase.is_failure and (groups or not job.ending):
+        return CleanupActions(groups=groups, ends=not job.ending)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
 
 
