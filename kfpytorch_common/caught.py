@@ -1,4 +1,7 @@
-"""Call code that may raise any exception: a user's code, and libraries without documented errors."""
+"""Call code that may raise any exception, and return the exception instead of raising it.
+
+Such code is a user's code, or a library without documented errors.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -111,7 +111,7 @@ def _format_packages(report: "wire.RuntimePackages") -> list[str]:
 )
 @command_io.server_options
 def health(**options: Any) -> None:
-    """Run ``kfpytorch health``."""
+    """Run ``kfpytorch health``: print the health of the server, and exit with 1 if it is not serving."""
     server = command_io.read_server(options, options["server"])
     with command_io.exit_on_error():
         status = client.check_health(options["service"], server=server)

@@ -122,7 +122,7 @@ def jobs(**options: Any) -> None:
 @command_io.timeout_option("The longest time to wait, such as 90s or 1h30m. Default: no limit.")
 @command_io.request_options("text")
 def wait(**options: Any) -> None:
-    """Run ``kfpytorch wait``."""
+    """Run ``kfpytorch wait``: wait until the job ends; the exit code shows how it ended."""
     with command_io.exit_on_error():
         try:
             job = client.wait_for_job(

@@ -196,7 +196,7 @@ def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str
 
 
 def _encode_value(value: Any) -> Any:
-    """Return the value of a setting as JSON."""
+    """Return the value of a setting in a form that `json.dumps` accepts, such as ``90s`` for a timedelta."""
     match value:
         case Quantity():
             return value.text

@@ -80,7 +80,10 @@ def is_coloured() -> bool:
 
 
 def get_colour(word: str) -> str | None:
-    """Return the colour of a state such as ``RUNNING``; None for other words, or if stdout has no colours."""
+    """Return the colour name for `click.style` of a state such as ``RUNNING``.
+
+    None for other words, or if stdout shows no colours.
+    """
     return _COLOURS.get(word) if is_coloured() else None
 
 

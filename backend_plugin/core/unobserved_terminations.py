@@ -13,8 +13,8 @@ from backend_plugin.core.verdict_annotation import find_recorded_verdict
 def has_unobserved_termination(observed: Observed) -> bool:
     """True if the job failed and the watch may not have delivered the termination that caused it.
 
-    True if no termination is known, or if the operator reports the end of a pod that still appears to run.
-    Also true if a pod appears to run, and all known terminations are consequences of another one.
+    There are three cases: no termination is known; the operator reports the end of a pod that appears to run;
+    a pod appears to run, and all known terminations are consequences of one that is unknown.
     """
     job_status = status.compute_status(observed, {})
     if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:

@@ -206,7 +206,7 @@ def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
 
 
 def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
-    """Return the limit of restarts of all nodes after failures: `maxRestarts` of the JobSet."""
+    """Return `maxRestarts` of the JobSet: how many times all nodes are restarted together after a failure."""
     for limit in (job.train_options.max_restarts, group.num_retries, job.run_policy.backoff_limit):
         if limit is not None:
             return limit

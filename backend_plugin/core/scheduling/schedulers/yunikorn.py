@@ -170,7 +170,10 @@ def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceSho
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
-    """Yield the pending reason if YuniKorn rejected the job: later pods get no message and wait forever."""
+    """Yield the pending reason of all unbound pods if YuniKorn rejected the job.
+
+    Only the pods that exist at the rejection get its message; pods that are created later stay pending.
+    """
     rejections = [
         match[1]
         for each in observed.events
