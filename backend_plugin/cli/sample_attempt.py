@@ -146,11 +146,16 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
 def _fill_pod_spec(struct: Any, known: Mapping[str, str]) -> None:
     """Replace the placeholders in args and command of every container, as FlytePropeller does."""
     for part in ("containers", "initContainers"):
-        for container in struct.fields[part].list_value.values if part in struct.fields else ():
+        for container in _list_values(struct.fields, part):
             fields = container.struct_value.fields
             for key in ("args", "command"):
-                for text in fields[key].list_value.values if key in fields else ():
+                for text in _list_values(fields, key):
                     text.string_value = _fill_text(text.string_value, known)
+
+
+def _list_values(fields: Any, key: str) -> Iterable[Any]:
+    """Return the values of a list in a struct, without adding a missing list to the struct."""
+    return fields[key].list_value.values if key in fields else ()
 
 
 def _fill_text(text: str, known: Mapping[str, str]) -> str:
