@@ -178,14 +178,18 @@ def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     """The ClusterQueue of the job covers the resources that the job requests."""
     parents = [_find_parent_queue(facts, each) for each in _list_job_queues(facts)]
     for queue in [each for each in parents if each is not None]:
-        groups = get_mappings(queue, "spec", "resourceGroups")
-        covered = {name for group in groups for name in get_texts(group, "coveredResources")}
+        covered = _list_covered_resources(queue)
         for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
             yield Violation(
                 f"the ClusterQueue {deployments.get_name(queue)} does not cover {resource}, and admits no "
                 "job that requests it",
                 f"kubectl edit clusterqueue {deployments.get_name(queue)}  # coveredResources: [{resource}]",
             )
+
+
+def _list_covered_resources(queue: Manifest) -> set[str]:
+    groups = get_mappings(queue, "spec", "resourceGroups")
+    return {name for group in groups for name in get_texts(group, "coveredResources")}
 
 
 @CHECKS.add(Subject.PRIORITIES, Subject.ROLES)

@@ -1,6 +1,6 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.quantity import Quantity, add_quantities, parse
@@ -10,7 +10,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.deployments import get_name, get_namespace
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.embedded.resources import parse_quantities
 
@@ -22,17 +22,23 @@ def _compute_requested(facts: Facts) -> Amounts:
     """Return the amounts that the job adds to a quota, by the quota's resource names."""
     needed = role_pods.compute_needed_requests(facts.task)
     limits = role_pods.compute_needed_limits(facts.task)
-    job = facts.task.dialect.resource
-    counts = {f"count/{job.plural}.{job.group}": 1}
-    counts |= dict.fromkeys(("pods", "count/pods"), sum(role.needed for role in facts.task.roles))
-    if facts.task.plan is not None:
-        counts |= get_operator(facts.task.dialect).count_objects(facts.task.plan, facts.task.roles)
+    counts = _count_objects(facts.task)
     return {
         **{f"requests.{name}": amount for name, amount in needed.items()},
         **{name: amount for name, amount in needed.items() if name in _PLAIN},
         **{f"limits.{name}": amount for name, amount in limits.items()},
         **{name: parse(str(count)) for name, count in counts.items()},
     }
+
+
+def _count_objects(task: PlannedTask) -> Mapping[str, int]:
+    """Return the number of objects that the job adds to a quota, by the quota's resource names."""
+    job = task.dialect.resource
+    counts = {f"count/{job.plural}.{job.group}": 1}
+    counts |= dict.fromkeys(("pods", "count/pods"), sum(role.needed for role in task.roles))
+    if task.plan is not None:
+        counts |= get_operator(task.dialect).count_objects(task.plan, task.roles)
+    return counts
 
 
 def _iter_limited(facts: Facts) -> Iterator[tuple[Manifest, str, Quantity, Quantity, Quantity]]:
@@ -82,9 +88,7 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 @CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     """The LimitRanges of the namespace allow each container."""
-    containers = [
-        (role, container) for role in facts.task.roles for container in get_mappings(role.spec, "containers")
-    ]
+    containers = _list_containers(facts.task)
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
         for limit in get_mappings(ranges, "spec", "limits"):
             for role, container in containers:
@@ -95,6 +99,10 @@ def _check_limit_range(facts: Facts) -> Iterator[Violation]:
                         f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
                         "  # or change Resources in the task",
                     )
+
+
+def _list_containers(task: PlannedTask) -> Sequence[tuple[RolePods, Manifest]]:
+    return [(role, container) for role in task.roles for container in get_mappings(role.spec, "containers")]
 
 
 def _iter_excesses(resources: Manifest, limit: Manifest) -> Iterator[str]:
