@@ -107,6 +107,9 @@ class BackgroundOperations:
             len(given_up),
             ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
         )
+        self._warn_of_deletions(given_up)
+
+    def _warn_of_deletions(self, given_up: Sequence[Key]) -> None:
         for key in given_up:
             if key[0] == DELETE_JOB:
                 why = "the operation is not complete, and no other server repeats it: %s"

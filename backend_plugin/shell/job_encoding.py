@@ -1,6 +1,6 @@
 """Encoders for the messages of the services for user commands: jobs, events, nodes, training runtimes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -10,6 +10,7 @@ from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task
 from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import (
     Container,
+    ContainerTermination,
     Event,
     Job,
     Observed,
@@ -91,13 +92,18 @@ def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.Runtime
 def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     """Encode a job and its phase, with its replicas and latest events."""
     message = encode_summary(job, verdict)
-    pods = {pod.name: pod for pod in (*observed.initializers, *observed.pods)}.values()
-    own = [pod for pod in pods if pod.role and is_replica(pod, job)]
-    own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
-    message.replicas.extend(_encode_replica(job, pod) for pod in own)
+    message.replicas.extend(_encode_replica(job, pod) for pod in _list_own_pods(job, observed))
     by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
     message.events.extend(_encode_event(event) for event in by_time[-_MAX_EVENTS:])
     return message
+
+
+def _list_own_pods(job: Job, observed: Observed) -> Sequence[Pod]:
+    """Return the pods of the job's replicas, sorted by role and index."""
+    pods = {pod.name: pod for pod in (*observed.initializers, *observed.pods)}.values()
+    own = [pod for pod in pods if pod.role and is_replica(pod, job)]
+    own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
+    return own
 
 
 def _encode_attempt(job: Job) -> wire.Attempt:
@@ -130,7 +136,7 @@ def _encode_verdict(verdict: Verdict) -> wire.Verdict:
 
 def _encode_replica(job: Job, pod: Pod) -> wire.Replica:
     container = pod.primary
-    ended = container.ended if container else None
+    ended = _get_termination(container)
     ranks = job_lookup.find_replica_ranks(job, pod.role, pod.index)
     return wire.Replica(
         role=pod.role,
@@ -148,6 +154,10 @@ def _encode_replica(job: Job, pod: Pod) -> wire.Replica:
     )
 
 
+def _get_termination(container: Container | None) -> ContainerTermination | None:
+    return container.ended if container else None
+
+
 def _find_start_time(container: Container | None) -> datetime | None:
     if container is None:
         return None
@@ -155,10 +165,15 @@ def _find_start_time(container: Container | None) -> datetime | None:
 
 
 def _find_reason(pod: Pod, container: Container | None) -> str:
-    scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
+    scheduled = _get_scheduling_obstacle(pod)
     waits = [each.waiting for each in pod.init_containers]
     of_container = (container.waiting, container.ended.reason if container.ended else "") if container else ()
     return next((word for word in (pod.reason, scheduled, *of_container, *waits) if word), "")
+
+
+def _get_scheduling_obstacle(pod: Pod) -> str:
+    """Return the reason of the pod's condition PodScheduled if the pod is not scheduled."""
+    return pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
 
 
 def _encode_event(event: Event) -> wire.Event:

@@ -57,8 +57,7 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
     stop_listening = watched.cache.listen(lambda entry: changed.add(entry.key))
     clock = asyncio.create_task(_mark_active_changed(changed, sent))
     try:
-        present = [entry for entry in watched.cache if watched.belongs(entry)]
-        keys = [entry.key for entry in sorted(present, key=get_age_key)]
+        keys = _list_keys_by_age(watched)
         while True:
             async for changes in iter_batches(
                 watched.turn, keys, lambda key: _find_change(watched, key, sent)
@@ -70,6 +69,12 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
     finally:
         stop_listening()
         clock.cancel()
+
+
+def _list_keys_by_age(watched: JobWatch) -> list[Key]:
+    """Return the keys of the present jobs that belong to the watch, the oldest first."""
+    present = [entry for entry in watched.cache if watched.belongs(entry)]
+    return [entry.key for entry in sorted(present, key=get_age_key)]
 
 
 async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGenerator[wire.JobChange, None]:

@@ -169,11 +169,17 @@ def get_flag(key: str) -> str:
     return "--" + key.replace(".", "-")
 
 
-def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
+def _group_parsers() -> dict[str, Any]:
+    """Return the parsers of `KEYS` as a section nests them, such as ``{"tls": {"key": ...}}``."""
     parsers: dict[str, Any] = {}
     for key, parser in KEYS.items():
         part, _, name = key.rpartition(".")
         (parsers.setdefault(part, {}) if part else parsers)[name] = parser
+    return parsers
+
+
+def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
+    parsers = _group_parsers()
     for name, value in reading.read_section(sources.section, parsers, "server.").items():
         is_part = isinstance(parsers[name], Mapping)
         reading.values |= {f"{name}.{key}": each for key, each in value.items()} if is_part else {name: value}
