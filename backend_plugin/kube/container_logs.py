@@ -47,15 +47,19 @@ class ContainerLog:
         Raises:
             ClusterUnavailable: If the log cannot be read.
         """
-        request = self._request
         while (pod := await self._fetch_pod()) is not None:
-            last = not request.follow or request.previous or _is_finished(pod, request.container)
+            last = self._is_last_request(pod)
             async with aclosing(self._iter_response_lines(follow=not last)) as run:
                 async for line in run:
                     yield line
             if last and not self._failures:
                 return
             await asyncio.sleep(_PAUSE)
+
+    def _is_last_request(self, pod: Manifest) -> bool:
+        """True if the next request returns all remaining lines, unless it fails."""
+        request = self._request
+        return not request.follow or request.previous or _is_finished(pod, request.container)
 
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         self._since = self._last
