@@ -206,12 +206,24 @@ class ControlPlane:
                 self.add_kind(manifest)
 
     def add_kind(self, manifest: Manifest) -> None:
-        """Create a CRD and wait until its kind is served, which is shortly after the CRD is established."""
+        """Create a CRD and wait until the API server serves its kind and lists it in discovery.
+
+        Both are true only shortly after the CRD is established. An operator that does not find its kind in
+        discovery ends.
+        """
         spec = manifest["spec"]
         version = next(each["name"] for each in spec["versions"] if each["served"])
-        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        group, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
         self.admin.apply(manifest)
-        wait_until(lambda: self.admin.request("GET", path).is_success, 60, lambda: f"{path} is not served")
+
+        def is_served() -> bool:
+            listed = self.admin.request("GET", group)
+            is_listed = listed.is_success and any(
+                each["name"] == plural for each in listed.json()["resources"]
+            )
+            return is_listed and bool(self.admin.request("GET", f"{group}/{plural}").is_success)
+
+        wait_until(is_served, 60, lambda: f"{group}/{plural} is not served")
 
     def _user(self, name: str, groups: str) -> None:
         self._tokens[name] = (secrets.token_urlsafe(24), groups)
