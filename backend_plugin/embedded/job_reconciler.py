@@ -194,8 +194,7 @@ class JobReconciler:
             case DeletePod(name) | ReleasePod(name):
                 self._release_pod(Key("Pod", job.namespace, name), action)
             case DeleteService(name):
-                if service := self._store.get(Key("Service", job.namespace, name)):
-                    self._store.remove(get_uid(service))
+                self._remove_service(Key("Service", job.namespace, name))
             case DeleteJob():
                 self._store.remove(get_uid(snapshot.job))
 
@@ -205,6 +204,10 @@ class JobReconciler:
             released = self._pods.release(pod)
             if isinstance(action, DeletePod):
                 self._pods.delete(released)
+
+    def _remove_service(self, key: Key) -> None:
+        if service := self._store.get(key):
+            self._store.remove(get_uid(service))
 
 
 def _get_operator(job: Manifest) -> OperatorEmulation:

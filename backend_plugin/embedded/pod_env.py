@@ -136,11 +136,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:
     container_name = get_text(reference, "containerName") or get_text(container, "name")
-    spec = get_mapping(pod, "spec")
-    of = (*get_mappings(spec, "containers"), *get_mappings(spec, "initContainers"))
-    resources = next(
-        (get_mapping(each, "resources") for each in of if get_text(each, "name") == container_name), None
-    )
+    resources = _find_resources(get_mapping(pod, "spec"), container_name)
     if resources is None:
         raise ContainerConfigError(f"container {container_name} not found")
     which, _, name = get_text(reference, "resource").partition(".")
@@ -150,6 +146,13 @@ def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, m
     amount = {**other, **get_mapping(resources, which)}.get(name, "0")
     divisor = _parse_amount(get_text(reference, "divisor") or "1") or _parse_amount("1")
     return str(math.ceil(_parse_amount(str(amount)) / divisor))
+
+
+def _find_resources(spec: Manifest, container_name: str) -> Manifest | None:
+    of = (*get_mappings(spec, "containers"), *get_mappings(spec, "initContainers"))
+    return next(
+        (get_mapping(each, "resources") for each in of if get_text(each, "name") == container_name), None
+    )
 
 
 def _parse_amount(text: str) -> int:

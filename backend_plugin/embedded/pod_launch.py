@@ -1,7 +1,7 @@
 """Builds the launch file of a pod, the configuration of the shim that runs its containers. Pure."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,10 +42,7 @@ def build_launch(
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
-    try:
-        volumes, trouble = list_volume_names(pod), ""
-    except ContainerConfigError as wrong:
-        volumes, trouble = (), str(wrong)
+    volumes, trouble = _list_volumes(pod)
     run = _LaunchContext(
         pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
     )
@@ -67,6 +64,14 @@ def build_launch(
         ],
         "containers": [run.build_container(each, kind) for each, kind in _iter_containers(spec)],
     }
+
+
+def _list_volumes(pod: Manifest) -> tuple[Sequence[str], str]:
+    """Return the names of the pod's volumes, or else the message of the error in one of them."""
+    try:
+        return list_volume_names(pod), ""
+    except ContainerConfigError as wrong:
+        return (), str(wrong)
 
 
 def has_gate(pod: Manifest) -> bool:

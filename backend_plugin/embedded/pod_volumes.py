@@ -52,8 +52,11 @@ def _find_rejection(volume: Manifest) -> str:
         return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     if volume.keys() & {"emptyDir", "configMap", "secret"}:
         return find_missing_source(volume)
-    kinds = ", ".join(key for key in volume if key != "name") or "nothing"
-    return f"an embedded cluster does not support volumes of the kind {kinds}"
+    return f"an embedded cluster does not support volumes of the kind {_format_kinds(volume)}"
+
+
+def _format_kinds(volume: Manifest) -> str:
+    return ", ".join(key for key in volume if key != "name") or "nothing"
 
 
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
@@ -108,8 +111,12 @@ def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
         path = "/" + "/".join(each for each in parts if each not in ("", "."))
         if get_text(mount, "subPathExpr"):
             raise ContainerConfigError(f'mount "{path}": an embedded cluster does not support subPathExpr')
-        if below.startswith("/") or ".." in below.split("/"):
+        if _leaves_volume(below):
             raise ContainerConfigError(f'subPath "{below}": must be a relative path and not contain ".."')
         if path not in ("/", _SHARED_MEMORY):
             found[path] = "/".join(filter(None, (root, get_text(mount, "name"), *below.split("/"))))
     return found
+
+
+def _leaves_volume(sub_path: str) -> bool:
+    return sub_path.startswith("/") or ".." in sub_path.split("/")

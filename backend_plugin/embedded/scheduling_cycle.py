@@ -156,8 +156,7 @@ def _decide_pod(pod: PodInfo, states: Sequence["_NodeState"]) -> Binding | Unsch
         return Unschedulable(uid=pod.uid, reason="Unschedulable", message=message)
     # `max` returns the first of several nodes with the same score.
     state = max(fitting, key=lambda state: state.compute_score(pod))
-    free = [each for each in state.node.gpus if each not in state.taken]
-    given = tuple(free[: pod.requests.get(GPU, 0) // ONE])
+    given = state.choose_gpus(pod)
     state.reserve(pod, given)
     return Binding(uid=pod.uid, node=state.node.name, gpus=given if state.node.gpus else None)
 
@@ -169,6 +168,11 @@ class _NodeState:
         self.node = node
         self.used: Amounts = {}
         self.taken: set[int] = set()
+
+    def choose_gpus(self, pod: PodInfo) -> tuple[int, ...]:
+        """Return the indices of free GPUs for a pod that fits on this node."""
+        free = [each for each in self.node.gpus if each not in self.taken]
+        return tuple(free[: pod.requests.get(GPU, 0) // ONE])
 
     def reserve(self, pod: PodInfo, given: Sequence[int]) -> None:
         """Mark the resources of a pod, and the GPUs with the indices `given`, as used on this node."""

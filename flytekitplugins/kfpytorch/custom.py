@@ -63,14 +63,19 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
     """Yield a sentence per setting without effect: 0 in a run policy, or a job option in an ordinary pod."""
     if isinstance(config, Elastic) and config.is_standalone():
-        for name in ("run_policy", "gang", "train_job"):
-            if getattr(config, name) is not None:
-                reason = "one node is an ordinary pod, without the operator"
-                yield f"{name}= has no effect with nnodes=1: {reason}"
+        yield from _iter_job_options(config)
         return
     for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
         if getattr(config.run_policy, name, None) == 0:
             yield f"run_policy.{name}=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
+
+
+def _iter_job_options(config: Elastic) -> Iterator[str]:
+    """Yield a sentence per job option of a task that runs in an ordinary pod."""
+    for name in ("run_policy", "gang", "train_job"):
+        if getattr(config, name) is not None:
+            reason = "one node is an ordinary pod, without the operator"
+            yield f"{name}= has no effect with nnodes=1: {reason}"
 
 
 def _encode_replicas(role: Any, resolve_image: ResolveImage) -> Any:

@@ -10,7 +10,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -226,10 +226,7 @@ class _Agent(SimpleElasticAgent):
             self._stop_all(signal.SIGTERM)
             self.failures = self.list_ended(failed=True)
             self._report_restart()
-            failures = {
-                int(each.process.env["RANK"]): _build_process_failure(each) for each in members if each.code
-            }
-            return RunResult(state=WorkerState.FAILED, failures=failures)
+            return RunResult(state=WorkerState.FAILED, failures=_map_failures(members))
         if self._group.list_running():
             return RunResult(state=WorkerState.HEALTHY)
         self.failures = []
@@ -280,6 +277,11 @@ class _Agent(SimpleElasticAgent):
         del timeout  # torch's default suits pods; the settings contain the timeout for this run.
         self._stop_all(death_sig)
         self.failures = self.list_ended(failed=True)
+
+
+def _map_failures(members: Iterable[SupervisedProcess]) -> dict[int, ProcessFailure]:
+    """Return the failure of each failed worker by its rank."""
+    return {int(each.process.env["RANK"]): _build_process_failure(each) for each in members if each.code}
 
 
 def _build_process_failure(worker: SupervisedProcess) -> ProcessFailure:

@@ -136,13 +136,18 @@ def _fit_topology(
     here = machine.detect_machine(os.environ)
     nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
-    code = getattr(task.task_function, "__code__", None)
-    codes = loading.iter_codes(code) if code is not None else ()
-    words = {text for each in codes for text in each.co_consts if isinstance(text, str)}
+    words = _list_texts(task.task_function)
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
         return topology.fit(*size, here, chosen.ranks or replace(here, gpus=()).compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
+
+
+def _list_texts(function: Any) -> set[str]:
+    """Return the text constants of a function and of the functions within it."""
+    code = getattr(function, "__code__", None)
+    codes = loading.iter_codes(code) if code is not None else ()
+    return {text for each in codes for text in each.co_consts if isinstance(text, str)}
 
 
 _NOT_INSTALLED: Final = {

@@ -70,8 +70,7 @@ def main(start: "ChildStart") -> int:
     """Run the agent in a child of the fork server, and return its exit code."""
     node = MpiNode(**start.args)
     directory = Path(node.directory)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        signal.signal(getattr(signal, name), _raise_stopped)
+    _handle_signals()
     _write_node(node, start.fds)
     try:
         failures = _run_launcher(node) if node.is_launcher else _run_node(node)
@@ -81,6 +80,11 @@ def main(start: "ChildStart") -> int:
     ends = [failure_file.read_failure(folder, failure_file.ENDED_FILE_NAME) for folder in folders]
     failure_file.write_terminations(directory, failures, filter(None, ends))
     return 1 if failures else 0
+
+
+def _handle_signals() -> None:
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        signal.signal(getattr(signal, name), _raise_stopped)
 
 
 def _raise_stopped(*_: object) -> None:
