@@ -177,8 +177,7 @@ def _select_leftover_pods(
     are deleted for every clean pod policy, but running pods of a successful job only `LINGER` after its end.
     The policy decides only about finished pods, whose logs users may read.
     """
-    ended = get_end_time(job, job.end_condition)
-    may_run = not is_failure and ended is not None and now - ended < LINGER
+    may_run = not is_failure and _has_just_ended(job, now)
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
     removes = {"Pending": True, "Running": not may_run}
     return tuple(
@@ -188,6 +187,11 @@ def _select_leftover_pods(
         and (pod.place or is_replica(pod, job))
         and removes.get(pod.phase, removes_finished)
     )
+
+
+def _has_just_ended(job: Job, now: datetime) -> bool:
+    ended = get_end_time(job, job.end_condition)
+    return ended is not None and now - ended < LINGER
 
 
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
@@ -203,9 +207,12 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
+    return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
+
+
+def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = find_recorded_verdict(job)
-    is_recent = recorded is not None and now - recorded.at <= STOP_PATIENCE
-    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
+    return recorded is not None and now - recorded.at <= STOP_PATIENCE
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -51,9 +51,14 @@ def _build_file_termination(
         detail=failure.traceback,
         pod=file.worker,
         at=file.at,
-        ordered=deleted is not None and (file.at is None or file.at >= deleted),
+        ordered=_is_ordered(file, deleted),
         explained=not failure.exception and cause is not Cause.USER_ERROR,
     )
+
+
+def _is_ordered(file: ErrorFile, deleted: datetime | None) -> bool:
+    """True if the pod was deleted, unless the file is older than the deletion."""
+    return deleted is not None and (file.at is None or file.at >= deleted)
 
 
 def _classify_reported_exit(

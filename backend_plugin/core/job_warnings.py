@@ -1,6 +1,6 @@
 """Derives the warnings about a job, such as a scheduler or a pod group that is missing."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from backend_plugin.core import job_conditions
@@ -119,6 +119,10 @@ def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
+    return _has_pod_event(observed, names)
+
+
+def _has_pod_event(observed: Observed, names: Collection[str]) -> bool:
     return any(event.kind == "Pod" and event.name in names for event in observed.events)
 
 

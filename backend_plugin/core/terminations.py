@@ -294,7 +294,7 @@ def format_exit(exit_code: int | None) -> str:
 
 def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     """Return the termination of a running pod that is disrupted or being deleted, otherwise None."""
-    if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
+    if not _is_being_removed(pod):
         return None
     known = _classify_reason(pod)
     at = pod.deleted if known is None else _find_end_time(pod, None)
@@ -308,6 +308,10 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
         ordered=True,
         explained=known is not None,
     )
+
+
+def _is_being_removed(pod: Pod) -> bool:
+    return pod.phase != "Succeeded" and (pod.deleted is not None or pod.disrupted is not None)
 
 
 def list_restart_terminations(

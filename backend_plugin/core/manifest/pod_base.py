@@ -81,13 +81,17 @@ def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
     places = (request.run.namespace, settings.kfpytorch.pod_template_namespace)
     for place in places if template_name else ():
         for manifest in request.pod_templates:
-            metadata = manifest.get("metadata")
-            if isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
-                place,
-                template_name,
-            ):
+            if _has_name(manifest, place, template_name):
                 return f"podTemplates.{place}.{template_name}", manifest
     return None
+
+
+def _has_name(manifest: Manifest, namespace: str, name: str) -> bool:
+    metadata = manifest.get("metadata")
+    return isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
+        namespace,
+        name,
+    )
 
 
 def _check_containers(template: Mapping[str, Any], path: str) -> Iterator[Problem]:

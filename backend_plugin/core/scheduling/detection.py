@@ -161,11 +161,16 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
     """Return the reason why the job cannot wait in the admission queue first; empty if it can."""
     requested = request.options.queue
-    if queue == _DEFAULT_QUEUE and queue != requested and not request.gang.local_queue:
+    if queue != requested and _is_default_queue(queue, request):
         for scheduler, queues in request.cluster.queues.items():
             if requested in queues and scheduler != ADMISSION_SCHEDULER:
                 return f"the task's {requested} is one of {scheduler}"
     return ADMISSION_ADAPTER.find_denial(request.cluster)
+
+
+def _is_default_queue(queue: str, request: SchedulerRequest) -> bool:
+    """True if the queue has the default name, and the settings name no admission queue."""
+    return queue == _DEFAULT_QUEUE and not request.gang.local_queue
 
 
 def _format_unknown_facts(cluster: Capabilities) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from backend_plugin.core import names
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
@@ -78,12 +78,7 @@ def build_gang(
 ) -> GangSpec:
     """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
     options, metadata = job.gang_options, draft.metadata
-    queue, admission = chosen.queue, chosen.local_queue
-    # The author's queue is the one in which the job waits first.
-    if options.queue and chosen.local_queue:
-        admission = options.queue
-    elif options.queue:
-        queue = options.queue
+    queue, admission = _select_queues(options, chosen)
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
@@ -95,6 +90,16 @@ def build_gang(
         priority_class_name=options.priority_class_name or "",
         timeout_seconds=int(chosen.schedule_timeout.total_seconds()) or None,
     )
+
+
+def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
+    """Return the scheduler's queue and the admission queue.
+
+    The author's queue is the one in which the job waits first.
+    """
+    if options.queue and chosen.local_queue:
+        return chosen.queue, options.queue
+    return options.queue or chosen.queue, chosen.local_queue
 
 
 def _build_option_problem(key: str, value: object, message: str, remedy: str) -> Problem:

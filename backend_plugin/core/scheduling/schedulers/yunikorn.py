@@ -174,11 +174,7 @@ def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
 
     Only the pods that exist at the rejection get its message; pods that are created later stay pending.
     """
-    rejections = [
-        match[1]
-        for each in observed.events
-        if "ApplicationFailed" in (each.reason, each.action) and (match := _REJECTED.search(each.message))
-    ]
+    rejections = _find_rejections(observed.events)
     why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if texts := [*why, *rejections]:
         yield pending.PendingReason(
@@ -191,6 +187,14 @@ def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
             # The pod fails first; the event with the whole reason follows a moment later.
             never=bool(rejections),
         )
+
+
+def _find_rejections(events: Iterable[Event]) -> list[str]:
+    return [
+        match[1]
+        for each in events
+        if "ApplicationFailed" in (each.reason, each.action) and (match := _REJECTED.search(each.message))
+    ]
 
 
 _MISMATCH: Final = "not matching placeholder"
@@ -209,11 +213,15 @@ _ALOUD: Final = {
 def _iter_warnings(observed: Observed) -> Iterable[pending.JobWarning]:
     first_events: dict[str, Event] = {}
     for event in observed.events:
-        for word in (event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""):
+        for word in _get_words(event):
             if word in _ALOUD:
                 first_events.setdefault(word, event)
     for word, event in first_events.items():
         yield pending.JobWarning(text=_ALOUD[word] + (f" ({event.message})" if event.message else ""))
+
+
+def _get_words(event: Event) -> tuple[str, str, str]:
+    return event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""
 
 
 ADAPTERS: Final = {
