@@ -342,12 +342,8 @@ def get_remedy(failure: Failure) -> str:
     if is_unexplained(failure):
         return _UNEXPLAINED
     usage = _find_usage_remedy(failure.exception, evidence)
-    crash = _find_crash_remedy(failure)
+    crash = _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")
     return usage or crash
-
-
-def _find_crash_remedy(failure: Failure) -> str:
-    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")
 
 
 def _find_usage_remedy(exception: str, evidence: str) -> str:

@@ -10,7 +10,7 @@ from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
+from backend_plugin.core.verdict_annotation import find_ending_verdict
 
 # The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
 # changes, not when a pod ends.
@@ -19,7 +19,7 @@ _COUNTING: Final = frozenset({"Scheduling", "Running"})
 
 def is_over(job: Job) -> bool:
     """True if the job has ended, or if this server has ended it by a suspension, which sets no condition."""
-    return job.end_condition is not None or (job.ending and find_recorded_verdict(job) is not None)
+    return job.end_condition is not None or find_ending_verdict(job) is not None
 
 
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:

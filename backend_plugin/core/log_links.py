@@ -11,7 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import Job, Pod, ReplicaSpec, get_end_time
+from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
@@ -30,7 +30,8 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job: Job
     rules: JudgingContext
-    now: datetime
+    finish: datetime
+    """The end of the job, or the present time if it has not ended."""
     name: str
     """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
@@ -51,10 +52,6 @@ def _get_container_id(target: LogLinkTarget) -> str:
     return container.id.rpartition("://")[2] if container else ""
 
 
-def _get_finish_time(target: LogLinkTarget) -> datetime:
-    return get_end_time(target.job, target.job.end_condition) or target.now
-
-
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "podname": lambda target: target.pod_name,
     "poduid": lambda target: target.pod.uid if target.pod else "",
@@ -70,9 +67,9 @@ VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "namespace": lambda target: target.job.namespace,
     "containername": lambda target: table.get_dialect(target.job.dialect).container,
     "podrfc3339starttime": lambda target: _format_rfc3339(target.job.created),
-    "podrfc3339finishtime": lambda target: _format_rfc3339(_get_finish_time(target)),
+    "podrfc3339finishtime": lambda target: _format_rfc3339(target.finish),
     "podunixstarttime": lambda target: _format_unix_time(target.job.created),
-    "podunixfinishtime": lambda target: _format_unix_time(_get_finish_time(target)),
+    "podunixfinishtime": lambda target: _format_unix_time(target.finish),
     "taskid": lambda target: target.rules.run.task_name if target.rules.run else "",
     "taskversion": lambda target: target.rules.run.task_version if target.rules.run else "",
     "taskproject": lambda target: target.rules.run.task_project if target.rules.run else "",
@@ -163,15 +160,18 @@ def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> 
 
 
 def build_links(
-    job: Job | None, pods: Iterable[Pod], rules: JudgingContext, now: datetime
+    job: Job | None, pods: Iterable[Pod], rules: JudgingContext, finish: datetime
 ) -> tuple[LogLink, ...]:
-    """Return the log links of a job: first those of the whole job, then by template and replica."""
+    """Return the log links of a job: first those of the whole job, then by template and replica.
+
+    `finish` is the end of the job, or the present time if it has not ended.
+    """
     known = _select_templates(rules.logs, rules.task_config)
     if not known or job is None:
         return ()
     of_job: list[LogLink] = []
     of_replicas: list[LogLink] = []
-    whole_job = LogLinkTarget(job=job, rules=rules, now=now, name="(all replicas)")
+    whole_job = LogLinkTarget(job=job, rules=rules, finish=finish, name="(all replicas)")
     replicas = _list_replicas(whole_job, pods)
     for template in known:
         label = template.display_name or template.name

@@ -122,7 +122,7 @@ def read_event(manifest: Manifest) -> Event:
     """Read an event of core/v1 or of events.k8s.io/v1."""
     regarding = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     repeated = get_time(manifest, "series", "lastObservedTime")
-    first = _get_first_time(manifest)
+    first = get_time(manifest, "eventTime") or get_time(manifest, "metadata", "creationTimestamp")
     at = get_time(manifest, "lastTimestamp") or repeated or first
     return Event(
         reason=get_text(manifest, "reason"),
@@ -134,7 +134,3 @@ def read_event(manifest: Manifest) -> Event:
         at=at,
         message_at=at if repeated is None else first,
     )
-
-
-def _get_first_time(event: Manifest) -> datetime | None:
-    return get_time(event, "eventTime") or get_time(event, "metadata", "creationTimestamp")

@@ -8,7 +8,7 @@ from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
+from backend_plugin.core.verdict_annotation import find_ending_verdict
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
 """The annotation with the location of the execution's FlyteWorkflow if the workflow does not own the job."""
@@ -42,9 +42,8 @@ def _get_end(job: Job) -> tuple[datetime | None, bool]:
     """
     if (end := job.end_condition) is not None:
         return end.since, job.expires
-    # A server ends a TrainJob by a suspension, which sets no condition.
-    is_suspended = job.ending and get_dialect(job.dialect).ends_by_suspension
-    if is_suspended and (verdict := find_recorded_verdict(job)) is not None:
+    ends_by_suspension = get_dialect(job.dialect).ends_by_suspension
+    if ends_by_suspension and (verdict := find_ending_verdict(job)) is not None:
         return verdict.at, job.ttl is not None
     return job.created, False
 

@@ -35,6 +35,7 @@ from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
+from backend_plugin.core.verdict_annotation import find_end_time
 
 # The times after which a verdict is computed again to see if it is still the same, the longest first.
 _HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))
@@ -126,7 +127,9 @@ def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
 
 def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
     verdict = verdict_rules.judge_status(observed_status, rules, now)
-    links = log_links.build_links(observed_status.job, observed_status.pods, rules, now)
+    job = observed_status.job
+    finish = now if job is None else find_end_time(job) or now
+    links = log_links.build_links(job, observed_status.pods, rules, finish)
     warnings = verdict_rules.list_reportable_warnings(observed_status, rules.judging, now)
     return structs.replace(
         verdict, logs=links, info=messages.build_custom_info(observed_status, verdict.cause, warnings)

@@ -134,12 +134,8 @@ def _format_decimal(nano: int, *, exponential: bool = False) -> str:
     while mantissa % 1000 == 0 and (exponential or exponent < _DECIMAL["E"]):
         mantissa, exponent = mantissa // 1000, exponent + 3
     if exponential:
-        return _format_exponential(mantissa, exponent)
+        return f"{mantissa}e{exponent}" if exponent else str(mantissa)
     return f"{mantissa}{_DECIMAL_NAMES[exponent]}"
-
-
-def _format_exponential(mantissa: int, exponent: int) -> str:
-    return f"{mantissa}e{exponent}" if exponent else str(mantissa)
 
 
 def _format_binary(nano: int) -> str:

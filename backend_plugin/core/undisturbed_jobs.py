@@ -34,13 +34,9 @@ def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -
     if len(pods) != len(before):
         return False
     for old, pod in zip(before, pods, strict=True):
-        if pod is not old and not (_is_pod_running(pod) and _are_replicas(job, old, pod)):
+        if pod is not old and not (_is_pod_running(pod) and is_replica(pod, job) and is_replica(old, job)):
             return False
     return True
-
-
-def _are_replicas(job: Job, old: Pod, pod: Pod) -> bool:
-    return is_replica(pod, job) and is_replica(old, job)
 
 
 def _is_pod_running(pod: Pod) -> bool:

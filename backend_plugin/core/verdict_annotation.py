@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.observed import Job
+from backend_plugin.core.observed import Job, get_end_time
 from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
 
@@ -46,6 +46,20 @@ def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
     """Return the failure that is stored on the job; None if there is none."""
     annotation = None if job is None else job.annotations.get(ANNOTATION)
     return None if annotation is None else read(annotation)
+
+
+def find_ending_verdict(job: Job) -> RecordedVerdict | None:
+    """Return the stored failure for which a server has ended a job that has no final condition; else None.
+
+    A server ends a TrainJob, and a job without pods, by a suspension, which never sets a final condition.
+    """
+    return find_recorded_verdict(job) if job.ending and job.end_condition is None else None
+
+
+def find_end_time(job: Job) -> datetime | None:
+    """Return the time at which a job ended, or at which a server has ended it; None if it has not ended."""
+    verdict = find_ending_verdict(job)
+    return get_end_time(job, job.end_condition) if verdict is None else verdict.at
 
 
 _DECODER: Final = msgspec.json.Decoder(RecordedVerdict)

@@ -52,11 +52,8 @@ def _find_rejection(volume: Manifest) -> str:
         return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     if volume.keys() & {"emptyDir", "configMap", "secret"}:
         return find_missing_source(volume)
-    return f"an embedded cluster does not support volumes of the kind {_format_kinds(volume)}"
-
-
-def _format_kinds(volume: Manifest) -> str:
-    return ", ".join(key for key in volume if key != "name") or "nothing"
+    kinds = ", ".join(key for key in volume if key != "name") or "nothing"
+    return f"an embedded cluster does not support volumes of the kind {kinds}"
 
 
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:

@@ -10,12 +10,10 @@ from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task
 from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import (
     Container,
-    ContainerTermination,
     Event,
     Job,
     Observed,
     Pod,
-    get_end_time,
     is_replica,
     read_conditions,
 )
@@ -24,7 +22,7 @@ from backend_plugin.core.runtime_packages import RuntimePackages
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
+from backend_plugin.core.verdict_annotation import find_end_time
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -35,17 +33,13 @@ _MAX_EVENTS: Final = 30
 def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
     """Encode a job and its phase, without its replicas and events."""
     ready = verdict.info.get("ready")
-    ended = get_end_time(job, job.end_condition)
-    # A server ends a TrainJob by a suspension, which sets no condition.
-    if job.end_condition is None and job.ending and (recorded := find_recorded_verdict(job)) is not None:
-        ended = recorded.at
     return wire.Job(
         namespace=job.namespace,
         name=job.name,
         uid=job.uid,
         attempt=_encode_attempt(job),
         created=_encode_time(job.created),
-        ended=_encode_time(ended),
+        ended=_encode_time(find_end_time(job)),
         total=job.replicas,
         ready=ready if isinstance(ready, int) else 0,
         verdict=_encode_verdict(verdict),
@@ -136,7 +130,7 @@ def _encode_verdict(verdict: Verdict) -> wire.Verdict:
 
 def _encode_replica(job: Job, pod: Pod) -> wire.Replica:
     container = pod.primary
-    ended = _get_termination(container)
+    ended = container.ended if container else None
     ranks = job_lookup.find_replica_ranks(job, pod.role, pod.index)
     return wire.Replica(
         role=pod.role,
@@ -152,10 +146,6 @@ def _encode_replica(job: Job, pod: Pod) -> wire.Replica:
         started=_encode_time(_find_start_time(container)),
         ended=_encode_time(ended.finished if ended else None),
     )
-
-
-def _get_termination(container: Container | None) -> ContainerTermination | None:
-    return container.ended if container else None
 
 
 def _find_start_time(container: Container | None) -> datetime | None:

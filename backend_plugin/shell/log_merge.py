@@ -29,7 +29,7 @@ class ReplicaLine(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Source:
+class _ReplicaLog:
     replica: str
     lines: deque[LogLine] = field(default_factory=deque)
     size: int = 0
@@ -46,16 +46,16 @@ class LogMerge:
 
     def __init__(self, patience: float | None) -> None:
         self._patience = patience
-        self._pumps: dict[_Source, asyncio.Task[None]] = {}
-        self._awaited: set[_Source] = set()
-        self._heads: list[tuple[str, int, _Source]] = []
+        self._pumps: dict[_ReplicaLog, asyncio.Task[None]] = {}
+        self._awaited: set[_ReplicaLog] = set()
+        self._heads: list[tuple[str, int, _ReplicaLog]] = []
         self._order = count()
         self._news = asyncio.Event()
         self._complete = False
 
     def add_source(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
         """Add the log of a replica."""
-        source = _Source(replica)
+        source = _ReplicaLog(replica)
         self._awaited.add(source)
         self._pumps[source] = asyncio.create_task(self._pump_lines(source, lines))
 
@@ -116,7 +116,7 @@ class LogMerge:
             size += len(line.text)
         return batch
 
-    def _take_line(self, source: _Source) -> LogLine:
+    def _take_line(self, source: _ReplicaLog) -> LogLine:
         """Remove and return the first line of a source, and add the next line of this source to the merge.
 
         If the next line has not been read yet, the merge waits for it.
@@ -130,12 +130,12 @@ class LogMerge:
             self._awaited.add(source)
         return line
 
-    def _push_head(self, source: _Source) -> None:
+    def _push_head(self, source: _ReplicaLog) -> None:
         heapq.heappush(
             self._heads, (reading.format_sortable_time(source.lines[0].time), next(self._order), source)
         )
 
-    async def _pump_lines(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
+    async def _pump_lines(self, source: _ReplicaLog, lines: AsyncIterator[LogLine]) -> None:
         try:
             async for line in lines:
                 for piece in _split_line(line):
@@ -146,7 +146,7 @@ class LogMerge:
             if isinstance(lines, AsyncGenerator):
                 await lines.aclose()
 
-    async def _buffer_line(self, source: _Source, line: LogLine) -> None:
+    async def _buffer_line(self, source: _ReplicaLog, line: LogLine) -> None:
         source.lines.append(line)
         source.size += len(line.text)
         if len(source.lines) == 1:

@@ -82,7 +82,7 @@ def read_plain_globals(function: Any) -> dict[str, Any]:
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
         for code in list_codes(each)[:1]:
-            names = _list_names(code)
+            names = {name for each in iter_codes(code) for name in each.co_names}
             named = {name: namespace[name] for name in names if name in namespace}
             values |= {name: value for name, value in named.items() if type(value) in _PLAIN}
     return values
@@ -102,10 +102,6 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if type(constant) is CodeType:
             yield from iter_codes(constant)
-
-
-def _list_names(code: CodeType) -> set[str]:
-    return {name for each in iter_codes(code) for name in each.co_names}
 
 
 def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:

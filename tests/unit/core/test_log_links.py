@@ -11,6 +11,8 @@ from backend_plugin.core.job import Attempt
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LogLink, build_links
 from backend_plugin.core.object_readers import read_pod
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 RUN = Attempt(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip
@@ -52,7 +54,8 @@ def test_template_variables_of_flyte_are_replaced(template, uris):
 def test_finish_time_of_an_ended_job_without_a_completion_time_is_that_of_its_condition(condition, finish):
     template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
     rules = JudgingContext(logs=LogLinkSettings(templates=(template,)))
-    (link,) = build_links(read_job(job(condition)), [], rules, BEGAN + timedelta(seconds=500))
+    observed = Observed(job=read_job(job(condition)))
+    (link,) = judge(observed, rules, BEGAN + timedelta(seconds=500)).logs
     assert int(link.uri) == BEGAN.timestamp() + finish
 
 

@@ -213,15 +213,11 @@ _ALOUD: Final = {
 def _iter_warnings(observed: Observed) -> Iterable[pending.JobWarning]:
     first_events: dict[str, Event] = {}
     for event in observed.events:
-        for word in _get_words(event):
+        for word in (event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""):
             if word in _ALOUD:
                 first_events.setdefault(word, event)
     for word, event in first_events.items():
         yield pending.JobWarning(text=_ALOUD[word] + (f" ({event.message})" if event.message else ""))
-
-
-def _get_words(event: Event) -> tuple[str, str, str]:
-    return event.action, event.reason, _MISMATCH if _MISMATCH in event.message else ""
 
 
 ADAPTERS: Final = {

@@ -1,6 +1,7 @@
 """Tests of the end, the cancellation and the deletion of a TrainJob by this server."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ from backend_plugin.core.ownership import find_orphan_candidate
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell.job_encoding import encode_summary
 
@@ -223,6 +225,15 @@ def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_s
         message = encode_summary(read_job(manifest), verdict)
         ended = message.ended.ToDatetime(BEGAN.tzinfo) if message.HasField("ended") else None
         assert ended == (None if seconds is None else BEGAN + timedelta(seconds=seconds))
+
+
+def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_the_verdict() -> None:
+    job = build_job(max_restarts=1)
+    todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
+    template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
+    rules = replace(RULES, logs=LogLinkSettings(templates=(template,)))
+    (link,) = judge(observe(with_patch(job, todo.patch)), rules, BEGAN + timedelta(seconds=900)).logs
+    assert int(link.uri) == BEGAN.timestamp() + 200
 
 
 # ---- orphans
