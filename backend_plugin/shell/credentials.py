@@ -137,6 +137,11 @@ class KeyRing:
         self._keys = keys
 
     @classmethod
+    def from_keys(cls, *keys: bytes) -> "KeyRing":
+        """Return a key ring with these signing keys, which never change; the first key signs."""
+        return cls(ReloadedValue((), lambda: SigningKeys(keys=keys)))
+
+    @classmethod
     def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
         """Return a key ring with the keys of a file, which contains one key per line; the first key signs.
 

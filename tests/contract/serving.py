@@ -16,7 +16,6 @@ from google.protobuf.json_format import ParseDict
 from scripted_cluster import ScriptedCluster, ago
 
 from backend_plugin.core import job_ref, settings
-from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell import connector_handlers, connector_service
 from backend_plugin.shell import reconciler as keepers
 from backend_plugin.shell.allowlist import Allowlist
@@ -29,7 +28,6 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
-from backend_plugin.shell.reloaded_value import ReloadedValue
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.task_responses import TaskResponses
 
@@ -37,7 +35,7 @@ T = TypeVar("T")
 ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
-RING = KeyRing(ReloadedValue((), lambda: SigningKeys(keys=(b"of the tests",))))
+RING = KeyRing.from_keys(b"of the tests")
 
 
 def template(workers: int = 1, **fields: Any) -> TaskTemplate:
