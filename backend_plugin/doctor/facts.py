@@ -188,16 +188,16 @@ class Facts:
     """The result for the specified connector; None if no connector was specified."""
 
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
-        """Return the objects of a subject; empty if they were not read."""
+        """Return the objects of a kind of fact, such as `Subject.NODES`; empty if they were not read."""
         return self.objects.get(subject, ())
 
     def find_object(self, subject: Subject, name: str) -> Manifest | None:
-        """Return the first object of a subject with this name, or None."""
+        """Return the first object with this name of a kind of fact, such as `Subject.SERVICES`, or None."""
         found = (each for each in self.get_objects(subject) if get_text(each, "metadata", "name") == name)
         return next(found, None)
 
     def list_missing_names(self, subject: Subject, names: Iterable[str]) -> Sequence[str]:
-        """Return the names for which a subject has no object, sorted; empty names are ignored."""
+        """Return the names, sorted and without empty ones, that no object of this kind of fact has."""
         there = {get_text(each, "metadata", "name") for each in self.get_objects(subject)}
         return sorted({*names} - there - {""})
 

@@ -62,7 +62,7 @@ def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
-    """Yield each queue of the job, with the manifest of this queue or of its parent queue, if they exist."""
+    """Yield each queue of the job with its manifest, and again with its parent queue's, if these exist."""
     for queue in _list_job_queues(facts):
         for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
             if each is not None:

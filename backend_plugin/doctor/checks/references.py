@@ -24,7 +24,7 @@ _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimNa
 def _report_missing(
     facts: Facts, kind: str, subject: Subject, others: Iterable[str] = ()
 ) -> Iterator[Violation]:
-    """Yield a violation for each missing object that the replicas, or `others`, name."""
+    """Yield a violation for each `kind` name, in pods or in `others`, that no object of `subject` has."""
     for name in facts.list_missing_names(subject, {*_list_names(facts, kind), *others}):
         yield Violation(
             f"pods need the {kind} {name}, which {facts.namespace} does not have, and would not start",
@@ -38,7 +38,7 @@ def _list_names(facts: Facts, kind: str) -> set[str]:
 
 
 def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """Yield each reference in a pod spec to an object of `kind`, and the key of the object's name in it."""
+    """Yield each reference of a pod spec to a `kind`, and the key of the reference with the object's name."""
     field = kind[:1].lower() + kind[1:]
     for volume in get_mappings(spec, "volumes"):
         yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")

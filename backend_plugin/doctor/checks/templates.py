@@ -68,7 +68,7 @@ _PREFIXES: Final = tuple(
 
 
 def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the PodTemplates that the settings, Flyte or the task name, and those with a usual gang name."""
+    """Return the PodTemplates that the settings, Flyte or the task name, and those named in `NAMES`."""
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,
