@@ -69,7 +69,7 @@ def plan(
             [
                 *kind.problems,
                 *chosen.problems,
-                *gang_options.check_gang_options(job, chosen.gang),
+                *gang_options.check_gang_options(job, chosen.gang, dialect),
                 *gang_options.check_topology(job, chosen.gang),
             ]
         )

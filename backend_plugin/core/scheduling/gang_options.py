@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core import names
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
@@ -21,11 +22,12 @@ _PATH: Final = "custom.kfpytorch.gang"
 _MODE: Final = "custom.kfpytorch.trainJob.topology.mode"
 
 
-def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
+def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
     """Yield a problem for each gang option of the author that the selected scheduler does not support."""
     options, adapter = job.gang_options, chosen.adapter
     if adapter is None:
         return
+    yield from _check_group_size(job, chosen, dialect)
     values = (("queue", QUEUE, options.queue), ("minMember", MIN_MEMBER, options.min_member))
     for field, needed, value in values:
         if value is not None and needed not in adapter.understands:
@@ -33,6 +35,18 @@ def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Probl
                 field, value, f"is not supported by {chosen.scheduler}", "leave it out"
             )
     yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
+
+
+def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
+    """Yield a problem if the scheduler derives the size of a gang from the job and `min_member` differs."""
+    least, adapter = job.gang_options.min_member, chosen.adapter
+    if adapter is None or not adapter.groups_all_jobs or dialect.creates_pod_groups or least is None:
+        return
+    if least < (replicas := sum(group.replicas for group in job.groups)):
+        message = f"is not supported by {chosen.scheduler} for a {dialect.resource.kind}"
+        yield _build_option_problem(
+            "minMember", least, message, f"leave it out: all {replicas} start together"
+        )
 
 
 def _check_queue(queue: str | None, chosen: GangSettings, *, is_required: bool) -> Iterator[Problem]:

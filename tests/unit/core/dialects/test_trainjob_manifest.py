@@ -276,6 +276,20 @@ def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(
     assert group["spec"]["minMember"] == nodes
 
 
+def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job() -> None:
+    def plan_gang(size: int, dialect: str) -> Any:
+        custom = {**REPLICAS, "kfpytorch": {"gang": {"minMember": size}}}
+        return plan_train_job(custom, ours={"gang": {"scheduler": "kai"}, "dialect": dialect})
+
+    with pytest.raises(InvalidTask) as rejected:
+        plan_gang(2, "trainjob")
+    (problem,) = rejected.value.problems
+    assert (problem.field, problem.value) == ("custom.kfpytorch.gang.minMember", "2")
+    assert plan_gang(3, "trainjob").dialect == "TrainJob"
+    policy = plan_gang(2, "pytorchjob").job["spec"]["runPolicy"]["schedulingPolicy"]
+    assert policy["minAvailable"] == 2
+
+
 @pytest.mark.parametrize("code", [0x7F, 0x80, 0x84, 0x86, 0x9F, 0xFFFE, 0xFFFF])
 def test_character_that_yaml_cannot_contain_is_rejected(code: int) -> None:
     with pytest.raises(InvalidTask) as rejected:
