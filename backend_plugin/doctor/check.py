@@ -57,12 +57,14 @@ class CheckList(list[Check]):
     def add(self, *needs: Subject, level: Severity = Severity.ERROR) -> Callable[[Judge], Judge]:
         """Add the decorated function ``_check_some_id`` as the check ``some-id``.
 
-        The docstring of the function is the condition that holds if it yields no violation (`Check.proves`).
+        The docstring of the function is "Check that" and the condition that holds if it yields no violation
+        (`Check.proves`).
         """
 
         def append(judge: Judge) -> Judge:
             check_id = judge.__name__.lstrip("_").removeprefix("check_").replace("_", "-")
-            proves = str(judge.__doc__).rstrip(".")
+            proves = str(judge.__doc__).rstrip(".").removeprefix("Check that ")
+            proves = proves[:1].upper() + proves[1:]
             self.append(Check(id=check_id, level=level, proves=proves, judge=judge, needs=needs))
             return judge
 

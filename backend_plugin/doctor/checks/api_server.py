@@ -19,7 +19,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add()
 def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The API server answers."""
+    """Check that the API server answers."""
     if facts.unreachable:
         yield Violation(
             f"the API server cannot be reached: {facts.unreachable}",
@@ -30,7 +30,7 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(level=Severity.WARNING)
 def _check_api_version(facts: Facts) -> Iterator[Violation]:
-    """The API server is 1.27 or newer."""
+    """Check that the API server is 1.27 or newer."""
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
         yield Violation(
@@ -41,7 +41,7 @@ def _check_api_version(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(level=Severity.WARNING)
 def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
-    """The clock of the cluster and the local clock differ by at most 30 s."""
+    """Check that the clock of the cluster and the local clock differ by at most 30 s."""
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
         yield Violation(
@@ -52,7 +52,7 @@ def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NAMESPACE)
 def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
-    """The namespace exists."""
+    """Check that the namespace exists."""
     if not facts.get_objects(Subject.NAMESPACE):
         yield Violation(
             f"there is no namespace {facts.namespace}",
@@ -62,7 +62,7 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NAMESPACE)
 def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
-    """The namespace is not being deleted."""
+    """Check that the namespace is not being deleted."""
     for each in facts.get_objects(Subject.NAMESPACE):
         if get_text(each, "metadata", "deletionTimestamp"):
             yield Violation(

@@ -28,7 +28,7 @@ def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest
 
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
-    """The Service and the port of the connector in Flyte's configuration exist."""
+    """Check that the Service and the port of the connector in Flyte's configuration exist."""
     for path, endpoint, service in _iter_endpoints(facts):
         ports = [each.get("port") for each in get_mappings(service, "spec", "ports")]
         if int(endpoint["port"]) not in ports:
@@ -41,7 +41,7 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
-    """The Service of the connector has a ready pod."""
+    """Check that the Service of the connector has a ready pod."""
     for path, endpoint, service in _iter_endpoints(facts):
         name = endpoint["service"]
         slices = [
@@ -59,7 +59,7 @@ def _check_connector_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CONNECTOR)
 def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The connector that `--connector` names answers, and serves tasks of type pytorch."""
+    """Check that the connector that `--connector` names answers, and serves tasks of type pytorch."""
     if facts.connector is not None and facts.connector.trouble:
         yield Violation(
             f"the connector at {facts.connector.what} {facts.connector.trouble}", facts.connector.remedy
@@ -68,7 +68,7 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.STORES)
 def _check_output_store(facts: Facts) -> Iterator[Violation]:
-    """An object below the output prefix can be written, read and deleted; `--read-only` tests only reads."""
+    """Check that an object below the output prefix can be written, read and deleted (`--read-only`: read)."""
     for each in facts.stores:
         if each.trouble:
             yield Violation(f"{each.what}: {each.trouble}", each.remedy, is_unknown=not each.is_tried)
@@ -76,7 +76,7 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.RIGHTS)
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
-    """The service account of the connector has the required permissions."""
+    """Check that the service account of the connector has the required permissions."""
     for account, rules in facts.lacking.items():
         user = f"system:serviceaccount:{account.replace('/', ':')}"
         yield Violation(
@@ -87,7 +87,7 @@ def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_connector_version_mismatch(facts: Facts) -> Iterator[Violation]:
-    """The connector and this command have the same version."""
+    """Check that the connector and this command have the same version."""
     for each in deployments.list_connectors(facts):
         version = deployments.get_release(each)
         if version and facts.release and version != facts.release:

@@ -53,7 +53,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
-    """Flyte sends tasks of type pytorch to connectors."""
+    """Check that Flyte sends tasks of type pytorch to connectors."""
     plugins, plugin = _get_config_section(facts, "tasks", "task-plugins"), _find_plugin(facts)
     if not plugins:
         return
@@ -84,7 +84,7 @@ def iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
-    """Flyte's configuration contains the endpoint of a connector."""
+    """Check that Flyte's configuration contains the endpoint of a connector."""
     endpoints = [get_text(connector, "endpoint") for _, connector in iter_connectors(facts)]
     if _find_plugin(facts) in _PLUGINS and not any(endpoints):
         yield Violation(
@@ -96,7 +96,7 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
-    """Connectors in Flyte's configuration set no `timeouts` by method, because Flyte ignores them."""
+    """Check that connectors in Flyte's configuration set no `timeouts`, which Flyte ignores."""
     for path, config in iter_connectors(facts):
         for method in get_mapping(config, "timeouts"):
             yield Violation(
@@ -108,7 +108,7 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
-    """Connectors in Flyte's configuration have lower-case names; Flyte converts other names to lower case."""
+    """Check that connectors in Flyte's configuration have lower-case names: Flyte changes other names."""
     for path, _ in iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
@@ -121,7 +121,7 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
-    """Flyte waits for an unavailable connector, and retries a call while a connector is replaced."""
+    """Check that Flyte waits for an unavailable connector, and retries a call during its replacement."""
     for path, connector in iter_connectors(facts):
         config = get_text(connector, "defaultServiceConfig")
         if "waitForReady" not in config:
@@ -141,7 +141,7 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
-    """Connectors in Flyte's configuration have a `defaultTimeout`, which limits each call."""
+    """Check that connectors in Flyte's configuration have a `defaultTimeout`, which limits each call."""
     for path, connector in iter_connectors(facts):
         if not get_text(connector, "defaultTimeout"):
             yield Violation(
@@ -152,7 +152,7 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
-    """Flyte is 1.16.7 or newer."""
+    """Check that Flyte is 1.16.7 or newer."""
     for each in deployments.list_propellers(facts):
         version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
@@ -166,7 +166,7 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
 def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
-    """The image tag or the version label of Flyte's Deployment contains the version of Flyte."""
+    """Check that the image tag or the version label of Flyte's Deployment contains the version of Flyte."""
     for each in deployments.list_propellers(facts):
         if deployments.find_flyte_version(each) is None:
             yield Violation(

@@ -24,7 +24,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.GROUPS)
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster serves the API group of the gang scheduler that the settings select."""
+    """Check that the cluster serves the API group of the gang scheduler that the settings select."""
     scheduler, adapter = facts.gang.scheduler, facts.gang.adapter
     groups = adapter.groups if adapter is not None else None
     if groups is not None and groups.group not in facts.list_api_groups():
@@ -36,7 +36,7 @@ def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.GROUPS, level=Severity.NOTE)
 def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
-    """The settings select a gang scheduler if the cluster has one."""
+    """Check that the settings select a gang scheduler if the cluster has one."""
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
             f"the cluster has {_select_alternative(facts)}, and the settings select no gang scheduler: "
@@ -112,7 +112,7 @@ def list_config_maps(deployment: Manifest) -> set[tuple[str, str]]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
 def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster has a scheduler with the scheduler name of the pods."""
+    """Check that the cluster has a scheduler with the scheduler name of the pods."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts) - set(known)):
         available = ", ".join(sorted(known))
@@ -134,7 +134,7 @@ def _format_other_scheduler(name: str, known: Mapping[str, bool], facts: Facts) 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG)
 def _check_scheduler_down(facts: Facts) -> Iterator[Violation]:
-    """The scheduler of the pods has a ready pod."""
+    """Check that the scheduler of the pods has a ready pod."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts)):
         if known.get(name) is False:
@@ -156,7 +156,7 @@ def is_grouped_by_operator(facts: Facts) -> bool:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
-    """The operator creates the pod groups that the settings require from it."""
+    """Check that the operator creates the pod groups that the settings require from it."""
     gang, adapter = facts.gang, facts.gang.adapter
     if adapter is None or adapter.matches_flag is None:
         return
@@ -179,7 +179,7 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
-    """The operator creates pod groups only if the settings require them."""
+    """Check that the operator creates pod groups only if the settings require them."""
     gang = facts.gang
     creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
     for operator, flag in _list_operator_flags(facts):
@@ -194,7 +194,7 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add()
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
-    """The cluster supports the selected gang scheduler."""
+    """Check that the cluster supports the selected gang scheduler."""
     # These checks report some of the same problems with a better remedy.
     better = (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
     if any(violation for judge in better for violation in judge(facts)):

@@ -32,14 +32,14 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add()
 def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
-    """A job can be built from the task with the settings of this platform."""
+    """Check that a job can be built from the task with the settings of this platform."""
     for each in facts.task.problems:
         yield Violation(f"{each.field}: {each.value}: {each.message}", each.remedy)
 
 
 @CHECKS.add(Subject.TEMPLATES)
 def _check_template_missing(facts: Facts) -> Iterator[Violation]:
-    """The PodTemplate that the settings name exists."""
+    """Check that the PodTemplate that the settings name exists."""
     # If the task itself names a missing PodTemplate, it cannot be planned.
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     if _is_template_missing(facts, name, place):
@@ -51,7 +51,7 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.TEMPLATES, Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
-    """The PodTemplate that Flyte's configuration names exists."""
+    """Check that the PodTemplate that Flyte's configuration names exists."""
     # FlytePropeller ignores a missing PodTemplate, which is often created with the namespace of a project.
     name, place = flyte.get_template_name(facts), facts.flyte_namespace
     if _is_template_missing(facts, name, place):
@@ -81,13 +81,13 @@ def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
 
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)
 def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
-    """The cluster accepts the job in a dry run."""
+    """Check that the cluster accepts the job in a dry run."""
     yield from _report_rejection(facts, "the job", facts.job_reply, "the job")
 
 
 @CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
-    """The cluster accepts a pod of each role in a dry run."""
+    """Check that the cluster accepts a pod of each role in a dry run."""
     for role, reply in facts.pod_replies.items():
         yield from _report_rejection(facts, f"a {role} pod", reply, "the pod's template")
 
@@ -106,14 +106,14 @@ def _report_rejection(facts: Facts, what: str, reply: DryRunReply, printed: str)
 
 @CHECKS.add(Subject.JOB_TRIAL, level=Severity.WARNING)
 def _check_job_changed(facts: Facts) -> Iterator[Violation]:
-    """The cluster stores the job unchanged."""
+    """Check that the cluster stores the job unchanged."""
     if facts.task.job is not None and facts.job_reply.stored is not None:
         yield from _report_changes("job", _list_differences(facts.task.job, facts.job_reply.stored))
 
 
 @CHECKS.add(Subject.POD_TRIALS, level=Severity.WARNING)
 def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
-    """The cluster stores the pods unchanged."""
+    """Check that the cluster stores the pods unchanged."""
     for role in facts.task.roles:
         stored = facts.pod_replies[role.name].stored if role.name in facts.pod_replies else None
         if stored is not None:

@@ -120,19 +120,19 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_ingress(facts: Facts) -> Iterator[Violation]:
-    """NetworkPolicies allow connections to the rendezvous port of the replicas."""
+    """Check that NetworkPolicies allow connections to the rendezvous port of the replicas."""
     yield from _report_blocked(facts, _INGRESS, "from", "receives nothing from")
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_egress(facts: Facts) -> Iterator[Violation]:
-    """NetworkPolicies allow connections from replica to replica."""
+    """Check that NetworkPolicies allow connections from replica to replica."""
     yield from _report_blocked(facts, _EGRESS, "to", "can send nothing to")
 
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
-    """NetworkPolicies allow connections between replicas on every port."""
+    """Check that NetworkPolicies allow connections between replicas on every port."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
         rules = [
             each
@@ -152,7 +152,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
-    """NetworkPolicies allow the DNS queries of replicas."""
+    """Check that NetworkPolicies allow the DNS queries of replicas."""
     for role, policies in _iter_restricted_roles(facts, _EGRESS):
         if not any(_has_port(each, _DNS_PORT) for each in _list_rules(policies, _EGRESS)):
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
@@ -166,7 +166,7 @@ def _check_network_dns(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DNS, Subject.DNS_ENDPOINTS, level=Severity.WARNING)
 def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
-    """The DNS of the cluster exists and is ready."""
+    """Check that the DNS of the cluster exists and is ready."""
     if not facts.get_objects(Subject.DNS):
         yield Violation(
             "kube-system has no Service with the label k8s-app=kube-dns, and replicas find each other by "
@@ -183,7 +183,7 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.ROLES)
 def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
-    """The host names of pods are not too long for Linux."""
+    """Check that the host names of pods are not too long for Linux."""
     for role in facts.task.roles:
         name, spec = deployments.get_name(role.pod), get_mapping(role.pod, "spec")
         hostname = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")

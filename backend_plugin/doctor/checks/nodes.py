@@ -41,7 +41,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.NODES)
 def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
-    """A node is ready and accepts pods."""
+    """Check that a node is ready and accepts pods."""
     nodes = facts.get_objects(Subject.NODES)
     cordoned = [each for each in nodes if get_mapping(each, "spec").get("unschedulable") is True]
     if not node_filters.list_ready_nodes(facts):
@@ -56,7 +56,7 @@ def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
-    """Each role matches a node by selector and affinity."""
+    """Check that each role matches a node by selector and affinity."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_selected):
         labels = (
             ", ".join(f"{key}={value}" for key, value in claim.constraints.selector.items()) or "its affinity"
@@ -79,7 +79,7 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
-    """Each role tolerates the taints of a matching node."""
+    """Check that each role tolerates the taints of a matching node."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_tolerated):
         by_node = [(each, node_filters.list_untolerated(claim, each)) for each in nodes]
         lasting = [each for each in by_node if not any(map(node_filters.is_temporary, each[1]))]
@@ -112,7 +112,7 @@ def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_device_missing(facts: Facts) -> Iterator[Violation]:
-    """A node has the devices that a role requests."""
+    """Check that a node has the devices that a role requests."""
     for role, name, slices in _iter_roles_without_device(facts):
         if not slices:
             yield Violation(
@@ -124,7 +124,7 @@ def _check_device_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
-    """No role requests whole GPUs if the nodes have only MIG slices."""
+    """Check that no role requests whole GPUs if the nodes have only MIG slices."""
     for role, name, slices in _iter_roles_without_device(facts):
         if slices:
             yield Violation(
@@ -136,7 +136,7 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
-    """A replica of each role fits on an empty node."""
+    """Check that a replica of each role fits on an empty node."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         if _list_missing_devices(claim, nodes):
             continue
@@ -158,7 +158,7 @@ def _format_amount(name: str, amount: int) -> str:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
-    """All replicas together fit on the empty nodes."""
+    """Check that all replicas together fit on the empty nodes."""
     nodes = node_filters.list_ready_nodes(facts)
     pods = [(role, node_filters.build_pod_info(role)) for role in facts.task.roles]
     if any(node_filters.find_exclusion(pod, nodes) for _, pod in pods):
@@ -175,7 +175,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
-    """Every node with GPU labels has GPUs in its capacity."""
+    """Check that every node with GPU labels has GPUs in its capacity."""
     name, nodes = facts.settings.gpu_resource_name, facts.get_objects(Subject.NODES)
     without = [deployments.get_name(each) for each in nodes if _lacks_gpus(each, name)]
     if without:
@@ -196,7 +196,7 @@ def _lacks_gpus(node: Manifest, name: str) -> bool:
 
 @CHECKS.add(Subject.NODES, level=Severity.WARNING)
 def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
-    """Every GPU of a node is available to pods."""
+    """Check that every GPU of a node is available to pods."""
     name = facts.settings.gpu_resource_name
     for each in facts.get_objects(Subject.NODES):
         node = read_node_info(each)

@@ -74,7 +74,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.QUEUES)
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
-    """The queues of the job exist."""
+    """Check that the queues of the job exist."""
     for queue in _list_job_queues(facts):
         if Subject.QUEUES not in facts.objects or _find_queue(facts, queue) is not None:
             continue
@@ -91,7 +91,7 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
-    """For this kind of job, the queue's scheduler applies the node selectors of the queue's flavors."""
+    """Check that the queue's scheduler applies the node selectors of its flavors to this kind of job."""
     kind = facts.task.dialect.name
     for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):
@@ -116,7 +116,7 @@ def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tupl
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
-    """The queues of the job accept jobs."""
+    """Check that the queues of the job accept jobs."""
     for _, each in _iter_queues(facts):
         if why := _find_closed_reason(each):
             yield Violation(
@@ -144,7 +144,7 @@ def _find_closed_reason(queue: Manifest) -> str:
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
-    """The queues of the job have enough quota for the job."""
+    """Check that the queues of the job have enough quota for the job."""
     # A queue in a cohort has no known maximum, because it may borrow quota.
     for queue, each in _iter_queues(facts):
         counts_all, most = queue.adapter.counts_all, _read_maximum(each)
@@ -175,7 +175,7 @@ def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
-    """The ClusterQueue of the job covers the resources that the job requests."""
+    """Check that the ClusterQueue of the job covers the resources that the job requests."""
     parents = [_find_parent_queue(facts, each) for each in _list_job_queues(facts)]
     for queue in [each for each in parents if each is not None]:
         covered = _list_covered_resources(queue)
@@ -194,7 +194,7 @@ def _list_covered_resources(queue: Manifest) -> set[str]:
 
 @CHECKS.add(Subject.PRIORITIES, Subject.ROLES)
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
-    """The PriorityClasses of the job's pods exist."""
+    """Check that the PriorityClasses of the job's pods exist."""
     named = [get_text(role.spec, "priorityClassName") for role in facts.task.roles]
     for name in facts.list_missing_names(Subject.PRIORITIES, named):
         yield Violation(
@@ -205,7 +205,7 @@ def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.JOB_PRIORITIES, Subject.ROLES)
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
-    """The WorkloadPriorityClass of the job exists."""
+    """Check that the WorkloadPriorityClass of the job exists."""
     adapter = facts.gang.adapter
     if adapter is None or adapter.priorities is None:
         return

@@ -57,7 +57,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.QUOTAS, Subject.ROLES)
 def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
-    """The quotas of the namespace allow all replicas together."""
+    """Check that the quotas of the namespace allow all replicas together."""
     for quota, name, requested, hard, _ in _iter_limited(facts):
         if requested > hard:
             yield Violation(
@@ -69,7 +69,7 @@ def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.QUOTAS, Subject.ROLES, level=Severity.WARNING)
 def _check_quota_full(facts: Facts) -> Iterator[Violation]:
-    """The quotas of the namespace have capacity for all replicas now."""
+    """Check that the quotas of the namespace have capacity for all replicas now."""
     for quota, name, requested, hard, used in _iter_limited(facts):
         together = add_quantities((requested, used))
         if requested <= hard < together:
@@ -87,7 +87,7 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 
 @CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
-    """The LimitRanges of the namespace allow each container."""
+    """Check that the LimitRanges of the namespace allow each container."""
     containers = _list_containers(facts.task)
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
         for limit in get_mappings(ranges, "spec", "limits"):

@@ -61,13 +61,13 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.CONFIG_MAPS, Subject.ROLES)
 def _check_config_map_missing(facts: Facts) -> Iterator[Violation]:
-    """The ConfigMaps that pods reference and do not mark as optional exist."""
+    """Check that the ConfigMaps that pods reference and do not mark as optional exist."""
     yield from _report_missing(facts, "ConfigMap", Subject.CONFIG_MAPS)
 
 
 @CHECKS.add(Subject.SECRETS, Subject.ROLES)
 def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
-    """The Secrets that pods reference and do not mark as optional exist."""
+    """Check that the Secrets that pods reference and do not mark as optional exist."""
     job = facts.task.job
     others = () if job is None else get_operator(facts.task.dialect).list_secrets(job)
     yield from _report_missing(facts, "Secret", Subject.SECRETS, others)
@@ -75,13 +75,13 @@ def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
-    """The PersistentVolumeClaims that pods name exist."""
+    """Check that the PersistentVolumeClaims that pods name exist."""
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
-    """No PersistentVolumeClaim that pods name has lost its volume."""
+    """Check that no PersistentVolumeClaim that pods name has lost its volume."""
     for each in _list_named_claims(facts):
         if get_text(each, "status", "phase") == "Lost":
             yield Violation(
@@ -92,7 +92,7 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
-    """If the job has several pods, several nodes can mount each of its PersistentVolumeClaims."""
+    """Check that several nodes can mount each PersistentVolumeClaim of a job with several pods."""
     for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
         modes = get_texts(each, "spec", "accessModes")
         if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:

@@ -27,7 +27,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_security(facts: Facts) -> Iterator[Violation]:
-    """The namespace's PodSecurity level allows the job's pods and the containers that the operator adds."""
+    """Check that the namespace's PodSecurity level allows the job's pods and the operator's containers."""
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
             violations = reply.message[reply.message.index(_VIOLATES) :]
@@ -47,7 +47,7 @@ def _get_account(role: RolePods) -> str:
 
 @CHECKS.add(Subject.ACCOUNTS, Subject.ROLES)
 def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
-    """The ServiceAccount of the pods exists."""
+    """Check that the ServiceAccount of the pods exists."""
     for name in facts.list_missing_names(Subject.ACCOUNTS, map(_get_account, facts.task.roles)):
         if facts.get_objects(Subject.NAMESPACE):
             yield Violation(
@@ -58,7 +58,7 @@ def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES)
 def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
-    """The Secrets for image pulls exist."""
+    """Check that the Secrets for image pulls exist."""
     names = [name for role in facts.task.roles for name in _list_pull_secrets(facts, role)]
     for name in facts.list_missing_names(Subject.SECRETS, names):
         yield Violation(
@@ -86,7 +86,7 @@ def _map_images(facts: Facts) -> Mapping[str, str]:
 
 @CHECKS.add(Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
-    """Image references are valid."""
+    """Check that image references are valid."""
     for image, role in _map_images(facts).items():
         if not _IMAGE.fullmatch(image):
             yield Violation(
@@ -98,7 +98,7 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
-    """Image references have a digest, or a tag other than `latest`."""
+    """Check that image references have a digest, or a tag other than `latest`."""
     for image, role in _map_images(facts).items():
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:

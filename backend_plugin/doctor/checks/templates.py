@@ -104,7 +104,7 @@ _SERVED: Final = (Subject.TEMPLATES, Subject.DEPLOYMENTS, Subject.SCHEDULER_CONF
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
-    """A PodTemplate that sets container fields has a container named `default` or `primary`."""
+    """Check that a PodTemplate that sets container fields has a container named `default` or `primary`."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
         with_values = [one for one in containers if any(map(one.get, one.keys() - _WRITTEN))]
@@ -119,7 +119,7 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
-    """The cluster has a scheduler for each scheduler name in PodTemplates."""
+    """Check that the cluster has a scheduler for each scheduler name in PodTemplates."""
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
         name = _get_scheduler_name(each)
@@ -134,7 +134,7 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
-    """Pod groups are created for the gang schedulers that PodTemplates name."""
+    """Check that pod groups are created for the gang schedulers that PodTemplates name."""
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
         name = _get_scheduler_name(each)
@@ -168,7 +168,7 @@ def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
-    """Gang labels and annotations of PodTemplates have an effect."""
+    """Check that Gang labels and annotations of PodTemplates have an effect."""
     for each in list_checked_templates(facts):
         marks = _get_gang_fields(each)
         for key in marks:

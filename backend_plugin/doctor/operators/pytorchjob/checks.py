@@ -35,14 +35,14 @@ def _list_jobs(facts: Facts) -> Sequence[Manifest]:
 
 @CHECKS.add(Subject.JOB_KINDS)
 def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster serves the kind PyTorchJob."""
+    """Check that the cluster serves the kind PyTorchJob."""
     if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
         yield Violation("the cluster has no PyTorchJobs of kubeflow.org/v1", _INSTALL)
 
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
-    """The kind PyTorchJob has the required fields."""
+    """Check that the kind PyTorchJob has the required fields."""
     for kind, version in base.iter_schema_versions(facts):
         if kind not in ("", _KIND) or get_text(version, "name") != _DIALECT.resource.version:
             continue
@@ -52,14 +52,14 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
-    """A Deployment runs the training-operator, or a PyTorchJob has a status."""
+    """Check that a Deployment runs the training-operator, or a PyTorchJob has a status."""
     if not PROGRAM.list_deployments(facts) and not any(map(_has_status, _list_jobs(facts))):
         yield Violation("no Deployment runs the training-operator, and no PyTorchJob has a status", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_down(facts: Facts) -> Iterator[Violation]:
-    """The training-operator has a ready pod."""
+    """Check that the training-operator has a ready pod."""
     for each in PROGRAM.list_deployments(facts):
         if not deployments.is_ready(each):
             yield base.report_no_ready_pod("the training-operator", each)
@@ -67,7 +67,7 @@ def _check_operator_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
-    """At most one training-operator watches all namespaces."""
+    """Check that at most one training-operator watches all namespaces."""
     found = [each for each in PROGRAM.list_deployments(facts) if deployments.is_ready(each)]
     wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
     if len(wide) > 1:
@@ -80,7 +80,7 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
-    """The training-operator is 1.7 or newer."""
+    """Check that the training-operator is 1.7 or newer."""
     for each in PROGRAM.list_deployments(facts):
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
@@ -92,7 +92,7 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
-    """The training-operator watches the namespace of the task."""
+    """Check that the training-operator watches the namespace of the task."""
     found = [
         set(deployments.list_flag_values(each, "namespace")) - {""}
         for each in PROGRAM.list_deployments(facts)
@@ -108,7 +108,7 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
-    """The `--enable-scheme` flags of the training-operator, if any, include `pytorchjob`."""
+    """Check that the `--enable-scheme` flags of the training-operator, if any, include `pytorchjob`."""
     for each in PROGRAM.list_deployments(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
@@ -120,7 +120,7 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.JOBS)
 def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
-    """PyTorchJobs get a status within two minutes."""
+    """Check that PyTorchJobs get a status within two minutes."""
     # If a younger job has a status, the operator runs, so the status is missing for another reason.
     jobs = _list_jobs(facts)
     seen = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
@@ -151,13 +151,13 @@ def _has_status(job: Manifest) -> bool:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new jobs and pods respond."""
+    """Check that the webhooks for new jobs and pods respond."""
     yield from base.report_unreachable_webhook(facts, "-n kubeflow training-operator")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
-    """The operator's webhook rejects an invalid job."""
+    """Check that the operator's webhook rejects an invalid job."""
     if base.accepts_invalid_job(facts, _check_operator_missing):
         yield Violation(
             "a job with two masters is not refused: the operator's webhook is not active", _INSTALL

@@ -32,7 +32,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.JOB_KINDS, Subject.GROUPS)
 def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
-    """The cluster serves the kinds TrainJob, TrainingRuntime and JobSet."""
+    """Check that the cluster serves the kinds TrainJob, TrainingRuntime and JobSet."""
     kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
     for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
         if resource.kind not in kinds:
@@ -43,7 +43,7 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
-    """The kinds TrainJob and JobSet have the required fields."""
+    """Check that the kinds TrainJob and JobSet have the required fields."""
     for kind, version in base.iter_schema_versions(facts):
         lacking = base.list_lacking_fields(version, _FIELDS.get(kind, ()))
         if lacking and version.get("served") is not False:
@@ -52,7 +52,7 @@ def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
-    """Deployments run Kubeflow Trainer and JobSet, or the status of a TrainJob contains `jobsStatus`."""
+    """Check that Deployments run Kubeflow Trainer and JobSet, or a TrainJob has a `jobsStatus`."""
     jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
     if any(get_mappings(each, "status", "jobsStatus") for each in jobs):
         return
@@ -65,7 +65,7 @@ def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
-    """Kubeflow Trainer and JobSet have a ready pod."""
+    """Check that Kubeflow Trainer and JobSet have a ready pod."""
     for name, program in _PROGRAMS.items():
         found = program.list_deployments(facts)
         if found and not any(map(deployments.is_ready, found)):
@@ -74,13 +74,13 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new TrainJobs and pods respond."""
+    """Check that the webhooks for new TrainJobs and pods respond."""
     yield from base.report_unreachable_webhook(facts, "-n kubeflow-system")
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_trainer_webhook_missing(facts: Facts) -> Iterator[Violation]:
-    """Trainer's webhook rejects an invalid job."""
+    """Check that Trainer's webhook rejects an invalid job."""
     if base.accepts_invalid_job(facts, _check_trainer_missing):
         yield Violation(
             "a TrainJob without its TrainingRuntime is not refused: Trainer's webhook is not active", _INSTALL
