@@ -27,7 +27,7 @@ _LARGEST_PAGE: Final = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListStep:
-    """The step that lists one page."""
+    """The step in which the reflector requests one page of a list from the API server."""
 
     limit: int
     rest: str
@@ -36,7 +36,7 @@ class ListStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStep:
-    """The step that watches the changes after `version`."""
+    """The step in which the reflector watches the changes after `version`."""
 
     version: str
     seconds: int
@@ -44,7 +44,7 @@ class WatchStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseStep:
-    """The step that waits for `seconds`."""
+    """The step in which the reflector waits for `seconds`."""
 
     seconds: float
 

@@ -167,7 +167,7 @@ def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
 
 
 def _decode_objects_without_owner(body: bytes) -> "_Page[Manifest]":
-    """Parse a page and keep only objects without an owner, because all prerequisites together are large."""
+    """Parse a page and drop the objects that have an owner, so that the result of all pages stays small."""
     items, rest = _decode_objects(body)
     return [each for each in items if not get_mappings(each, "metadata", "ownerReferences")], rest
 

@@ -116,9 +116,9 @@ class OwnerFinder:
         self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses for this namespace and for the cluster, because the API server answered a request.
+        """End the pauses of requests for this namespace and for the cluster, after an answer to a request.
 
-        If the reason was a missing RBAC rule that no other paused namespace lacks, log the rule as granted.
+        If the namespace lacked an RBAC rule that no other paused namespace lacks, log the rule as granted.
         """
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)

@@ -1,4 +1,4 @@
-"""Merges the records of one kind from several reflectors and sends them to a sink."""
+"""Merges the records of one kind from several reflectors, and sends them to the consumer of a watch."""
 
 import asyncio
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class MergedKind:
         return part
 
     def deliver_snapshot(self) -> None:
-        """Send all records to the sink, if each reflector has completed a list or cannot list its kind."""
+        """Send all records to the watch's consumer, if each reflector has a complete list or cannot list."""
         if not self._is_deliverable():
             return
         watched = (each for part in self._parts for each in part.kept.values())
@@ -60,10 +60,10 @@ class KindPart:
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        """Replace the records of this part by those of a complete list.
+        """Replace the records of this reflector by those of a complete list.
 
-        After the first snapshot, core/v1 Events are only added: one that the API server has deleted is still
-        valid.
+        Once the consumer of the watch has received all Events, they are only added: one that the API server
+        has deleted is still valid.
         """
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: one that the API server has removed after an hour is still valid.
@@ -84,9 +84,9 @@ class KindPart:
             self._gathering.deliver_snapshot()
 
     def apply_change(self, watched: WatchedObject) -> None:
-        """Keep an added or modified object for the next snapshot, if one follows.
+        """Keep an added or modified object, if a complete list of records is to be sent later.
 
-        After the first snapshot, send the record of the object to the sink, too.
+        Once the consumer of the watch has received all records, send the object to it, too.
         """
         if watched.record is None:
             return
@@ -100,7 +100,7 @@ class KindPart:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
-        """Remove the record of a deleted object from this part and the sink. Events are never removed."""
+        """Remove a deleted object here and in the consumer of the watch. Events are never removed."""
         if watched.record is None or self._gathering.record is Event:
             return
         self.kept.pop(watched.key, None)
@@ -109,7 +109,7 @@ class KindPart:
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
-        """Record that the sink has received the snapshot; drop the records that no later snapshot needs."""
+        """Drop the records that the consumer of the watch has received, unless they will be sent again."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
         if not self._gathering.is_retaining:
