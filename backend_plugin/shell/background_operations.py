@@ -31,7 +31,7 @@ _LAST_PAUSE: Final = 1.0
 
 
 class BackgroundOperations:
-    """The background operations of one server."""
+    """Runs operations in the background, with retries, and waits for them when the server shuts down."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics

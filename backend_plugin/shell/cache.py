@@ -93,7 +93,10 @@ class Cache:
     # ---- changes from the watch
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects of one kind by a list; mark cached jobs outside the list as unconfirmed."""
+        """Replace all objects of one kind by a list.
+
+        A cached job that is not in the list stays, marked `unconfirmed`, until its deletion is confirmed.
+        """
         listed = [*records]
         if kind is Job:
             self._mark_missing({(namespace, record.name) for namespace, record in listed})
@@ -340,10 +343,10 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events of a job to keep when one is added: all, or all but one if there are too many.
+    """Return the events of a job to keep when one is added: all, or fewer if there are `_MAX_EVENTS`.
 
-    The oldest routine event is left out. Without routine events, the latest are kept, with the last two older
-    job events, so that these are not written again.
+    The oldest event with a reason in `_ROUTINE` is left out. Without one, the latest events are kept, and two
+    older ones that a server wrote (see `core.job_events`), so that these are not written again.
     """
     if len(events) < _MAX_EVENTS:
         return events

@@ -109,7 +109,7 @@ class CachedJob:
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, without placeholder pods; all pods while the job is unknown."""
+        """The pods that the job owns, except those that only reserve capacity; all if the job is unknown."""
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 

@@ -126,7 +126,7 @@ class CapabilitiesCache:
         """Return what the cluster supports for the jobs of a namespace, from the cache if possible.
 
         Raises:
-            ClusterUnavailable: If the capabilities cannot be discovered, and the job may depend on them.
+            ClusterUnavailable: If the capabilities cannot be discovered, but the settings require them.
         """
         cached = self._entries.get(namespace)
         if cached is not None:
@@ -135,13 +135,13 @@ class CapabilitiesCache:
         return await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> Capabilities:
-        """Return what the cluster supports at present, because a rejection must not rely on outdated results.
+        """Return what the cluster supports at present; outdated capabilities do not justify a rejection.
 
-        If that cannot be discovered and the job does not depend on it, return only the last known container
-        defaults.
+        If they cannot be discovered and the settings do not require them, return only the last known
+        container defaults.
 
         Raises:
-            ClusterUnavailable: If that cannot be discovered, and the job may depend on it.
+            ClusterUnavailable: If they cannot be discovered, but the settings require them.
         """
         cached = self._entries.get(namespace)
         if self._source is None:

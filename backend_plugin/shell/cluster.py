@@ -77,16 +77,16 @@ class LogLine:
 
 
 class Sink(Protocol):
-    """The receiver of the watched objects of a cluster, in the order of the changes."""
+    """The consumer of a watch, which receives the objects of a cluster in the order of the changes."""
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects of one kind by `records`, each with its namespace; there are no others."""
+        """Replace all received objects of one kind by a complete list of objects, each with its namespace."""
 
     def put_record(self, namespace: str, record: Record) -> None:
         """Add or update an object."""
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
-        """Remove a deleted object."""
+        """Remove an object from the received objects, because it was deleted in the cluster."""
 
 
 class Cluster(Protocol):
@@ -153,7 +153,7 @@ class Cluster(Protocol):
         """
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete a companion object or a prerequisite of a job; has no effect if it does not exist."""
+        """Delete a companion object (such as a pod group) or a prerequisite of a job, if it exists."""
 
     async def record_event(self, event: Manifest) -> None:
         """Create an event about a job; has no effect if an event of that name exists.

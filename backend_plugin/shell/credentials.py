@@ -156,7 +156,9 @@ class KeyRing:
 
     @classmethod
     def from_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return a key ring with the key in a state directory; the key is created if it does not exist.
+        """Return a key ring with the signing key in a state directory; a missing key is created.
+
+        With `accepts_unsigned`, jobs and references without a signature are valid, too.
 
         Raises:
             UnusableCredentials: If the key cannot be written or read.

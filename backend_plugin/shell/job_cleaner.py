@@ -40,7 +40,7 @@ class JobCleaner:
         return clean_up
 
     async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform the actions after the patch: delete or end the job, stop or delete its pods."""
+        """Perform `duties` except for the patch: delete or end the job, stop or delete its pods."""
         name = entry.object_name
         if duties.delete:
             reason = "which failed before it started or is over its time to live"

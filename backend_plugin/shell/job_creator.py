@@ -125,10 +125,12 @@ class JobCreator:
     async def _on_rejection(
         self, planned: Plan, refused: RequestRejected, created: Sequence[Manifest]
     ) -> None:
-        """Delete `created`, the prerequisites that this call created, unless a repeated call may succeed.
+        """Delete `created`, the new prerequisites of a job that the cluster rejected.
+
+        Keep them if a quota is exceeded, because a later request may succeed.
 
         Raises:
-            ClusterUnavailable: If the operator has not seen a new prerequisite yet.
+            ClusterUnavailable: If the reason is that the operator has not seen a prerequisite yet.
         """
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
             raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused

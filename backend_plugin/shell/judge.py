@@ -1,4 +1,4 @@
-"""Applies `core.pipeline.judge` to cached jobs, with the settings of this platform."""
+"""Computes the Flyte phase of cached jobs by `core.pipeline.judge`, with the settings of this platform."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ _SETTLE: Final = timedelta(seconds=30)
 
 
 class OrphanCollector:
-    """Deletes orphans and sets missing owners periodically, while `run` is active."""
+    """While `run` is active, deletes jobs whose Flyte execution is gone, and sets missing owners of jobs."""
 
     def __init__(
         self, orphanage: OrphanFinder, metrics: Metrics, look: timedelta, settle: timedelta = _SETTLE
@@ -56,7 +56,10 @@ class OrphanCollector:
             self._asked[build_job_name(job)] = job
 
     async def run(self) -> None:
-        """Set owners of requested jobs and scan for orphans, until cancelled."""
+        """Periodically set missing owners of jobs, and delete jobs whose execution is gone, until cancelled.
+
+        Owners are set more often for the jobs that `mark_in_use` received.
+        """
         # Jitter, so that servers that started together do not scan together.
         look = self._look * (0.9 + random.random() / 5)  # noqa: S311 - not a secret.
         looking = [_run_periodically(look, self._scan)] if look else []

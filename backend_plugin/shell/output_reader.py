@@ -116,7 +116,7 @@ class OutputReader:
             return undo.pop_all()
 
     async def _read_in_thread(self, place: StoreLocation, slots: ExitStack) -> TaskOutputs:
-        """Read the outputs in a new thread, which releases `slots`.
+        """Read the outputs in a new thread; when it ends, release `slots`, which limit the concurrent reads.
 
         It is a daemon thread, so that a hanging read does not block the shutdown.
         """

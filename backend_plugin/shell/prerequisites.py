@@ -39,7 +39,7 @@ class Prerequisites:
         self._now = now
 
     async def run(self) -> NoReturn:
-        """Scan periodically until cancelled."""
+        """Periodically set the missing owners of prerequisites, and delete unneeded ones, until cancelled."""
         await self._cache.ready.wait()
         while True:
             try:

@@ -59,7 +59,7 @@ _DELAY_SECONDS: Final = 0.05
 
 
 class Reconciler:
-    """The reconciler of one server; `run` performs its work."""
+    """Watches the jobs of a cluster, and performs what their state requires, such as a cleanup."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Reconciler:
             self._endings.on_change(entry)
 
     async def ensure_companions(self, job: Job) -> None:
-        """Create the missing companion objects of a job that has not ended.
+        """Create the missing companion objects (such as a pod group) of a job that has not ended.
 
         After `ACCOMPANY_CALL` seconds, or after a transient error, this continues in the background.
 

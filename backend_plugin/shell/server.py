@@ -88,12 +88,14 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
-        """Serve until `stop` is called or a signal arrives; a second call or signal ends the drain.
+        """Serve until `stop` is called or a signal arrives, then wait for the calls up to `drain_seconds`.
+
+        A second call or signal ends the wait, and cancels `settle`.
 
         Args:
             ready: The health service reports SERVING once this is set.
             started: Called with the port.
-            settle: Called after the drain; a second signal cancels it.
+            settle: Called after the wait, with the remaining seconds.
 
         Raises:
             PortUnavailable: If the port cannot be opened.

@@ -17,7 +17,7 @@ _FILE: Final = "server.json"
 
 
 class ServerFileError(BackendError):
-    """The server file cannot be written."""
+    """The file ``server.json``, by which commands find a running server, cannot be written."""
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def get_state_directory(environ: Mapping[str, str]) -> Path:
 
 
 def get_path(state: Path) -> Path:
-    """Return the path of the server file."""
+    """Return the path of the server file ``server.json`` in the state directory `state`."""
     return state / _FILE
 
 

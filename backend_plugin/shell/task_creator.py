@@ -87,7 +87,10 @@ class TaskCreator:
         return await asyncio.gather(self.cluster.list_pod_templates([*places], template_name), owner)
 
     async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
-        """Return the plan of a job; before a rejection, plan again with the current capabilities."""
+        """Return the plan of the job for a request of `size` bytes.
+
+        If the task is invalid for the cached capabilities of the cluster, plan again with the current ones.
+        """
         run = request.run
         make = partial(plan, request.template, run, self.settings, pod_templates)
         capabilities = await self.found.get_capabilities(run.namespace)
@@ -108,8 +111,8 @@ class TaskCreator:
     async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
         """Create the companion objects of a job, such as its pod group.
 
-        Ignore a rejection if an earlier call created the job (`is_new` is False). Otherwise raise it, and
-        delete the job, except if a quota is exceeded: a repeated request may then succeed.
+        Ignore a rejection if an earlier call created the job (`is_new` is False). Otherwise delete the job
+        and raise the rejection. If a quota is exceeded, keep the job: a repeated request may succeed.
 
         Raises:
             RequestRejected: If a companion of a new job is rejected.
