@@ -18,9 +18,9 @@ def list_sockets() -> list[Path]:
 
 
 def request_positions(path: Path, timeout: float) -> str | None:
-    """Return the positions of the ranks of a run, one per line; None if the run does not reply.
+    """Return the lines of code that the ranks of a run execute, as text; None if the run does not reply.
 
-    The timeout limits the seconds between two pieces of the reply.
+    `path` is the socket of the run. The timeout limits the seconds between two pieces of the reply.
     """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(timeout)

@@ -186,10 +186,10 @@ def _exit_process(code: int) -> NoReturn:
 
 
 def _flush_files() -> None:
-    """Flush the files that are still open, without access to other objects of the user.
+    """Flush all file objects of this process, without access to other objects of the user.
 
-    `isinstance` reads `__class__`, which may run code of the object: a dead `weakref.proxy` and a lazy
-    module raise. `type` does not.
+    To find them, this checks the `type` of each object. `isinstance` reads `__class__`, which may run code of
+    the object: a dead `weakref.proxy` and a lazy module raise.
     """
     for thing in gc.get_objects():
         if issubclass(type(thing), _FILE):

@@ -120,7 +120,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number and the exit code of each child that ended since the last call.
+        """Return the number (see `start`) and the exit code of each child that ended since the last call.
 
         If there is none, wait at most `timeout` seconds for one.
 
