@@ -71,7 +71,7 @@ def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
 
 
 def _iter_job_options(config: Elastic) -> Iterator[str]:
-    """Yield a sentence per job option of a task that runs in an ordinary pod."""
+    """Yield a sentence for each job option that has no effect, because the task runs in an ordinary pod."""
     for name in ("run_policy", "gang", "train_job"):
         if getattr(config, name) is not None:
             reason = "one node is an ordinary pod, without the operator"

@@ -65,7 +65,8 @@ class Dataset(_Source):
     the files, in a TrainJob ``/workspace/dataset``.
 
     Args:
-        uri: ``hf://owner/name`` or ``s3://bucket/prefix``. With ``runtime`` also ``cache://schema/table``.
+        uri: ``hf://owner/name`` or ``s3://bucket/prefix``. If the TrainJob has a ``runtime``, also
+            ``cache://schema/table``.
         secret: The name of a Secret in the namespace of the task. Its keys become environment variables of
             the initializer (the container that loads the data), such as ``ACCESS_TOKEN``, or
             ``ACCESS_KEY_ID`` and ``SECRET_ACCESS_KEY``.

@@ -146,9 +146,10 @@ _UNKNOWN_COUNTS: Final = {
 
 
 def _compute_processes(word: str, granted: Amounts) -> int:
-    """Return the number of processes for "gpu", "cpu" or "auto".
+    """Return the number of GPUs for "gpu", or of whole CPUs (at least 1) for "cpu".
 
-    `granted` has the resources of a replica. The result is 0 if the resource is not among them.
+    For "auto", count the GPUs, or without GPUs the CPUs. `granted` has the resources of a replica; the result
+    is 0 if they lack what is counted.
     """
     gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
     if word == "gpu" or (word == "auto" and gpus):

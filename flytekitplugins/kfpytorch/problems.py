@@ -56,7 +56,7 @@ def require_valid(owner: str, problems: Iterable[ConfigProblem | str]) -> None:
 
 
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
-    """Return an `InvalidValue` for the whole value that a reader received."""
+    """Return an `InvalidValue` error with one problem: the value itself, not a part of it, is invalid."""
     return InvalidValue(ConfigProblem("", value, remedy))
 
 

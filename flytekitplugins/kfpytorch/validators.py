@@ -125,7 +125,7 @@ def read_flag(value: object) -> bool:
 
 
 def read_seconds(value: object) -> int | float:
-    """Return a valid number of seconds: positive and finite."""
+    """Return `value` if it is a positive, finite number of seconds; otherwise raise `InvalidValue`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return value
     raise build_invalid_value(value, "must be a number of seconds above 0")
@@ -145,7 +145,7 @@ read_priority_class: Final = build_object_name_reader("a PriorityClass")
 
 
 def build_choice_reader(*known: str) -> Reader:
-    """Return a reader that accepts only the given words."""
+    """Return a function that returns a word in `known` unchanged, and raises `InvalidValue` otherwise."""
 
     def read(value: object) -> object:
         if isinstance(value, str) and value in known:

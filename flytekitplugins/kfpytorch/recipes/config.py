@@ -1,4 +1,4 @@
-"""The values that all recipes share, and their validation."""
+"""The validated settings and the result of a fine-tuning recipe: `Training`, `Lora` and `Trained`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The recipes. Each is a function that every rank of a task calls with equal arguments."""
+"""The fine-tuning recipes, such as `sft`: functions that every rank of a task calls with equal arguments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

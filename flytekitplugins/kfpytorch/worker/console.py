@@ -53,7 +53,7 @@ class Console:
         return not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Record the rank of the process in slot `number`, for its output prefix and its log's name."""
+        """Record the rank of the process `slots[number]`, for its output prefix and its log's name."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -62,7 +62,10 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Include the user's terminal in `list_readable` until a line for slot `number` arrives."""
+        """Include the user's terminal in `list_readable` until it has input for the process `number`.
+
+        `number` is the index of the process in `slots`.
+        """
         self._asking = self.slots[number]
 
     def list_streams(self) -> list[int]:

@@ -47,7 +47,7 @@ class WorkerIdentity:
 
 
 def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerIdentity:
-    """Return the identity of the process with the environment `env`, by default that of this process."""
+    """Return `replica` with the ranks in the environment `env`, by default that of this process."""
     numbers = [env.get(name, "") for name in ("RANK", "LOCAL_RANK")]
     return WorkerIdentity(replica, *(int(number) if number.isdigit() else None for number in numbers))
 
@@ -101,9 +101,10 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Return `failure` with an exception of another process (a DataLoader worker), which torch raised again.
+    """Return `failure` with the original exception, if torch has copied it from another process.
 
-    `caught` has that exception last, after those from which it was raised. If it is empty, return `failure`.
+    That may be a DataLoader worker. The original exception is the last of `caught`, after its causes.
+    If `caught` is empty, return `failure` unchanged.
     """
     if not caught:
         return failure

@@ -50,7 +50,7 @@ PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task runs in a pod without the variables of its job, such as ``PET_NODE_RANK``."""
+    """A task that needs a job runs in a pod without one: a variable such as ``PET_NODE_RANK`` is missing."""
 
 
 @dataclass
@@ -78,9 +78,9 @@ class LocalRun:
         return get_framework(self.task.task_config)
 
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
-        """Return the settings of the worker in `slot`, as the fields of a `WorkerContext`.
+        """Return the settings of a worker, as the fields of a `WorkerContext`.
 
-        `replica` is its display name, and `directory` is for its files.
+        `slot` is for its output, `replica` is its display name, and `directory` is for its files.
         """
         place = WorkerContext(
             slot=slot.number,
@@ -97,7 +97,7 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Create an output slot, and return the settings of a process that runs the user's function.
+        """Add a process to the console, and return its settings; the process will run the user's function.
 
         `name` is its name in the console, and `replica` its display name in messages about failures.
         """
@@ -137,7 +137,9 @@ class LocalRun:
         *,
         complete: bool = True,
     ) -> Any:
-        """Run `processes` until they end or a local run times out, and return the value of rank 0.
+        """Start `processes`, wait until they end, and return the value of rank 0.
+
+        A local run ends them at the timeout of the task.
 
         Args:
             processes: The processes to start.

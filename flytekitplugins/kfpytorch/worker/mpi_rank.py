@@ -22,7 +22,10 @@ _OF_MPI: Final = ("OMPI_", "PMIX_", "OPAL_", "ORTE_")
 
 
 def main() -> NoReturn:
-    """Run the user's function in the environment that the node's agent wrote; end with its exit code."""
+    """Run the user's function in the environment that the agent of the node wrote to `NODE_FILE`.
+
+    End this process with the exit code that `replica.run_worker` returns.
+    """
     directory = Path(os.environ[DIRECTORY])
     node = json.loads((directory / NODE_FILE).read_bytes())
     of_mpi = {name: value for name, value in os.environ.items() if name.startswith(_OF_MPI)}

@@ -1,4 +1,4 @@
-"""The slots of a console, and the pipes or the terminal to which the process in a slot writes."""
+"""Output slots, one for each process of a run, and the pipes or the terminal to which it writes."""
 
 import collections
 import contextlib
@@ -25,7 +25,7 @@ _REDRAWN: Final = 5.0
 
 @dataclass
 class OutputStream:
-    """A stream from which this process reads the standard output or error of the process in a slot."""
+    """A stream from which this process reads the standard output or error of a process of the run."""
 
     slot: "OutputSlot"
     fd: int
@@ -102,9 +102,10 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a pseudo-terminal for the slot, and return the same values as `open_pipes`.
+    """Create a pseudo-terminal for the process of `slot`.
 
-    The pseudo-terminal is narrower than the user's terminal by the length of the prefix ``[r0]``.
+    Return the stream that reads it, and the process's standard input, output and error. It is narrower than
+    the user's terminal by the length of the prefix ``[r0]``.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

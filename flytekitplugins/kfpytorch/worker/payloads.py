@@ -138,9 +138,10 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return a reference to the main module, without the task; None without ``if __name__ == "__main__"``.
+    """Return a reference by which workers run the statements of the main module, but do not find the task.
 
     The function is pickled by value, because its classes and those of its inputs belong to `__main__`.
+    Return None if the module has no ``if __name__ == "__main__"``: an import would run the task again.
     """
     file = loaded_modules.list_source_files().get("__main__")
     if file is None or not _has_guard(Path(file)):

@@ -42,7 +42,7 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Set the rank of the process in `slot` of the console, and the `directory` with its stack file.
+        """Set the `rank` of the process with the number `slot`, and the `directory` of its stack file.
 
         A restarted rank has a new directory, which replaces the old one.
         """

@@ -176,7 +176,10 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that writes an event of the process in `slot` to the descriptor `fd`, as JSON."""
+    """Return a function that writes an event to the descriptor `fd`, as JSON with the number `slot`.
+
+    `slot` identifies the process in the caller's console.
+    """
 
     def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
