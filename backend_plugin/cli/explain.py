@@ -1,6 +1,6 @@
-"""``kfpytorch explain``: prints the phase that Flyte would get for a job, from files that kubectl wrote.
+"""``kfpytorch explain``: prints the phase that Flyte would get for a job, from the job's objects.
 
-The files, or one line of a batch, contain the objects of the job.
+The objects are in files that kubectl wrote or, with ``--batch``, in JSON on stdin, one job on each line.
 """
 
 import base64

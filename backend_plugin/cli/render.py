@@ -89,7 +89,10 @@ def _build_plan(options: Mapping[str, Any]) -> tuple[Plan, Sequence[Manifest]]:
     capabilities = input_files.read_capabilities(options["capabilities"])
 
     def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
-        """Return the plan; PodTemplates and capabilities in files of the user replace the arguments."""
+        """Return the plan: the manifests of the task's job and of the objects that belong to the job.
+
+        PodTemplates and capabilities in the user's files take precedence over `templates` and `found`.
+        """
         known = capabilities if capabilities != NOTHING else found
         return plan(template, run, settings, pod_templates or templates, known)
 

@@ -1,6 +1,6 @@
 """An example attempt of the task in a command's options, with the values that FlytePropeller would add.
 
-All tasks get the same values, so that the output depends only on the task and its place.
+All tasks get the same example values, so that the attempt depends only on the options of the command.
 """
 
 import re

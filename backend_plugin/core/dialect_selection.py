@@ -19,7 +19,7 @@ _BY_SETTING: Final = {each.name.lower(): each for each in table.DIALECTS.values(
 
 
 class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """The dialect of a job, with the reasons as sentences."""
+    """The kind of Kubernetes object (dialect) that represents a job, and the reasons for this choice."""
 
     dialect: Dialect
     reasons: Sequence[str] = ()
@@ -62,7 +62,7 @@ def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
-    """Return the most specific dialect setting that applies to a job, and the path of the setting."""
+    """Return the kind of job, or ``auto``, in the most specific setting for `job`, and the setting's path."""
     run = job.run
     for part, names, key in (
         ("project", settings.dialect_by_project, f"{run.project}/{run.domain}"),

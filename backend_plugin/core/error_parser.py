@@ -192,10 +192,10 @@ def _truncate(text: str) -> str:
 
 
 def _extract_report_body(below: str, headline: str) -> str:
-    """Return the message of a report, from `below`, the text after the report's first line.
+    """Return the message of an error report, from `below`, the text after the report's first line.
 
-    The message ends where a further section, such as the last lines of the log, begins. `headline`, if not
-    empty, is inserted as its second line.
+    The message ends where a further section, such as the last lines of the log, begins. If `headline`, the
+    summary of the errors of several ranks, is not empty, it becomes the second line of the message.
     """
     end = _BELOW.search(below)
     body = below[: end.start() if end else None].strip()

@@ -128,9 +128,10 @@ def _list_known_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if the failure of one of `pods` must have ended the job, and the operator then deletes all pods.
+    """True if only a failure of one of `pods` can have ended the job; the operator then deletes them all.
 
-    That is so if the clean pod policy is ``All``, no replica is missing and no limit ended the job.
+    This is so if the clean pod policy is ``All``, no replica is missing, and no limit, such as a deadline,
+    ended the job. `condition` is the one that reports the end.
     """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False

@@ -112,7 +112,10 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRunPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's run policy for a job."""
+    """The limits for the run time and the retries of a job, and the cleanup after its end.
+
+    The fields are some of those in Kubeflow's RunPolicy.
+    """
 
     clean_pod_policy: str = "None"
     """``None``, ``Running`` or ``All``."""
@@ -139,7 +142,7 @@ TRAIN_JOB: Final = "TrainJob"
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A distributed training job, independent of the dialect."""
+    """A distributed training job, independent of the kind of Kubernetes object (dialect) that it becomes."""
 
     run: Attempt
     groups: tuple[ReplicaGroup, ...]

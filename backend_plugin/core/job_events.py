@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(reason.value for reason in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The situation of a job that has run before: it waits for resources, or runs again."""
+    """Whether a job that has run before waits for resources or runs again, and the event that reports it."""
 
     reason: JobEventReason
     event: Manifest | None = None

@@ -99,8 +99,8 @@ def _is_waiting(pod: Pod) -> bool:
 def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
     """Return a warning if the pending pods have neither a condition nor an event of a scheduler.
 
-    Return None also if placeholder pods, or a status or an event of the pod group, show that a scheduler
-    runs.
+    Return None also if a status or an event of the pod group shows that a scheduler runs, or if there are
+    placeholder pods, with which a gang scheduler reserves capacity for replicas.
     """
     waiting = list(filter(_is_waiting, pods))
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
@@ -115,7 +115,10 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods."""
+    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods.
+
+    A gang scheduler reserves capacity for replicas with placeholder pods.
+    """
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True

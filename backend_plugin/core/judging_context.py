@@ -1,4 +1,4 @@
-"""The settings and the author's options that `judge` needs."""
+"""The platform's settings and the options of the task's author from which a job's Flyte phase is derived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -189,7 +189,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_replica(pod: Pod, job: Job) -> bool:
-    """True if the job owns the pod, and the pod is not a placeholder.
+    """True if the job owns the pod, and the pod is not a placeholder that reserves capacity for a replica.
 
     A job without a uid comes from a file, so the owners of its pods are not checked. They are not checked
     either if another object owns the pods for the job: the pods are labelled with the job's unique name.

@@ -200,7 +200,7 @@ _NEVER: Final = "; no node has that much, even when it is empty"
 
 
 def format_unschedulable(message: str) -> SchedulerMessage:
-    """Parse the message of kube-scheduler: the number of nodes per reason, and the missing resources."""
+    """Return kube-scheduler's message as the number of nodes for each reason, with the missing resources."""
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
@@ -286,9 +286,9 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
     """Return the reasons with the time of the last scheduler event that reports their resource shortages.
 
-    The condition of a pod keeps only the time of the first report. A repeated event keeps the text of its
-    first report, so its time is that of the first report. Replicas with the same shortages get the same time,
-    so that one line reports them.
+    The condition of a pod keeps only the time of the first report. The time of an event is that of its first
+    report if it was repeated, because its text is from that report. Replicas with the same shortages get the
+    same time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():

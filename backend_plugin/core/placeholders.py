@@ -20,9 +20,10 @@ def list_gang_reasons(
     of_pod: Callable[[Pod], PendingReason | None],
     gang: GangSummary,
 ) -> list[PendingReason]:
-    """Return the pending reason of the gang that its placeholder pods report; at most one.
+    """Return the pending reason of a gang as the gang's placeholder pods report it: a list of at most one.
 
-    `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
+    With a placeholder pod, a scheduler reserves capacity for a replica. `members` are the pods of the
+    replicas themselves. `of_pod` returns the pending reason of a pod; None if it has none.
     """
     own = {pod.name for pod in members}
     holders = [

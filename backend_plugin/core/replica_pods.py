@@ -54,7 +54,10 @@ def has_never_run(pod: Pod) -> bool:
 
 
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    """True if a scheduler has reported on a pod or pod group, or if the API server has rejected a pod."""
+    """True if a scheduler may have held the job, or if the API server has rejected one of its pods.
+
+    A scheduler may have held it if it has reported on a pod, a placeholder pod or a pod group.
+    """
     return (
         any(pod.scheduled is not None for pod in pods)
         or any(group.phase or group.conditions for group in observed.pod_groups)

@@ -132,7 +132,10 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
 
 
 def _get_fewest_replicas(elastic: Any, replicas: int, framework: str) -> int:
-    """Return the number of replicas with which the training starts; 0 if it needs no minimum."""
+    """Return the smallest number of replicas with which the training can start; 0 if there is no minimum.
+
+    It is the minimum of the elastic config, or else the number of replicas of an MPI job.
+    """
     needed_by_framework = replicas if framework == MPI else 0
     return needed_by_framework if elastic is None else elastic.min_replicas
 

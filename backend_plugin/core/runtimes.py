@@ -1,4 +1,4 @@
-"""The training runtimes of a cluster: templates from which jobs of a dialect can be created."""
+"""The training runtimes of Kubeflow Trainer in a cluster: templates from which jobs can be created."""
 
 import re
 from collections.abc import Iterable, Sequence

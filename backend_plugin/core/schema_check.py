@@ -144,7 +144,10 @@ def get_types() -> Mapping[str, Mapping[str, str]]:
 
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """Parse a declaration of types in the format of `pod_schema.PARTS`; return them as `get_types` does."""
+    """Return the types of the fields of each declared type, by type name and field name.
+
+    `paragraphs` has the format of `pod_schema.PARTS`, such as ``ContainerPort name:string hostPort:int32``.
+    """
     types: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
@@ -157,7 +160,10 @@ def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _build_type(kind: str) -> Any:
-    """Return the msgspec type for `kind`; msgspec validates much faster than `_check_parts`."""
+    """Return the msgspec type that validates values of a type such as ``Container`` or ``[Container]``.
+
+    msgspec validates much faster than `_check_parts`, which finds the problems of an invalid value.
+    """
     if kind in _SCALARS:
         return _SCALARS[kind]
     if kind.startswith("["):

@@ -71,7 +71,7 @@ def _iter_numbers(
 
 
 def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: str = "") -> Quantity | None:
-    """Return the requested amount of all roles, or of the roles up to `upto`; None if unknown."""
+    """Return the amount that all `gang.roles` request, or those up to `upto` inclusive; None if unknown."""
     return shortage.requested or gang.compute_total(shortage.resource, upto, counts_all=shortage.counts_all)
 
 

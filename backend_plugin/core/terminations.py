@@ -262,7 +262,7 @@ _HOPELESS: Final = (
 
 
 def is_permanent_start_error(message: str) -> bool:
-    """True if the message of a container runtime shows that no runtime could start the container."""
+    """True if the message of a container runtime shows that the container is invalid and can never start."""
     lowered = message.lower()
     return any(words in lowered for words in _HOPELESS)
 

@@ -103,7 +103,7 @@ def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime 
     """Return the time since which a job waits for its nodes; None if unknown.
 
     A job that has not run waits since its creation, or since the end of its last initializer. Another job
-    waits since the time in `wait`, or in its condition if `wait` is None.
+    waits since the time in `wait` or, if that is None, since the time of `status.condition`.
     """
     if not status.has_run:
         created = None if status.job is None else status.job.created

@@ -1,4 +1,4 @@
-"""Detection of jobs that run undisturbed and so require no cleanup."""
+"""Detection of jobs that need no cleanup, because all their replicas run and none is deleted or disrupted."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def is_running_undisturbed(observed: Observed) -> bool:
 
 
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if `is_running_undisturbed` was True for a job and still is; checks only the changed pods.
+    """True if all replicas of a job still run and none is deleted or disrupted; checks only the changed pods.
 
     Args:
         job: The job.

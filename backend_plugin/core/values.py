@@ -17,7 +17,7 @@ def omit_empty(fields: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def pick_fields(fields: Mapping[str, _Value], keys: Iterable[str]) -> dict[str, _Value]:
-    """Return the fields with these keys, in the order of the keys, without empty values."""
+    """Return the fields with these keys, in the order of the keys, without values that are false or empty."""
     return {key: fields[key] for key in keys if fields.get(key)}
 
 

@@ -1,6 +1,6 @@
-"""The table of all dialects. Only this module imports the `DIALECT` of each.
+"""The table of all dialects: the kinds of Kubernetes objects that can represent a job, such as TrainJob.
 
-To add a dialect, add a folder next to this module and a row here.
+Only this module imports the `DIALECT` of each. To add one, add a folder next to this module and a row here.
 """
 
 import re
@@ -36,7 +36,10 @@ _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect with a name; the default dialect if the name is empty."""
+    """Return the dialect of a kind of job, such as TrainJob; the default dialect if the name is empty.
+
+    Raises `KeyError` for an unknown name.
+    """
     return DIALECTS[name] if name else DEFAULT
 
 
@@ -58,7 +61,7 @@ def read_job_without_pods(dialect: Dialect, manifest: Manifest) -> Job:
 
 
 def find_pod_dialect(labels: Container[str]) -> Dialect:
-    """Return the dialect of the job of a pod, from the labels of the pod; the default if none matches."""
+    """Return the dialect (kind of job) of a pod's job, by the labels of the pod; the default for no match."""
     return next((each for each in _ROWS if each.labels.job_name in labels), DEFAULT)
 
 

@@ -73,7 +73,10 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
-    """Return the context, or None if the task has no usable pod; add the problems of the task."""
+    """Return the values from which the pods of all roles are built; None if the task has no usable pod.
+
+    The problems of the task are added to `problems`.
+    """
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)

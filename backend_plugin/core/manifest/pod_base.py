@@ -47,9 +47,10 @@ def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]
 
 
 def find_warnings(request: PodRequest) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate that applies to the task; it must be valid.
+    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
 
-    Yield one problem if the task names no PodTemplate and the platform's default one does not exist.
+    Also yield one if the task names no PodTemplate and the platform's default one does not exist. Call this
+    function only if `find_template` returns no problems.
     """
     found, default = _find_manifest(request), request.settings.default_pod_template_name
     if found is not None:

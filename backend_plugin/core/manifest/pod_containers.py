@@ -15,7 +15,10 @@ KINDS: Final = ("initContainers", "containers")
 
 
 class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
-    """Computes the resources of containers from the sources that specify them."""
+    """Computes the resources of a container from those of its role, its own, and those in a PodTemplate.
+
+    For the primary container, the resources of the role take precedence, then the container's own.
+    """
 
     draft: PodDraft
     base: Mapping[str, Any]

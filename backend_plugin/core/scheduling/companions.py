@@ -20,7 +20,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/companions"
 
 
 class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A companion object without its metadata, which is derived from the job."""
+    """A companion object, such as a job's PodGroup, without its metadata, which is derived from the job."""
 
     api_version: str
     kind: str
@@ -39,7 +39,7 @@ class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
     """The objects without their metadata."""
 
     def __call__(self, uid: str) -> tuple[Manifest, ...]:
-        """Return the companion objects, which the job with this uid owns."""
+        """Return the companion objects, such as a PodGroup; the job with this uid is their owner."""
         resource = table.get_dialect(self.dialect).resource
         owner = OwnerReference(api_version=resource.api_version, kind=resource.kind, name=self.job, uid=uid)
         metadata: Manifest = {
@@ -52,7 +52,7 @@ class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(companions: Sequence[Manifest]) -> str:
-    """Return the value of the job annotation that stores its companion objects."""
+    """Return the value of the job annotation that stores companion objects, such as the job's PodGroup."""
     return msgspec.json.encode(companions, order="sorted").decode()
 
 

@@ -28,10 +28,10 @@ _DEFAULT_QUEUE: Final = "default"
 
 
 def select_detected(request: SchedulerRequest) -> Selection:
-    """Return the selection of the detected scheduler with the lowest rank (`DetectionRank`).
+    """Return the gang scheduler for a job: the detected one with the lowest `DetectionRank`, or none.
 
-    If the author names a scheduler, only that one is considered. If none is detected, an admission queue may
-    still be selected.
+    If the author of the task names a scheduler, only that one is considered. If none is detected, the job may
+    still get a queue of Kueue; the result has a problem if the requested scheduler or queue is not usable.
     """
     # With queue admission, the author's queue is the admission queue.
     is_admitted = _select_admission_queue(request)[0] != ""

@@ -107,9 +107,9 @@ def build_gang(
 
 
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
-    """Return the scheduler's queue and the admission queue.
+    """Return the queue of the gang scheduler, and the admission queue, in which the job waits before that.
 
-    The author's queue is the one in which the job waits first.
+    If there is an admission queue, the author's queue is that one, otherwise the queue of the gang scheduler.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue

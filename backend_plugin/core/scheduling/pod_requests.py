@@ -73,7 +73,8 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
     """Return the maximum over the phases of a pod: each init container, then all containers.
 
-    Each phase includes the sidecars that are already running.
+    `more` are further init containers, which run after those of `spec`. Each phase includes the sidecars that
+    are already running.
     """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []

@@ -65,7 +65,10 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if a name matches the pattern of placeholder pods, or of pod groups not named like their job."""
+    """True if a name matches the pattern of placeholder pods, or of pod groups not named like their job.
+
+    A gang scheduler reserves capacity for replicas with placeholder pods.
+    """
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 

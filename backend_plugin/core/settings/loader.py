@@ -132,7 +132,7 @@ def _iter_keys(parsers: engine.Parsers, path: str) -> Iterator[str]:
 
 
 def list_named_sections() -> tuple[str, ...]:
-    """Return the keys of the sections under names that the admin chooses."""
+    """Return the keys of settings with a section for each name, such as ``kfpytorch.gang.by-project``."""
     return tuple(
         f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)
     )

@@ -1,4 +1,4 @@
-"""The log link settings: Flyte's ``plugins.logs`` under its own names (``-`` for ``_``)."""
+"""The settings of log links: the keys of Flyte's ``plugins.logs``, as fields with ``_`` instead of ``-``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

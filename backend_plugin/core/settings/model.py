@@ -73,7 +73,7 @@ class PluginSettings:
 
     @property
     def selects_dialect(self) -> bool:
-        """True if some setting is ``auto`` or a kind of job other than the built-in default."""
+        """True if a setting for the kind of job is ``auto`` or a kind other than the built-in default."""
         return self._list_dialects() != {DEFAULT.name.lower()}
 
     @property

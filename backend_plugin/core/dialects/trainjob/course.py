@@ -55,8 +55,8 @@ def _select_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods that determine the state of the job.
 
-    The result omits replaced nodes, initializers that did not end the job, and pods of other roles that have
-    not failed.
+    `nodes` and `loading` are the present pods of the nodes and of the initializers. The result omits replaced
+    pods of nodes, initializers that cannot have ended the job, and pods of further roles unless they failed.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
@@ -69,8 +69,8 @@ def _select_pods(
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
     """True if a pod is omitted from the state of the job: it has one of `roles`, or it has not failed.
 
-    False for the placeholder pods of a scheduler and for pods without a role. The caller itself selects the
-    pods of `roles` that are kept.
+    False for a pod without a role, and for a placeholder pod, with which a scheduler reserves capacity.
+    `roles` are nodes and initializers; the caller itself selects which of their pods are kept.
     """
     if not pod.role or pod.place:
         return False
@@ -96,9 +96,10 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return {} if the job ends when its pods end, so that its spec need not change; else None.
+    """Return the change of the spec after which a job ends when its pods have ended; None if there is none.
 
-    It is None if the failure of a node may restart all nodes.
+    The change is {}, because such a job ends without a change. There is none if the failure of a node may
+    restart all nodes.
     """
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}

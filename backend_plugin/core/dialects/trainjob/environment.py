@@ -79,7 +79,10 @@ def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each variable of the training container that each node gets with its own value."""
+    """Yield a problem for each variable that the training container must not set, such as ``RANK``.
+
+    Each node of a TrainJob gets its own value of these variables.
+    """
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
             message = "is a variable that each node of a TrainJob gets with its own value"

@@ -34,7 +34,7 @@ _DECODER: Final = msgspec.json.Decoder(JobOptions)
 
 
 def encode(options: JobOptions) -> str:
-    """Return the value of the annotation."""
+    """Return the value of the annotation `ANNOTATION` of a TrainJob, which stores these options."""
     return msgspec.json.encode(options).decode()
 
 

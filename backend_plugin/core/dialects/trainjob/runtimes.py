@@ -162,7 +162,8 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
     """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
 
-    The patch names the replicated jobs of the initializers. If one is missing, Trainer rejects the patch.
+    `runtimePatches` in the spec of `job` names the replicated jobs of the initializers. If the runtime lacks
+    one of them, Trainer rejects the patch.
     """
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"

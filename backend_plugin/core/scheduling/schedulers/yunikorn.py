@@ -63,11 +63,11 @@ def _build_task_group(gang: GangSpec, member: GangRole) -> Manifest:
 
 
 def _compute_request(member: GangRole) -> Amounts:
-    """Return the request that YuniKorn 1.8 computes for a pod.
+    """Return the request that YuniKorn 1.8 computes for a pod, for the pod's placeholder.
 
     The request is at least the one that Kubernetes computes. YuniKorn counts a native sidecar twice while the
-    init containers run. If a placeholder is smaller than its pod, YuniKorn releases all placeholders of the
-    task group.
+    init containers run. A placeholder pod reserves capacity for a pod. If it is smaller than that pod,
+    YuniKorn releases all placeholders of the task group.
     """
     overhead = pod_requests.parse_amounts(get_mapping(member.spec, "overhead"))
     sidecars: list[Amounts] = []
