@@ -51,13 +51,13 @@ def _build_file_termination(
         detail=failure.traceback,
         pod=file.worker,
         at=file.at,
-        ordered=_is_ordered(file, deleted),
+        ordered=_can_be_after_deletion(file, deleted),
         explained=not failure.exception and cause is not Cause.USER_ERROR,
     )
 
 
-def _is_ordered(file: ErrorFile, deleted: datetime | None) -> bool:
-    """True if the pod was deleted, unless the file is older than the deletion."""
+def _can_be_after_deletion(file: ErrorFile, deleted: datetime | None) -> bool:
+    """True if the pod was deleted, and the worker may have written the file after the deletion."""
     return deleted is not None and (file.at is None or file.at >= deleted)
 
 
