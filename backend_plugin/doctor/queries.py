@@ -1,4 +1,4 @@
-"""The list and get requests of the doctor, each with the subject that it reads."""
+"""The list and get requests of the doctor, each with its `Subject`, the kind of fact that it reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -116,7 +116,10 @@ class Kubelet:
         return failed
 
     def _kill_all_leftovers(self, pods: Sequence[Manifest], directories: Sequence[PodDirectory]) -> None:
-        """Kill the remaining processes of all pods without a running shim. One scan finds all of them."""
+        """Kill the remaining processes of all pods without a running shim. One scan finds all of them.
+
+        The shim is the process that runs the containers of one pod.
+        """
         running = [get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)]
         lost = {uid for uid in running if not PodDirectory.from_uid(self._root, uid).path.is_dir()}
         for directory in directories:
@@ -193,7 +196,10 @@ class Kubelet:
                 self._release_pod(pod)
 
     def _start_or_attach(self, pod: PodRecord) -> None:
-        """Start a pod that has never run, attach to its running shim, or find out how it ended."""
+        """Start a pod that has never run, attach to its running shim, or find out how it ended.
+
+        The shim is the process that runs the containers of the pod.
+        """
         if not pod.directory.path.is_dir() and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._conclude_lost_pod(pod, None)
@@ -233,7 +239,7 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Stop reading from the shim of a pod, and read again after `RETRY_SECONDS` seconds."""
+        """Log `error`, and read the pod's state and notifications again after `RETRY_SECONDS` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         if pod.shim is not None:
             self._loop.remove_reader(pod.shim.wake)
@@ -259,10 +265,11 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """End the record of a pod whose shim has exited, with the last state that the shim wrote.
+        """Mark a pod as ended because its shim, the process that runs its containers, has exited.
 
-        If that state is not final, the shim has died: kill the remaining processes and write a final state.
-        Raise OSError and change nothing if the state cannot be read.
+        Its final state is the last state that the shim wrote. If that state is not final, the shim has died:
+        kill the remaining processes and write a final state. Raise OSError and change nothing if the state
+        cannot be read.
         """
         state = pod.directory.read_state()
         if state is None or not state.final:
@@ -276,7 +283,7 @@ class Kubelet:
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod whose shim has died; write and return the final state.
 
-        `state` is the last state that the shim wrote, if any.
+        The shim is the process that runs the containers. `state` is the last state that it wrote, if any.
         """
         if pod.uid not in self._without_leftovers:
             _kill_leftovers([pod.uid])

@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
 
 def get_key(manifest: Manifest) -> Key:
-    """Return the key from the kind and the metadata of an object."""
+    """Return the kind, namespace and name of an object."""
     metadata = get_mapping(manifest, "metadata")
     return Key(get_text(manifest, "kind"), get_text(metadata, "namespace"), get_text(metadata, "name"))
 

@@ -42,7 +42,10 @@ class PodAddresses:
 
     @classmethod
     def from_pod(cls, pod: Manifest) -> "PodAddresses":
-        """Read the names and ports from a pod. If the pod has no job, `rewrite` changes nothing."""
+        """Read the host names and ports of a job's replicas from the manifest of one of its pods.
+
+        If the pod has no job, `rewrite` of the result changes no address.
+        """
         metadata = get_mapping(pod, "metadata")
         labels = get_text_map(metadata, "labels")
         operator = find_pod_operator(pod)
@@ -131,5 +134,5 @@ def shield(value: str) -> str:
 
 
 def unshield(value: str) -> str:
-    """Restore a value that `shield` returned."""
+    """Restore the identifiers in a text that `shield` has protected against `PodAddresses.rewrite`."""
     return value.replace(_SHIELD, "-")

@@ -70,7 +70,7 @@ class PodDirectory:
         return str(inside.readlink() if inside.is_symlink() else inside)
 
     def create(self) -> None:
-        """Create the directory, its marker and its pipes, unless they exist."""
+        """Create the directory with its pipes and the file that marks it as a pod's, unless they exist."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.MARKER).touch(mode=0o600)
         for name in (layout.WAKE, layout.CONTROL):
@@ -103,20 +103,23 @@ class PodDirectory:
 
     @property
     def is_alive(self) -> bool:
-        """True if the shim of the pod is running."""
+        """True if the shim of the pod, the process that runs its containers, is running."""
         with self.acquire_lock() as lock:
             return lock is None
 
     @property
     def is_lost(self) -> bool:
-        """True if no shim is running and the pod has no final state, so that processes may remain."""
+        """True if the shim, which runs the containers, is not running and the pod has no final state.
+
+        Processes of such a pod may remain.
+        """
         if self.is_alive:
             return False
         state = self.read_state()
         return state is None or not state.final
 
     def read_state(self) -> PodState | None:
-        """Return the last state that the shim wrote, or None if there is none.
+        """Return the last state that the shim, which runs the pod's containers, wrote; None if there is none.
 
         If a program damaged or replaced the file, return a state without containers.
         """
@@ -131,7 +134,10 @@ class PodDirectory:
             return PodState(since=0, containers={})  # A process may have started, and replaced the file.
 
     def read_error_output(self) -> str:
-        """Return the end of the error output of the shim; empty if it cannot be read."""
+        """Return the end of the error output of the pod's shim, the process that runs its containers.
+
+        Empty if the output cannot be read.
+        """
         try:
             output = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
         except OSError:
@@ -139,7 +145,10 @@ class PodDirectory:
         return output.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
     def send_command(self, *words: str) -> bool:
-        """Send a command, its name and arguments, to the shim. Return False if no shim reads the pipe."""
+        """Send a command, its name and arguments, to the shim, the process that runs the pod's containers.
+
+        `layout` lists the commands, such as `layout.TERMINATE`. Return False if no shim reads the pipe.
+        """
         try:
             fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as wrong:

@@ -47,9 +47,9 @@ class ContainerLog:
         self._time = "1970-01-01T00:00:00.000000000Z"
 
     def iter_batches(self, last: int | None) -> Iterator[Sequence[LogLine]]:
-        """Yield the lines since the previous call, in batches, up to and including run `last`.
+        """Yield the lines since the previous call, in batches, up to and including container run `last`.
 
-        `last` is None if the requested run has not started.
+        If `last` is None because the requested run has not started, yield nothing.
         """
         if self._at is None:
             if last is None:
@@ -112,9 +112,10 @@ class ContainerLog:
         return parsed
 
     def _end_segment(self, following: _Segment) -> Iterator[Sequence[LogLine]]:
-        """Yield the incomplete last line of a segment (the disk was full), and open the next segment.
+        """Yield the incomplete last line of a segment file, if any, and open the file of the next segment.
 
-        A line in parts continues in the next segment of the run, but not in the next run.
+        A line is incomplete if the disk was full. A line that was stored in parts continues in the next
+        segment of the same container run, but not in the next run.
         """
         if self._rest:
             yield self._parse_lines(b"\n")

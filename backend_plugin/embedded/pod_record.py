@@ -50,7 +50,7 @@ class PodRecord:
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this leader lets waiting pods start: it is ready or has succeeded.
+        """True if this pod, the leader of its job, is ready or has succeeded, so that waiting pods may start.
 
         In Kubernetes, pods would wait for a leader that has already succeeded until they fail.
         """
@@ -59,9 +59,10 @@ class PodRecord:
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Send the shim of this pod the order to open its gate (see `layout.GATE`) or to close it.
+        """Send this pod's shim, the process that runs it, the order to open or to close its gate.
 
-        The gate is opened if `leader.is_gate_open` is true.
+        If `leader.is_gate_open` is true, the gate is opened. While the gate is closed, this pod waits for the
+        leader of its job before it starts.
         """
         self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
@@ -91,7 +92,7 @@ class PodRecord:
         return True
 
     def stop_waiting(self, news: asyncio.Event) -> None:
-        """Stop notifying the reader with the event `news`."""
+        """Remove the log reader with the event `news`: changes of the pod do not wake it any more."""
         if news in self.followers:
             self.followers.remove(news)
             if not self.followers:

@@ -1,4 +1,7 @@
-"""Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure."""
+"""Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure.
+
+The shim is the process that runs the containers of the pod.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -68,7 +71,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a pod, as its shim writes it."""
+    """The state of a pod, as its shim, the process that runs its containers, writes it."""
 
     since: Moment
     final: bool = False
@@ -85,7 +88,10 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """Return the final state of a pod whose shim has died. Running containers end with an unknown status."""
+    """Return the final state of a pod whose shim, the process that runs its containers, has died.
+
+    Running containers end with an unknown status.
+    """
     containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,

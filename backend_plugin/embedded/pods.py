@@ -47,7 +47,7 @@ class PodController:
         self._closed = False
 
     def create(self, manifest: Manifest, port: int) -> Manifest:
-        """Create a pod.
+        """Create a pod. `port` is the port of this machine that is reserved for the pod's job.
 
         Raises:
             AlreadyExists: If a pod has the same name.

@@ -44,7 +44,7 @@ class Scheduler:
         self._request_cycle()
 
     def on_change(self, change: ObjectChange) -> None:
-        """Update the pods after a change in the store, and start a pass if necessary."""
+        """Update the scheduler's sets of waiting and bound pods after a change; start a pass if necessary."""
         if change.key.kind == "Node":
             self._decisions = None  # They may use a node that has failed.
             self._request_cycle()

@@ -28,14 +28,17 @@ _SHIM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ShimHandle:
-    """A shim and the read end of its wake pipe."""
+    """A shim, the process that runs one pod, and the read end of the pipe on which it sends notifications."""
 
     process: "subprocess.Popen[bytes] | None"
     """The process of the shim; None if an earlier server has started it."""
     wake: int
 
     def kill(self, path: Path) -> None:
-        """Kill the shim of the pod at `path`, but not another process that has reused its id."""
+        """Kill the shim, the process that runs the pod, but not another process that has reused its id.
+
+        `path` is the directory of the pod.
+        """
         if self.process is not None:
             self.process.kill()
             return
@@ -50,7 +53,10 @@ class ShimHandle:
 
 
 def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
-    """Start the shim of a pod. It inherits the lock, and ends when `lifeline` closes (-1: no such pipe)."""
+    """Start the shim of a pod, the process that runs its containers.
+
+    It inherits `lock`, the lock of the directory, and ends when `lifeline` closes (-1: no such pipe).
+    """
     with contextlib.ExitStack() as opened:
         # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
         pipes = [_open_pipe(directory.path / each, os.O_RDWR) for each in (layout.WAKE, layout.CONTROL)]
@@ -65,7 +71,7 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
 
 
 def attach_shim(directory: PodDirectory) -> ShimHandle | None:
-    """Return a handle of the pod's shim, or None if no shim runs."""
+    """Return a handle of the pod's shim, the process that runs its containers, or None if no shim runs."""
     wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
     # Check after opening: if the shim ends later, the pipe reports it.
     if directory.is_alive:
@@ -100,11 +106,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class ShimCommands:
-    """Sends orders to the shim of one pod.
+    """Sends orders, such as to terminate the pod, to a pod's shim, the process that runs its containers.
 
     Args:
         directory: The directory of the pod.
-        patience: Seconds that the pod may take to end after its grace period.
+        patience: Seconds that the pod may take to end after its grace period, before the shim is killed.
         kill: Kills the shim.
     """
 
@@ -139,7 +145,7 @@ class ShimCommands:
         self._check_after(self._patience)
 
     def close(self) -> None:
-        """Drop unsent orders and timers, because the pod has ended or was released."""
+        """Drop unsent orders and timers, because the pod has ended or the kubelet stops observing it."""
         self._is_closed = True
         self._pending.clear()
         for each in (self._again, self._deadline):

@@ -22,7 +22,10 @@ _READERS: Final[Mapping[str, tuple[type[Record], Callable[[Manifest], Record]]]]
 
 
 def deliver_all(store: Store, sink: Sink) -> None:
-    """Deliver all jobs, pods, events and PodGroups that have this backend's label `IDENTITY` to `sink`."""
+    """Replace the content of `sink`, the receiver of watched objects, by all objects of this backend.
+
+    These are the jobs, pods, events and PodGroups with the label `IDENTITY`.
+    """
     found: dict[type[Record], list[tuple[str, Record]]] = {}
     for kind, (record, read) in _READERS.items():
         found.setdefault(record, []).extend(
@@ -35,7 +38,10 @@ def deliver_all(store: Store, sink: Sink) -> None:
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
-    """Deliver a change of an object that has this backend's label `IDENTITY` to `sink`."""
+    """Add, update or remove the changed object in `sink`, the receiver of watched objects.
+
+    Ignore an object without this backend's label `IDENTITY`, and an object of a kind that is not watched.
+    """
     if change.key.kind not in _READERS or not get_label(change.manifest, IDENTITY):
         return
     record, read = _READERS[change.key.kind]

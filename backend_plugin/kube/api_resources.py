@@ -100,11 +100,11 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return the record of a pod group; None for a PodGroup that belongs to no job of this backend.
+    """Return the record of a pod group; None for a PodGroup with neither an owner nor a name of this backend.
 
     If a job of this backend owns the group, the record has the job's name, because Kueue and KAI give their
-    groups other names. Without such an owner, the record of a Workload has `foreign` set, and so has that of
-    a PodGroup with a job's name.
+    groups other names. Without such an owner, `foreign` is true in the record of each Workload, and of each
+    PodGroup that has the name of a job of this backend.
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):

@@ -64,7 +64,7 @@ _QUEUED: Final = {each.queues.label: _PROBE for each in _ADMITTING if each.queue
 
 
 class CapabilityDiscovery:
-    """Detects the capabilities of one cluster."""
+    """Detects the gang scheduling capabilities of one cluster, such as its APIs, schedulers and queues."""
 
     def __init__(self, api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> None:
         self._api = api
@@ -180,7 +180,10 @@ class CapabilityDiscovery:
         return tuple(name for name, is_available in available.items() if is_available in counted)
 
     async def _is_available(self, dialect: Dialect) -> bool | None:
-        """True if a Deployment of the dialect's operator has an available pod; None without a Deployment."""
+        """True if a Deployment of the operator of this kind of job has an available pod.
+
+        None if the operator has no Deployment.
+        """
         found = [each for query in dialect.deployments for each in await self._list_deployments(query)]
         return any(get_int(each, "status", "availableReplicas") for each in found) if found else None
 

@@ -36,7 +36,9 @@ def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    """Return the capabilities that the facts describe; `kinds` are the names of the facts that list queues.
+    """Return the capabilities from `facts`, whose keys are fields of `Capabilities` or names of schedulers.
+
+    `kinds` are the names of these schedulers; the fact of a scheduler is the names of its queues.
 
     Raises:
         ClusterUnavailable: If a fact could not be read because of a transient error.

@@ -118,7 +118,10 @@ class ReconcileResult:
 
 
 def keep_job(snapshot: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
-    """Return the job unchanged, for an operator that does not count recreated pods."""
+    """Return the job unchanged: the default of `OperatorEmulation.with_recreations`.
+
+    It is for operators that do not count recreated pods in the status of the job.
+    """
     return snapshot.job
 
 

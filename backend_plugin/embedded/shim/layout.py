@@ -1,4 +1,7 @@
-"""The files in the directory of a pod and the messages between the server and a shim."""
+"""The files in the directory of a pod and the messages between the server and the pod's shim.
+
+The shim is the process that runs the containers of the pod.
+"""
 
 MARKER = "kfpytorch-pod"
 """An empty file that marks the directory of a pod. Only a directory with this file is removed."""

@@ -92,7 +92,7 @@ class ContainerLifecycle:
 
 
 class PodLifecycle:
-    """The containers of a pod in the order of its manifest."""
+    """The states of a pod's containers in the order of its manifest; selects the containers to start next."""
 
     def __init__(self, name: str, containers: list[ContainerLifecycle]) -> None:
         self.name = name

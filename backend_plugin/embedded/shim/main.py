@@ -1,4 +1,4 @@
-"""The event loop of a shim: waits for events and calls the supervisor."""
+"""The event loop of a shim, the process that runs one pod: waits for events and calls the supervisor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Shim:
-    """The event loop of a shim: a `Supervisor`, and the sources of the events that it handles."""
+    """The event loop of the process that runs one pod: a `Supervisor`, and the sources of its events."""
 
     def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
         self._directory = directory
@@ -188,10 +188,11 @@ def _limit_files(soft: int | None) -> None:
 
 
 def main() -> None:
-    """Run a shim with the arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
+    """Run a shim, the process for the pod in DIRECTORY; arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
 
-    The last four are file descriptors, or -1 for none. The pipes WAKE and CONTROL are open for reading and
-    writing, so that they stay open when the server ends.
+    The last four are file descriptors, or -1 for none. The pipes WAKE, to the server, and CONTROL, from it,
+    are open for reading and writing, so that they stay open when the server ends. LIFELINE is a pipe that
+    closes when the server ends; then the shim ends, too. LOCK is the pod's lock, held until the shim ends.
     """
     directory = sys.argv[1]
     wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]

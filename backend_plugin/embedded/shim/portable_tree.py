@@ -1,7 +1,8 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-Systems other than Linux do not reparent orphans to the shim. There, an orphan is found because an earlier
-scan found it below its parent, or by its environment variable `layout.MARK`.
+The shim is the process that runs the containers of the pod. Systems other than Linux do not reparent
+orphans to it. There, an orphan is found because an earlier scan found it below its parent, or by its
+environment variable `layout.MARK`.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ class PortableTree(ProcessTree):
         return dict(self._known)
 
     def measure_memory(self, pids: list[int], limit: int) -> int:  # noqa: ARG002 - there is only one measure.
-        """Return the unique memory of the processes, in bytes."""
+        """Return the unique memory of the processes, in bytes. `limit` has no effect."""
         return sum(map(_measure_process, pids))
 
 
 def kill_leftovers(uids: Collection[str]) -> None:
-    """Kill the remaining processes of pods whose shims have ended.
+    """Kill the remaining processes of pods whose shims, the processes that run containers, have ended.
 
-    Their descendants are killed with them, also descendants that were started with an empty environment. The
-    scan is repeated until it finds no process, at most `_TRIES` times, because a process may fork.
+    The environment variable `layout.MARK` identifies them. Their descendants are killed with them, also those
+    without the variable, which were started with an empty environment. The scan is repeated until it finds no
+    process, at most `_TRIES` times, because a process may fork.
     """
     for _ in range(_TRIES):
         found = set(_find_pod_processes(uids))

@@ -34,7 +34,7 @@ class ProcessTree:
 
         Args:
             mains: The containers by the pid of their live first process.
-            names: The names of the containers that have a run.
+            names: The names of the containers that run, or of which processes may remain.
         """
         children = _list_children if _TASKS_HAVE_CHILDREN else _map_children().get
         found: dict[int, str] = {}

@@ -112,7 +112,7 @@ class Supervisor:
         self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
 
     def reap_children(self) -> None:
-        """Reap all children that have ended, and record the exit status of the first process of each run."""
+        """Reap all ended children, and record the exit status of the first process of each container."""
         owners = {run.pid: run for run in self.runs.values()}
         while True:
             try:

@@ -47,10 +47,10 @@ def format_selector(job: JobSpec, role: OperatorReplicaSpec) -> str:
 
 
 def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
-    """Return the pod of a replica.
+    """Return the pod of a replica, as the training-operator builds it.
 
     Raises:
-        ReplicaNotBuildable: If the operator fails to create it.
+        ReplicaNotBuildable: If the training-operator of a real cluster fails to build this pod.
     """
     metadata = get_mapping(role.template, "metadata")
     labels = {

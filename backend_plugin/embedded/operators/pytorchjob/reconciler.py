@@ -178,8 +178,8 @@ def _resume_job(attempt: ReconcilePass) -> None:
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     """Set the condition Failed with the message `limit`, and delete all pods, whatever `cleanPodPolicy` is.
 
-    Return False if the pass stores no status. This happens only if `upstream` is true: training-operator
-    1.9.3 deletes an expired job before it sets the condition.
+    Return False if the pass stores no status. This happens only if `attempt.upstream` is true, the option to
+    reproduce the bugs of training-operator 1.9.3, which deletes an expired job before it sets the condition.
     """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)

@@ -193,9 +193,10 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield a `ReleasePod` for each pod for which `_is_counted` is true.
+        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod that needs no more counting.
 
-        Then yield a `CreatePod` for each index that has not succeeded and has no other pod.
+        Then, unless the job is suspended, yield a `CreatePod` for each index that has not succeeded and has
+        no other pod.
         """
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
