@@ -26,8 +26,9 @@ class Gang(ConfigPart):
     """Options for starting all replicas of a job together, through the gang scheduler of the platform.
 
     The backend rejects a task with an option that the scheduler does not support. On a platform without a
-    gang scheduler, the two timeouts apply, the only permitted ``scheduler`` is ``"none"``, and the other
-    options have no effect. Only the kfpytorch backend reads a `Gang`; Flyte's own backend plugin ignores it.
+    gang scheduler, ``queue_timeout_seconds`` and ``pending_timeout_seconds`` apply, the only permitted
+    ``scheduler`` is ``"none"``, and the other options have no effect. Only the kfpytorch backend reads a
+    `Gang`; Flyte's own backend plugin ignores it.
 
     This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
     object does.

@@ -24,10 +24,11 @@ def _read_indexes(value: object) -> object:
 
 @dataclass(kw_only=True)
 class SuccessPolicy(ConfigPart):
-    """The nodes whose success ends a TrainJob: a rule of the ``successPolicy`` of its Job.
+    """The nodes of a TrainJob whose success ends the TrainJob.
 
-    When all of these nodes have succeeded, the other nodes are stopped. Failures of the other nodes do not
-    fail the task. Without a policy, all nodes must succeed.
+    The backend writes these nodes into ``successPolicy`` of the Kubernetes Job that runs all nodes. When all
+    nodes in ``succeeded_indexes`` have succeeded, the other nodes are stopped. Failures of the other nodes do
+    not fail the task. Without a policy, all nodes must succeed.
 
     Args:
         succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. The
@@ -69,8 +70,8 @@ class PodFailurePolicyRule(ConfigPart):
     """A rule of the ``podFailurePolicy`` of a TrainJob's Job: the effect of a failed pod on the job.
 
     A rule has either exit codes or pod conditions. The first rule that matches the failed pod applies. The
-    backend adds a rule before yours: the loss of a pod to a disruption restarts all nodes, or in an `Elastic`
-    task with a range of nodes only replaces the lost pod.
+    backend adds a rule before yours, for the loss of a pod to a disruption. The added rule restarts all
+    nodes. In an `Elastic` task with a range of nodes, it replaces only the lost pod.
 
     Args:
         action: ``"FailJob"`` fails the task without a restart of its nodes. ``"Ignore"`` replaces only the
