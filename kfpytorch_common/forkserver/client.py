@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import socket
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 from kfpytorch_common import loaded_modules
 from kfpytorch_common.forkserver import messages
+from kfpytorch_common.polling import poll_readable
 
 _GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
 
@@ -127,9 +127,9 @@ class Client:
         Raises:
             ForkServerGone: The server ended.
         """
-        while not self._exits and select.select([self._sock], [], [], timeout)[0]:
+        while not self._exits and poll_readable([self._sock.fileno()], timeout):
             self._receive()
-        while select.select([self._sock], [], [], 0)[0]:
+        while poll_readable([self._sock.fileno()], 0):
             self._receive()
         exits, self._exits = self._exits, []
         return exits

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +15,7 @@ from flytekitplugins.kfpytorch.worker.output_slots import (
     open_terminal,
 )
 from kfpytorch_common.output_lines import format_plain, with_prefix
+from kfpytorch_common.polling import poll_readable
 
 
 class Console:
@@ -126,7 +126,7 @@ class Console:
         """Read all remaining output of the processes, which have ended, and close the streams."""
         for fd in list(self._streams):
             while fd in self._streams:
-                if select.select([fd], [], [], 0)[0]:
+                if poll_readable([fd], 0):
                     self.read_available(fd)
                 else:
                     self._close_stream(self._streams[fd])

@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from flytekitplugins.kfpytorch.worker.positions import RankPositions
 from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec, SupervisedProcess
 from kfpytorch_common.deferred_signals import DeferredSignals, Handler, defer_signals
 from kfpytorch_common.forkserver.client import Client, ForkServerGone
+from kfpytorch_common.polling import poll_readable
 
 
 class SigtermReceived(SystemExit):
@@ -130,7 +130,7 @@ class ProcessSupervisor:
             self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
 
     def _poll_events(self, timeout: float) -> None:
-        for fd in _poll_readable([*self._handlers, *self.console.list_readable()], timeout):
+        for fd in poll_readable([*self._handlers, *self.console.list_readable()], timeout):
             if fd in self._handlers:
                 self._handlers[fd]()
             else:
@@ -194,7 +194,7 @@ class ProcessSupervisor:
         """Read the remaining output of processes that end because their fork server has ended."""
         deadline = time.monotonic() + _SETTLE
         while (fds := self.console.list_streams()) and time.monotonic() < deadline:
-            for fd in _poll_readable(fds, _SETTLE):
+            for fd in poll_readable(fds, _SETTLE):
                 self.console.read_available(fd)
 
     def _stop_processes(self) -> None:
@@ -207,10 +207,3 @@ class ProcessSupervisor:
         self._group.release()
         # The server handles releases in order. When it replies to this, all processes are gone.
         self.client.wait_until_handled()
-
-
-def _poll_readable(fds: Sequence[int], timeout: float) -> list[int]:
-    poll = select.poll()  # `select` does not support descriptors above 1023.
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    return [fd for fd, _ in poll.poll(timeout * 1000)]
