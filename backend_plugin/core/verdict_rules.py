@@ -94,7 +94,7 @@ _UNREPORTED: Final = Condition(type=FAILED, true=True)
 
 
 def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: datetime) -> Verdict:
-    """Return the phase and message for a failed job without a known termination."""
+    """Return the verdict on a failed job if no known termination of a replica shows the cause."""
     message, since = condition.message, condition.since
     if "backoff limit" in message:
         return build_failure(
@@ -189,7 +189,10 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase of a job until all replicas have run once; it never goes back to an earlier phase."""
+    """Return the phase of a job until all replicas have run once. Over time, the phase never moves backwards.
+
+    `lasting` are the warnings about the job that its verdict reports.
+    """
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
     unbound = statuses.list_unbound_reasons(status)

@@ -55,10 +55,10 @@ class CheckList(list[Check]):
     """The checks of a module, in the order of their definition."""
 
     def add(self, *needs: Subject, level: Severity = Severity.ERROR) -> Callable[[Judge], Judge]:
-        """Add the decorated function ``_check_some_id`` as the check ``some-id``.
+        """Return a decorator that adds the function ``_check_some_id`` as the check ``some-id``.
 
-        The docstring of the function is "Check that" and the condition that holds if it yields no violation
-        (`Check.proves`).
+        The check is skipped unless all subjects in `needs` have been read. The docstring of the function is
+        "Check that" and the condition that holds if it yields no violation (`Check.proves`).
         """
 
         def append(judge: Judge) -> Judge:

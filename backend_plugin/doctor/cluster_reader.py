@@ -87,7 +87,8 @@ class ClusterReader:
     def __init__(self, api: ApiClient, groups: Sequence[Manifest] = ()) -> None:
         """Store the API client and the API groups of the cluster, as API discovery returns them.
 
-        Without API groups, the client reads only resources that specify their version.
+        The groups determine the version of a resource whose `ApiResource.version` is empty. Without groups,
+        such a resource is not read.
         """
         self._api = api
         self._versions = {
@@ -145,8 +146,8 @@ class ClusterReader:
     async def dry_run_create(self, manifest: Manifest, dialect: Dialect) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
-        A dry run does not store the prerequisites of a job either, so the operator cannot find them. If it
-        rejects a job of `dialect` (kind of job) for this reason, the reply is an acceptance.
+        A dry run does not store the prerequisites of a job either, so the operator's webhook misses them. If
+        it rejects a job of `dialect` (kind of job) for this reason, return a reply that accepts the job.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.

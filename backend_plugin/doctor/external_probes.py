@@ -83,7 +83,7 @@ def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
 
 
 def _open_store(prefix: str) -> tuple[Any, str, str]:
-    """Return the file system of a prefix, its path, and the path of an object that does not exist."""
+    """Return the file system and path of a prefix (a URL), and a random path below it for a test object."""
     import fsspec
 
     filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)
@@ -95,9 +95,9 @@ def _open_store(prefix: str) -> tuple[Any, str, str]:
 def _read_prefix(prefix: str) -> None:
     """List a prefix and read an object below it, and raise the errors of the store.
 
-    An object store prefix may have no objects. Then an object that does not exist is requested, because
-    stores check the permission first. If the bucket cannot be listed, stores always forbid this request, so
-    it is not sent.
+    If the prefix has no objects, read a random unused path: stores check the permission before they report
+    that an object does not exist. If the bucket cannot be listed, omit this read, because stores then
+    forbid it even if objects can be read.
     """
     filesystem, path, name = _open_store(prefix)
     (bucket,) = re.findall(r"^/*[^/]*", path)
@@ -162,7 +162,7 @@ def _fetch_task_types(server: Server) -> Sequence[str]:
 
 
 def find_connection_problem(server: Server) -> ProbeResult | None:
-    """Return why the connection to a server fails, or None if the cause cannot be determined."""
+    """Return the cause after a request to a server has failed, or None if the cause cannot be determined."""
     diagnosis = tls_diagnosis.diagnose(server)
     if diagnosis is None:
         return None

@@ -131,7 +131,7 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
 async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
     """Return the gang capabilities of the cluster, or `NOTHING` if they cannot be read.
 
-    The error is ignored, because the requests of `queries` report it.
+    The error is ignored, because the other requests of the doctor (see the module `queries`) report it.
     """
     platform = wish.settings.kfpytorch
     try:

@@ -192,7 +192,7 @@ class Facts:
         return self.objects.get(subject, ())
 
     def find_object(self, subject: Subject, name: str) -> Manifest | None:
-        """Return the first object with this name of a kind of fact, such as `Subject.SERVICES`, or None."""
+        """Return the object with this name among those of a subject, such as `Subject.SERVICES`, or None."""
         found = (each for each in self.get_objects(subject) if get_text(each, "metadata", "name") == name)
         return next(found, None)
 

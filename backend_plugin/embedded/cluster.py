@@ -41,7 +41,10 @@ _EXPIRY: Final = 60.0
 
 
 class EmbeddedCluster:
-    """An emulated `Cluster` and its `Inventory`. Create an instance with `open`; use it in one event loop."""
+    """An emulated cluster, with the methods of the protocols `Cluster` and `Inventory` of `shell.cluster`.
+
+    Create an instance with `open`; use it in one event loop.
+    """
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         self._loop = asyncio.get_running_loop()

@@ -72,7 +72,7 @@ class EventRecorder:
 
 
 def build_body(component: str, reason: str, message: str, *, warning: bool = False) -> Manifest:
-    """Return the body of an event that a component reports."""
+    """Return the type, reason, message and source of an event; `EventRecorder` adds the other fields."""
     kind = "Warning" if warning else "Normal"
     return {"reason": reason, "message": message, "type": kind, "source": {"component": component}}
 

@@ -23,7 +23,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 
 
 class NodeController:
-    """Manages the nodes of a cluster. The store keeps their state across restarts of the server."""
+    """Manages the Node objects of a cluster. The store contains them, so they survive server restarts."""
 
     def __init__(
         self, store: Store, pods: PodController, recorder: EventRecorder, options: EmbeddedOptions
@@ -85,7 +85,7 @@ class NodeController:
         self._store.update(node_transitions.restore(self._get_node(name), self._store.clock()))
 
     def start(self) -> None:
-        """Kill the processes of pods on unreachable nodes, and fail these pods after `lost_after` seconds."""
+        """Kill the processes of pods on nodes that are now unreachable. Fail the pods after `lost_after`."""
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))

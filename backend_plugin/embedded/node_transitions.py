@@ -40,7 +40,7 @@ def build_node(
 
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
-    """Return the node `new`, but with the uid, the versions, the conditions and the spec of `old`."""
+    """Return the node `new` with the conditions, the spec and the server-set metadata of the node `old`."""
     keys = ("uid", "resourceVersion", "creationTimestamp", "generation")
     metadata = get_mapping(old, "metadata")
     conditions = get_mapping(old, "status").get("conditions", [])
@@ -67,7 +67,7 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
 
 
 def is_unreachable(node: Manifest) -> bool:
-    """True if the node is not ready."""
+    """True if the node has the condition `Ready` with another status than True."""
     ready = find_condition(get_mappings(node, "status", "conditions"), "Ready")
     return ready.get("status", "True") != "True"
 

@@ -78,11 +78,11 @@ class PodAddresses:
         return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
-        """Return `environment` with the rendezvous settings of an elastic job; empty for other jobs.
+        """Return `environment` and the rendezvous settings of an elastic job; an empty mapping for others.
 
         On this machine, all replicas have the same address, so each one would act as rendezvous host. The
         settings select one host. They use the loopback address, because the host name may not resolve.
-        `endpoint` is the value of `PET_RDZV_ENDPOINT` before `rewrite`.
+        `endpoint` is the value of `PET_RDZV_ENDPOINT` with the original host name.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:
@@ -102,7 +102,10 @@ class PodAddresses:
 
 
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
-    """Return the ports, as text, at which a replica, its master or its rendezvous listens."""
+    """Return the ports, as text, in a pod's manifest at which the first replica or the rendezvous listens.
+
+    `of_replicas` has the default port number of the first replica, and the name of this port in containers.
+    """
     ports = {str(of_replicas.number)}
     for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):
@@ -129,10 +132,13 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Return an identifier, such as a pod name, in a form that `rewrite` leaves unchanged; see `unshield`."""
+    """Return an identifier, such as a pod name, in a form that `PodAddresses` does not take for a host name.
+
+    `unshield` restores it.
+    """
     return value.replace("-", _SHIELD)
 
 
 def unshield(value: str) -> str:
-    """Restore the identifiers in a text that `shield` has protected against `PodAddresses.rewrite`."""
+    """Return a text in which all identifiers that `shield` has changed have their original form."""
     return value.replace(_SHIELD, "-")

@@ -78,7 +78,7 @@ class PodDirectory:
                 os.mkfifo(self.path / name, 0o600)
 
     def write_launch(self, launch: Manifest) -> None:
-        """Write the launch file, and create the directories that it lists."""
+        """Write the launch file, the configuration of the pod's shim process, and create its directories."""
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")

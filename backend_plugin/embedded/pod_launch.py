@@ -36,9 +36,10 @@ _NO_IMAGE: Final = (
 def build_launch(
     pod: Manifest, directory: str, tmpdir: str, options: EmbeddedOptions, machine: HostInfo
 ) -> Manifest:
-    """Return the launch file of a bound pod with this directory and TMPDIR.
+    """Return the launch file of a bound pod: the configuration of the shim process that runs its containers.
 
-    A container whose manifest is invalid has a waiting reason and a message instead of a program.
+    The files of the pod are in `directory`, and `tmpdir` is its TMPDIR. A container whose manifest is invalid
+    has a waiting reason and a message instead of a program.
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
@@ -93,7 +94,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The data of a pod from which the entries of its containers in the launch file are built."""
+    """The data of a pod that the container entries of its launch file (configuration of the shim) need."""
 
     pod: Manifest
     directory: str

@@ -67,7 +67,7 @@ class ContainerLog:
                 return
 
     def close(self) -> None:
-        """Close the open segment."""
+        """Close the file of the log segment that is being read, if one is open."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -112,10 +112,11 @@ class ContainerLog:
         return parsed
 
     def _end_segment(self, following: _Segment) -> Iterator[Sequence[LogLine]]:
-        """Yield the incomplete last line of a segment file, if any, and open the file of the next segment.
+        """Yield the incomplete last line of a segment file, if any, and open the next segment `following`.
 
-        A line is incomplete if the disk was full. A line that was stored in parts continues in the next
-        segment of the same container run, but not in the next run.
+        A line without a newline is incomplete, because the disk was full. A long line is stored in parts. If
+        its last part is missing, it may continue in the next segment of the same container run; it is yielded
+        here only if `following` belongs to another run.
         """
         if self._rest:
             yield self._parse_lines(b"\n")

@@ -74,9 +74,9 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
-    """Return a removed pod as ended. The object stays until its operator removes the finalizer `TRACKING`.
+    """Return the pod as ended and with a deletion timestamp. If it had not ended, its phase becomes Failed.
 
-    The phase of a pod that had not ended becomes Failed.
+    The object remains until its operator has counted the end and removes the finalizer `TRACKING`.
     """
     gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
     if is_terminating(pod):
@@ -85,7 +85,7 @@ def mark_removed(pod: Manifest, now: datetime) -> Manifest:
 
 
 def without_tracking(pod: Manifest) -> Manifest:
-    """Return the pod without the finalizer `TRACKING` (see `objects`)."""
+    """Return the pod without the finalizer `TRACKING`, which keeps the object until its end is counted."""
     left = [each for each in get_texts(pod, "metadata", "finalizers") if each != TRACKING]
     return with_metadata(pod, finalizers=left) if is_tracked(pod) else pod
 

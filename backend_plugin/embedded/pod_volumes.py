@@ -25,7 +25,7 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
     """Return the names of a pod's volumes; each becomes a directory.
 
     Raises:
-        ContainerConfigError: If a volume is not available.
+        ContainerConfigError: If a volume has an invalid name, does not exist, or has an unsupported type.
     """
     found = []
     for volume in get_mappings(pod, "spec", "volumes"):
@@ -59,7 +59,8 @@ def _find_rejection(volume: Manifest) -> str:
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
     """Return a message if `manifest` requires a ConfigMap or Secret, because an embedded cluster has none.
 
-    The message is empty if both are absent or optional. `suffix` is the end of their fields, such as ``Ref``.
+    The message is empty if it has no such field or the field is optional. The fields are ``configMap`` and
+    ``secret``, followed by `suffix`, such as ``Ref``.
     """
     for kind in ("configMap", "secret"):
         source = get_mapping(manifest, kind + suffix)

@@ -109,7 +109,10 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod and its files. If it has the finalizer `TRACKING`, only mark the object as ended."""
+        """Remove a pod and its files. If it has the finalizer `TRACKING`, only mark it as deleted and ended.
+
+        The finalizer keeps the object until the operator has counted the end of the pod.
+        """
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return

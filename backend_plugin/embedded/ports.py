@@ -1,4 +1,4 @@
-"""Reserves a port of this machine for each job, and file descriptors for the server."""
+"""Reserves a port of this machine for each job, and keeps file descriptors free for the emulator's server."""
 
 import errno
 import os

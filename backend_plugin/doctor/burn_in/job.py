@@ -1,4 +1,4 @@
-"""Builds the manifest of a burn-in from the job of a task."""
+"""Plans the job of a burn-in, a short test of the connections between replicas, from the job of a task."""
 
 from dataclasses import replace
 from functools import partial

@@ -77,7 +77,10 @@ def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
 
 
 def main(patience: float) -> None:
-    """Run the burn-in with a timeout in seconds; the operator or torch's agent has set the environment."""
+    """Run one rank of the burn-in. `patience` is the timeout of torch.distributed operations in seconds.
+
+    The operator or torch's agent has set the environment variables of the rank.
+    """
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = select_device(local)

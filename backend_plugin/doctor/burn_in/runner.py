@@ -60,9 +60,10 @@ class BurnInLimits:
 
 
 async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:
-    """Run a burn-in on the replicas of the task in `facts`. Errors of the cluster become findings.
+    """Run a burn-in: a short job with the replicas of the task, which tests the connections between them.
 
-    The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
+    Errors of the cluster become findings. The job is deleted afterwards, also after a cancellation. A failed
+    deletion is a finding.
     """
     task = facts.task
     if task.plan is None:
@@ -193,7 +194,10 @@ class _BurnInRunner:
         return results.build_finding(Severity.ERROR, sentence, remedy)
 
     async def _find_measurement(self, pods: Iterable[Pod], *, is_last: bool) -> results.Measurement | None:
-        """Return the first measurement in the logs of ended pods, or of all pods if `is_last`; else None."""
+        """Return the first measurement in the logs of ended pods, or None if there is none.
+
+        If the job has ended (`is_last`), read the logs of all pods.
+        """
         for pod in pods:
             ended = pod.primary.ended if pod.primary is not None else None
             if pod.phase == "Failed" or (ended is not None and ended.exit_code != 0):

@@ -71,7 +71,7 @@ def list_requested_schedulers(facts: Facts) -> set[str]:
 
 
 def get_served_schedulers(facts: Facts) -> dict[str, bool]:
-    """Map each served scheduler name to True if its scheduler has a ready pod or has bound a pod."""
+    """Map the `schedulerName` of each known scheduler to True if it has a ready pod or has bound a pod."""
     ready_by_name = {_DEFAULT: True}
     for each in facts.get_objects(Subject.DEPLOYMENTS):
         for name in _list_scheduler_names(each, facts):

@@ -48,7 +48,7 @@ def _find_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _list_known_queues(facts: Facts, queue: _JobQueue) -> list[Manifest]:
-    """Return the queues that exist, of the same kind (API group) as `queue`."""
+    """Return the manifests of the existing queues in the API group of `queue`; `queue` may be one of them."""
     return [each for each in facts.get_objects(Subject.QUEUES) if _get_group(each) == queue.resource.group]
 
 
@@ -62,7 +62,7 @@ def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
-    """Yield each queue of the job with its manifest, and again with its parent queue's, if these exist."""
+    """Yield each queue of the job twice: with its own manifest and with its parent's. Omit missing ones."""
     for queue in _list_job_queues(facts):
         for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
             if each is not None:

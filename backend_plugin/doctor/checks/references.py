@@ -24,7 +24,10 @@ _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimNa
 def _report_missing(
     facts: Facts, kind: str, subject: Subject, others: Iterable[str] = ()
 ) -> Iterator[Violation]:
-    """Yield a violation for each `kind` name, in pods or in `others`, that no object of `subject` has."""
+    """Yield a violation for each object of `kind` that is required and does not exist.
+
+    The names in pods and in `others` are required. The existing objects are the facts about `subject`.
+    """
     for name in facts.list_missing_names(subject, {*_list_names(facts, kind), *others}):
         yield Violation(
             f"pods need the {kind} {name}, which {facts.namespace} does not have, and would not start",
@@ -38,7 +41,7 @@ def _list_names(facts: Facts, kind: str) -> set[str]:
 
 
 def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """Yield each reference of a pod spec to a `kind`, and the key of the reference with the object's name."""
+    """Yield each reference to a `kind` in a pod spec, and the field in it with the object's name."""
     field = kind[:1].lower() + kind[1:]
     for volume in get_mappings(spec, "volumes"):
         yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")

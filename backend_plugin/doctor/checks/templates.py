@@ -68,7 +68,10 @@ _PREFIXES: Final = tuple(
 
 
 def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the PodTemplates that the settings, Flyte or the task name, and those named in `NAMES`."""
+    """Return the PodTemplates that the settings, Flyte or the task name, and those with a name in `NAMES`.
+
+    `NAMES` are the usual names of PodTemplates for gangs.
+    """
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,

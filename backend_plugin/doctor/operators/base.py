@@ -18,7 +18,7 @@ _HOOK: Final = "failed calling webhook"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of an operator, by which its Deployments are found."""
+    """The program of an operator. Its Deployments are found by their name or by the name of the image."""
 
     deployment: str
     """The usual name of its Deployment."""
@@ -66,7 +66,7 @@ def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 
 def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the dotted names of the fields at `paths` below ``spec`` that a version does not have."""
+    """Return the dotted names of `paths` below ``spec`` that a CustomResourceDefinition version lacks."""
     lacking = []
     for path in paths:
         *parents, last = ("spec", *path)
@@ -98,7 +98,10 @@ def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violati
 
 
 def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
-    """True if the cluster accepted an invalid job in a dry run although the operator is installed."""
+    """True if the cluster accepted an invalid job in a dry run, unless the operator is known to be missing.
+
+    It is missing if the check `check_operator_missing` yields a violation.
+    """
     if facts.invalid_reply.stored is None:
         return False
     is_observed = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen}

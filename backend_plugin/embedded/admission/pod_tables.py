@@ -1,4 +1,7 @@
-"""Required fields, key fields and default values of pod types, as a `ResourceSchema` requires them."""
+"""Required fields, default values and list keys (fields that identify an entry) of pod types.
+
+`ResourceSchema` describes the format.
+"""
 
 from collections.abc import Mapping
 from typing import Final

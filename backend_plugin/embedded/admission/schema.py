@@ -136,9 +136,10 @@ class ResourceSchema:
                 )
 
     def check_list_keys(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
-        """Yield an error for each list entry whose key fields equal those of an earlier entry; see `keys`.
+        """Yield an error for each key that occurs twice in a list; check all lists in `value`.
 
-        `path` is the path of `value`. In the path of an error, the key of a map is in brackets.
+        The attribute `keys` contains the fields that form a list key. `kind` is the type of `value`, and
+        `path` its path. In the path of an error, the key of a map is in brackets.
         """
         list_keys = self.keys.get(kind, {})
         for key, item, item_kind in self._iter_items(value, kind):
@@ -174,7 +175,7 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
-    """Yield an error for the first entry that is no object, and for repeated values of the fields `keys`."""
+    """Yield an error for the first non-object entry, and for each combination of `keys` that occurs twice."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):

@@ -38,7 +38,7 @@ def find_pod_operator(pod: Manifest) -> OperatorEmulation:
 
 
 def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
-    """Return the object that a job requires; None if it requires none, or if the object does not exist."""
+    """Return the object that a job requires, such as a TrainingRuntime; None if none is required or found."""
     required = OPERATORS[get_key(job).kind].prerequisite
     return None if required is None else get(required.find(job))
 
@@ -66,7 +66,7 @@ def admit_job_update(old: Manifest, new: Manifest, get: Get) -> Manifest:
     """Return the changed job `new` in its stored form, for example with defaults. `get` reads the store.
 
     Raises:
-        RequestRejected: If the change is invalid, or if the prerequisite of the job is missing.
+        RequestRejected: If the change is invalid, or if an object that the job requires is missing.
     """
     return _require_prerequisite(OPERATORS[get_key(old).kind].admit_update(old, new), get)
 

@@ -99,7 +99,7 @@ def remove_tree(path: str) -> None:
 def _remove_entry(name: str, at: int) -> bool:
     """Remove the file or empty directory `name` in the directory `at`, if possible.
 
-    Return False if it is a directory that could not be removed.
+    Return False only if it is a directory that could not be removed. For a file, always return True.
     """
     is_directory = False
     try:

@@ -22,9 +22,9 @@ MESSAGE_BYTES = 2048
 
 
 def remove_old_logs(directory: str, before: int) -> None:
-    """Remove the log files in `directory` whose run number is below `before`.
+    """Remove the log files in `directory` of the container runs with numbers below `before`.
 
-    Like a kubelet, a shim keeps the current and the previous run.
+    Like a kubelet, a shim (the process that runs one pod) keeps the current and the previous run.
     """
     try:
         names = os.listdir(directory)  # noqa: PTH208 - see below.

@@ -62,7 +62,10 @@ class Shim:
             self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
 
     def run(self) -> None:
-        """Process events until the pod has ended and its final state is stored."""
+        """Run the pod until it has ended and its final state is stored.
+
+        The loop processes the ends and output of its processes, timeouts, and the commands of the server.
+        """
         self._write_state()  # Without a state file, the server assumes that no process was started.
         self._wait_for_events(0)  # The server may have ended or sent commands.
         while True:

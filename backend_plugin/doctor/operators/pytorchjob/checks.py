@@ -42,7 +42,7 @@ def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
-    """Check that the kind PyTorchJob has the required fields."""
+    """Check that the kind PyTorchJob has the run policy fields that the connector writes."""
     for kind, version in base.iter_schema_versions(facts):
         if kind not in ("", _KIND) or get_text(version, "name") != _DIALECT.resource.version:
             continue
@@ -151,7 +151,7 @@ def _has_status(job: Manifest) -> bool:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """Check that the webhooks for new jobs and pods respond."""
+    """Check that the webhooks for new jobs and pods respond to dry runs."""
     yield from base.report_unreachable_webhook(facts, "-n kubeflow training-operator")
 
 

@@ -34,7 +34,7 @@ def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RoleP
 
 
 def count_objects(_: Plan, roles: Sequence[RolePods]) -> Mapping[str, int]:
-    """Return the number of Services of a job, one per replica, by the resource names that quotas use."""
+    """Return the number of Services of a job, one per replica, for each name that quotas use for Services."""
     return dict.fromkeys(("services", "count/services"), sum(role.needed for role in roles))
 
 

@@ -43,7 +43,7 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.JOB_SCHEMA)
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
-    """Check that the kinds TrainJob and JobSet have the required fields."""
+    """Check that the kinds TrainJob and JobSet have the fields that the connector or Kueue writes."""
     for kind, version in base.iter_schema_versions(facts):
         lacking = base.list_lacking_fields(version, _FIELDS.get(kind, ()))
         if lacking and version.get("served") is not False:
@@ -65,7 +65,7 @@ def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
-    """Check that Kubeflow Trainer and JobSet have a ready pod."""
+    """Check that Kubeflow Trainer and JobSet each have a ready pod."""
     for name, program in _PROGRAMS.items():
         found = program.list_deployments(facts)
         if found and not any(map(deployments.is_ready, found)):
@@ -74,7 +74,7 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """Check that the webhooks for new TrainJobs and pods respond."""
+    """Check that the webhooks for new TrainJobs and pods respond to dry runs."""
     yield from base.report_unreachable_webhook(facts, "-n kubeflow-system")
 
 

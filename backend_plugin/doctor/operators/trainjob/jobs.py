@@ -24,7 +24,10 @@ _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
 
 
 def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequence[RolePods]:
-    """Return the pods of the training nodes, without the labels that the Job controller adds."""
+    """Build the pods of a TrainJob's nodes, without the labels that the Job controller adds.
+
+    The pod template comes from the TrainingRuntime in `prerequisites`, or else from the job.
+    """
     read, job_options = _DIALECT.read(job), _read_options(job)
     ((role, nodes),) = ((each.role, each.replicas) for each in read.groups)
     template = _find_template(job, prerequisites)
@@ -96,8 +99,9 @@ def build_invalid_job(namespace: str) -> Manifest:
 def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
     """Return the plan of a trial job: it is never restarted, and the kubelet ends its pods after `seconds`.
 
-    A deadline of the TrainJob would delete the pods. A TrainJob has no TTL, so a connector deletes the job.
-    A training runtime that the task names keeps its own limits.
+    `change_template` returns the changed pod template of the job. A deadline of the TrainJob itself would
+    delete the pods. A TrainJob has no TTL, so a connector deletes the job. A training runtime that the task
+    names keeps its own limits.
     """
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS

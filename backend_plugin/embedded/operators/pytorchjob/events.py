@@ -20,7 +20,7 @@ WARNING: Final = "Warning"
 
 
 def build_event(kind: str, reason: str, message: str) -> Manifest:
-    """Return an event of the job."""
+    """Return an event that the operator reports about its job; `kind` is ``Normal`` or ``Warning``."""
     return {
         "reason": reason,
         "message": message,

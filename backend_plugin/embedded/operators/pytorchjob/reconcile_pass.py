@@ -155,8 +155,8 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
     """Return the number of restarts of a role that count towards `backoffLimit`.
 
-    These are the container restarts of running pods. Unless `attempt.upstream` is true, recreated pods and
-    the restarts of their containers count, too.
+    These are the container restarts of running pods. Unless `attempt.upstream` is true (reproduce bugs of
+    the operator), recreated pods and the restarts of their containers count, too.
     """
     if role.restart_policy not in RESTARTING:
         return 0

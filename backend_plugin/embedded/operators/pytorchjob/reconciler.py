@@ -55,9 +55,9 @@ def reconcile(
 
 
 def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
-    """Return the job after an interrupted pass, of which only the actions `done` were executed.
+    """Return the job to store after an interrupted pass with the result `step`, which executed only `done`.
 
-    The restarts in its status include those of failed pods that `done` deletes and a later pass recreates.
+    Its status also counts the restarts for those failed pods that `done` deletes and a later pass recreates.
     """
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
@@ -134,9 +134,10 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
-    """Add the deletion of an expired job to the actions.
+    """Add the deletion of a job to the actions if its time to live has passed.
 
-    Return False if the job is deleted, or if it has a time to live but no completion time.
+    Return False if the pass must not store a status: the job is deleted, or it has a time to live but no
+    completion time.
     """
     if "ttlSecondsAfterFinished" not in attempt.job.run_policy or attempt.job.is_suspended:
         return True

@@ -53,7 +53,7 @@ def _map_indexes(
     """Return the pods or services of a role by replica index, with None for a missing object.
 
     The keys are the indexes below the number of replicas, and those of all existing objects. If
-    `attempt.upstream` is true, the keys have no gaps up to the highest index.
+    `attempt.upstream` is true (reproduce bugs of the operator), the keys are all indexes up to the highest.
     """
     taken = {
         int(get_label(each, objects.LABELS.index)): each for each in select_role_objects(manifests, role)

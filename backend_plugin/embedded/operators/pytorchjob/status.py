@@ -1,4 +1,4 @@
-"""The status of a job during a pass, with the operator's rules for conditions."""
+"""Builds the status of a PyTorchJob in a reconcile pass, with the operator's rules for conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -91,7 +91,7 @@ class StatusBuilder:
         self.conditions = [*_select_remaining(kind, self.conditions), new]
 
     def set_start_time(self) -> None:
-        """Set the start time."""
+        """Set the start time to `now`, even if there is a start time already."""
         self.times["startTime"] = format_time(self.now)
 
     def ensure_completion_time(self) -> None:

@@ -32,7 +32,7 @@ FAIL: Final = "FailJobSet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobSpec(OwnerJob):
-    """The spec of a TrainJob, of its JobSet and of its only Job."""
+    """The fields of a TrainJob, its JobSet and the only Job of that JobSet, merged into one object."""
 
     nodes: int
     is_suspended: bool
@@ -48,7 +48,7 @@ class TrainJobSpec(OwnerJob):
 
     @property
     def job_name(self) -> str:
-        """The name of the Job."""
+        """The name of the only batch/v1 Job of the JobSet."""
         return f"{self.name}-{ROLE}-0"
 
     def find_rule(self, reason: str, message: str) -> tuple[str, str]:

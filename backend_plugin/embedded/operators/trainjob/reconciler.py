@@ -67,7 +67,7 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
 
 @dataclass(slots=True, kw_only=True)
 class _Pass:
-    """One reconcile pass over a TrainJob. `run` changes `state`, `end` and `events`."""
+    """One reconcile pass over a TrainJob. `run` changes the state, the end condition and the events."""
 
     snapshot: JobSnapshot
     job: TrainJobSpec
@@ -96,7 +96,7 @@ class _Pass:
         )
 
     def run(self) -> ReconcileResult:
-        """Execute the pass. Return the new status and events, or the actions if the status is unchanged."""
+        """Execute the pass. Return the new status and its events if the status changes, else the actions."""
         old = get_mapping(self.snapshot.job, "status")
         counts = status.build_job_status(self.job, self.state, None if self.previous else self.pods, self.end)
         if self.end is None:
@@ -193,10 +193,10 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod that needs no more counting.
+        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod that `_is_counted`.
 
-        Then, unless the job is suspended, yield a `CreatePod` for each index that has not succeeded and has
-        no other pod.
+        Then, unless the job is suspended, yield a `CreatePod` for each index that has neither succeeded nor a
+        pod that is running or remains to be counted.
         """
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
@@ -206,7 +206,7 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the end of the pod does not have to be counted as a failure of its Job any more.
+        """True if the pod has ended, and no failure of it remains to be counted for its Job.
 
         The pod has succeeded, its failure is counted already, or a rule of the Job's pod failure policy with
         the action Ignore matches it.

@@ -1,6 +1,7 @@
 """The status of a TrainJob: its conditions, the counts of Jobs, and the state of its JobSet and its Job.
 
-In Kubernetes, a TrainJob has no field `jobSet`, because its JobSet and its Job are separate objects.
+The state is stored in the field `jobSet`. In Kubernetes, a TrainJob has no such field, because its JobSet and
+its Job are separate objects.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +94,8 @@ def build_job_status(
 ) -> Manifest:
     """Return the entry of `jobsStatus`: the number of Jobs (0 or 1) in each state.
 
-    `pods` are the pods of the current Job; None while pods of an earlier Job exist.
+    `pods` are the pods of the current Job; None while pods of an earlier Job exist. `end` is the condition
+    Complete or Failed; None while the job has not ended.
     """
     counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
     if end is not None:
@@ -161,7 +163,7 @@ def _find_failure(
 
 
 def _has_too_many_restarts(job: TrainJobSpec, pods: Sequence[Manifest]) -> bool:
-    """True if the containers of active pods were restarted in place as often as `backoffLimit` allows."""
+    """True if the in-place restarts of containers in active pods reach `backoffLimit`: then the Job fails."""
     if get_text(job.template, "spec", "restartPolicy") != "OnFailure":
         return False
     return sum(count_restarts(pod) for pod in pods if not is_ended(pod)) >= max(1, job.backoff_limit)
