@@ -41,7 +41,7 @@ class ConnectorUnavailable(BackendError):
 
 @dataclass
 class TaskReference(ResourceMeta):  # type: ignore[misc]  # flytekit has no types.
-    """The resource metadata that the server returns to Flyte for a task, unchanged."""
+    """The encoded reference to a task's job (`resource_meta`), which Flyte sends back with later calls."""
 
     data: bytes
 

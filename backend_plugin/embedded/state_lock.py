@@ -1,4 +1,4 @@
-"""The marker and the lock of a state directory, so that only one server uses it."""
+"""Marks a directory as a state directory with a marker file, and locks it for one server."""
 
 import fcntl
 import os
@@ -76,7 +76,7 @@ def find_holder(directory: Path) -> str:
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return a message why a directory is no state directory, with a remedy; empty if it may be used."""
+    """Return an error message with a remedy if a directory without `MARKER` has foreign files; else empty."""
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Delivers the jobs, pods, events and PodGroups of the embedded cluster, and their changes, to a `Sink`."""
+"""Delivers the watched objects of the embedded cluster, and their changes, to the consumer of the watch."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

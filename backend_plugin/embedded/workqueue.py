@@ -15,7 +15,7 @@ _LONGEST_DELAY: Final = 60.0
 
 
 class Retry:
-    """The type of `FAILED`, the result of `process` that requests a retry after a delay."""
+    """The type of `FAILED`, which a `KeyProcessor` returns to process its key again after a delay."""
 
 
 FAILED: Final = Retry()
@@ -114,7 +114,7 @@ class KeyedTasks:
         task.add_done_callback(lambda ended: self._on_task_done(key, ended))
 
     async def close(self) -> None:
-        """Wait for the end of all coroutines."""
+        """Wait until all coroutines have ended, also those that are added meanwhile; cancel none."""
         while self._last:
             await asyncio.wait(tuple(self._last.values()))
 

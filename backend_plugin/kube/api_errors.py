@@ -38,7 +38,7 @@ class RequestOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorClass:
-    """A class of API errors, and its consequences."""
+    """A class of API errors: which errors belong to it, and their consequences for each kind of request."""
 
     answer: str
     """The description of these errors in the documentation, in Markdown."""

@@ -100,11 +100,11 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return the record of a pod group; None for a PodGroup with neither an owner nor a name of this backend.
+    """Return the record of a pod group; None for a PodGroup that is not related to a job of this backend.
 
-    If a job of this backend owns the group, the record has the job's name, because Kueue and KAI give their
-    groups other names. Without such an owner, `foreign` is true in the record of each Workload, and of each
-    PodGroup that has the name of a job of this backend.
+    If an owner of the group has the name of such a job, the record gets this name, because Kueue and KAI give
+    their groups other names. Otherwise, `foreign` is true in the record of each Workload, because it counts
+    in its queue, and of each PodGroup that itself has the name of such a job.
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):

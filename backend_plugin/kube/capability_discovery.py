@@ -204,7 +204,7 @@ class CapabilityDiscovery:
     async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
         """Return the default request of a container for each resource name, from the LimitRanges.
 
-        If several LimitRanges have a default for a resource, the first one applies.
+        If several LimitRanges have a default for a resource, the first one in the response applies.
         """
         ranges_list = await self._fetch_list(_LIMITS, namespace, {})
         defaults: dict[str, str] = {}

@@ -41,7 +41,7 @@ def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
     `kinds` are the names of these schedulers; the fact of a scheduler is the names of its queues.
 
     Raises:
-        ClusterUnavailable: If a fact could not be read because of a transient error.
+        ClusterUnavailable: If the value of a fact is this error, because its request failed transiently.
     """
     for each in facts.values():
         if isinstance(each, ClusterUnavailable):
@@ -53,9 +53,10 @@ def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
 
 
 def select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
-    """Return the queue kind of each scheduler whose queue kind is served, and its API version, by scheduler.
+    """Return the API resource of the queues of each scheduler, with its version, by scheduler name.
 
-    `served` has the API versions by API group, with the preferred one first.
+    Leave out schedulers whose queues the cluster does not serve. `served` has the versions of each served API
+    group, with the preferred one first.
     """
     queues = {name: each.queues for name, each in list_schedulers().items()}
     return {

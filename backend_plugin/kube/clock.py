@@ -21,7 +21,7 @@ _LOGGED_DIFFERENCE: Final = timedelta(seconds=30)
 
 
 def get_local_time() -> datetime:
-    """Return the time of this machine."""
+    """Return the current time by the clock of this machine, in UTC."""
     return datetime.now(timezone.utc)
 
 

@@ -178,7 +178,7 @@ class KubernetesCluster:
         await self._patch_object(PODS, name, {"spec": {"activeDeadlineSeconds": 1}})
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
-        """Patch a prerequisite or a pod group; see `Cluster.patch_object`."""
+        """Patch a prerequisite of a job (created before it) or a pod group; see `Cluster.patch_object`."""
         metadata = get_mapping(manifest, "metadata")
         name = ObjectName(
             namespace=get_text(metadata, "namespace"),
@@ -319,13 +319,13 @@ class KubernetesCluster:
         return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
 
     def _get_rule_namespace(self, namespace: str) -> str:
-        """Return the namespace of the Role to which a rule must be added; empty for a ClusterRole."""
+        """Return the namespace of the Role for requests in `namespace`; empty if it is a ClusterRole."""
         return namespace if self._options.namespaces else ""
 
     # ---- watches
 
     async def watch(self, sink: Sink) -> None:
-        """Send all records and then every change to the sink; see `Cluster.watch`. Errors are logged."""
+        """Send all watched objects, then each change, to `sink`, and log errors; see `Cluster.watch`."""
         self._reflecting = self._create_reflectors(sink)
         tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflecting]
         self._following.update(tasks)

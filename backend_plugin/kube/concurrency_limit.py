@@ -15,7 +15,7 @@ class ConcurrencyLimit:
     """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Create a limit; if `is_long`, a request's wait for a slot does not count towards its timeout."""
+        """Limit to `at_a_time` requests; if `is_long`, the timeout does not include the time in the queue."""
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
         """The slots: a request holds one during each attempt, and none between its attempts."""
@@ -23,7 +23,7 @@ class ConcurrencyLimit:
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def get_namespace_slots(self, request: ApiRequest) -> asyncio.Semaphore:
-        """Return the semaphore of the request's namespace. Acquire it before `slots`."""
+        """Return the semaphore of one namespace; acquire it before `slots`, which no waiter should hold."""
         _, _, rest = request.path.partition("/namespaces/")
         namespace = rest.partition("/")[0]
         share = self._shares.get(namespace)

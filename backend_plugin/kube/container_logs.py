@@ -28,7 +28,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class ContainerLog:
-    """The log of one container, for one client."""
+    """Reads the log of one container for one request, across container restarts and lost connections."""
 
     def __init__(
         self, api: ApiClient, permissions: Permissions, pod: ObjectName, request: LogRequest
@@ -111,9 +111,10 @@ class ContainerLog:
         return ApiRequest(path=PODS.build_path(self._name.namespace, self._name.name) + "/log", query=query)
 
     def _decode_new_line(self, line: bytes, cut: int) -> LogLine | None:
-        """Parse a line that lacks `cut` bytes; return None if an earlier request has already yielded it.
+        """Parse a line of the log; return None if an earlier request has already yielded it.
 
-        The log is requested from a whole second on (`sinceTime`), so a response may repeat lines.
+        `cut` bytes are missing at the end of a line that was too long. The log is requested from a whole
+        second on (`sinceTime`), so a response may repeat lines.
         """
         self._failures = 0
         time, _, text = line.decode(errors="replace").partition(" ")

@@ -68,7 +68,7 @@ class Decoder(Protocol):
     def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
         """Return an object that splits a watch stream into events.
 
-        An event over `longest` bytes is cut or skipped.
+        From an event over `longest` bytes, it yields the first bytes (JSON) or none (protobuf).
         """
 
     def decode_event(self, part: bytes) -> WatchEvent:

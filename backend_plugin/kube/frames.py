@@ -1,4 +1,4 @@
-"""Splits a stream into frames with a length prefix of four bytes. A frame over the limit is skipped."""
+"""Splits a stream into frames with a length prefix of four bytes. Frames over a maximum size are skipped."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -79,7 +79,7 @@ class JsonDecoder:
         self._read = read
 
     def create_splitter(self, longest: int) -> LineSplitter:
-        """Return a splitter of a watch stream; see `decoder.Decoder`."""
+        """Return an object that splits a watch stream into lines, one per event, cut to `longest` bytes."""
         return LineSplitter(longest)
 
     def decode_event(self, part: bytes) -> WatchEvent:

@@ -108,8 +108,9 @@ class ListWatch:
     def on_failure(self, at_least: float = 0.0) -> None:
         """Record a transient error or a missing response.
 
-        After a pause, the next step repeats the page or the watch. After `_MAX_FAILURES` failed watches, it
-        is a new list. `at_least` is the shortest pause in seconds, up to `_LONGEST_ASKED`.
+        After a pause, the next step repeats the request for the page or the watch. After `_MAX_FAILURES`
+        failed watches in a row, it starts a new list instead. The pause lasts at least `at_least` seconds, of
+        which at most `_LONGEST_ASKED` count.
         """
         self._failures += 1
         if self._failures >= _MAX_FAILURES and not self._rest:

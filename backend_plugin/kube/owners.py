@@ -116,9 +116,10 @@ class OwnerFinder:
         self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses of requests for this namespace and for the cluster, after an answer to a request.
+        """End the pauses, in which no requests are sent, for the namespace and the cluster after an answer.
 
-        If the namespace lacked an RBAC rule that no other paused namespace lacks, log the rule as granted.
+        If the namespace's pause was due to a missing RBAC rule, log the rule as granted, unless another
+        namespace has a pause because of the same rule.
         """
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)

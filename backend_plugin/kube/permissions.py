@@ -37,7 +37,7 @@ class PolicyRule:
 
 
 class Permissions:
-    """The RBAC rules that one account lacks. Each is logged when it is first missing and when granted."""
+    """Stores which RBAC rules an account lacks, and logs each when it is first missing and when granted."""
 
     def __init__(self) -> None:
         self._missing: set[PolicyRule] = set()

@@ -51,7 +51,7 @@ _BACKLOG: Final = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTarget:
-    """The kind and the namespace of one reflector, the receiver of its records, and that of its state."""
+    """What one reflector watches (kind and namespace), and the receivers of its records and of its state."""
 
     kind: WatchedKind
     namespace: str
@@ -130,7 +130,7 @@ class Reflector:
                 await self._watch_changes(step)
 
     def on_created(self, resource: ApiResource) -> None:
-        """Retry discovery without delay if this reflector waits for the API server to serve `resource`."""
+        """After an object of `resource` was created, list that kind without delay if it was not served."""
         ours = self._kind.resource
         if (resource.group, resource.plural) == (ours.group, ours.plural):
             self._made.set()

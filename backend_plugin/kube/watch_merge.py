@@ -10,7 +10,7 @@ from backend_plugin.shell.cluster import ObjectName, Record, Sink
 
 
 class MergedKind:
-    """The records of one kind, divided into one `KindPart` for each reflector."""
+    """The records of one kind, such as pods; each `KindPart` has those that one reflector receives."""
 
     def __init__(self, sink: Sink, record: type[Record]) -> None:
         self.sink: Final = sink
@@ -22,7 +22,7 @@ class MergedKind:
         """True if the parts keep their records, because each snapshot has the records of several parts."""
 
     def add_part(self) -> "KindPart":
-        """Add and return the part of one reflector. Add all parts before a reflector sends records."""
+        """Add and return the part for one more reflector. Call this before any reflector sends records."""
         part = KindPart(self)
         self._parts.append(part)
         self.is_retaining = self.record is not Event and len(self._parts) > 1
@@ -60,10 +60,10 @@ class KindPart:
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        """Replace the records of this reflector by those of a complete list.
+        """Replace the records of this part by a complete list that its reflector has received.
 
-        Once the consumer of the watch has received all Events, they are only added: one that the API server
-        has deleted is still valid.
+        Once the consumer of the watch has received a complete list of core/v1 Events, further lists only add
+        new ones: an Event that the API server has deleted is still valid.
         """
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: one that the API server has removed after an hour is still valid.
@@ -84,9 +84,10 @@ class KindPart:
             self._gathering.deliver_snapshot()
 
     def apply_change(self, watched: WatchedObject) -> None:
-        """Keep an added or modified object, if a complete list of records is to be sent later.
+        """Store an added or modified object, send it to the consumer of the watch, or both.
 
-        Once the consumer of the watch has received all records, send the object to it, too.
+        It is sent once the consumer has received the first complete list. It is stored before that, and also
+        later if further complete lists need it (`is_retaining`).
         """
         if watched.record is None:
             return
@@ -100,7 +101,7 @@ class KindPart:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
-        """Remove a deleted object here and in the consumer of the watch. Events are never removed."""
+        """Remove a deleted object, unless it is a core/v1 Event, from this part and the watch's consumer."""
         if watched.record is None or self._gathering.record is Event:
             return
         self.kept.pop(watched.key, None)
@@ -109,7 +110,7 @@ class KindPart:
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
-        """Drop the records that the consumer of the watch has received, unless they will be sent again."""
+        """Drop the records, which the watch's consumer has, unless later lists need them (`is_retaining`)."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
         if not self._gathering.is_retaining:

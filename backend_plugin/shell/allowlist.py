@@ -39,7 +39,7 @@ class Allowlist:
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def find_rejection_reason(self, namespace: str, prefix: str) -> str | None:
-        """Return why calls for jobs with this namespace and prefix are rejected; None if they are allowed."""
+        """Return why calls for jobs with this namespace and output prefix are rejected; None if allowed."""
         if not self.is_served(namespace):
             return f"this connector does not serve namespace {namespace!r}"
         return self.prefixes.find_rejection_reason(prefix)

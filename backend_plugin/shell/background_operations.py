@@ -55,7 +55,8 @@ class BackgroundOperations:
     def submit(self, key: Key, order: Order, fields: Mapping[str, object]) -> asyncio.Task[None]:
         """Start an operation, unless one with this key runs; return the task of the operation with the key.
 
-        `fields` are added to the log lines of a new operation.
+        `order` does the work of a new operation, and is called again for each retry. `fields` are added to
+        its log lines.
         """
         task = self._tasks.get(key)
         if task is None:

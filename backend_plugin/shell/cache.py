@@ -139,7 +139,7 @@ class Cache:
         return before
 
     def _recheck_companions(self) -> None:
-        """Clear `accompanied` for jobs without a pod group, so that the reconciler creates missing groups."""
+        """Mark jobs without a cached pod group, so that the reconciler creates groups that do not exist."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
@@ -226,7 +226,7 @@ class Cache:
         return entry
 
     def _remove_if_empty(self, entry: CachedJob) -> None:
-        """Remove an entry that has neither a job nor other objects; no later deletion of a job removes it."""
+        """Remove an entry with no job and no other objects, because no deletion of a job will remove it."""
         if not (entry.is_observed or entry.has_objects):
             self.forget(entry)
 
@@ -303,7 +303,7 @@ class Cache:
                 self._remove_entry(oldest)
 
     def add_missing_job(self, key: Key, output_prefix: str) -> CachedJob:
-        """Add a job that was never observed and does not exist, with the output prefix of its attempt."""
+        """Add a job that does not exist, marked as gone, with the output prefix of the client's reference."""
         entry = self._get_or_create(*key)
         entry.output_prefix = output_prefix
         self.mark_deleted(entry)
@@ -322,9 +322,9 @@ class Cache:
             self._gone.pop(entry.key, None)
 
     def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """Call `lag` with the time between a change of a job or pod and its delivery by the watch.
+        """Call the function `lag` with the time from a change of a job or pod to its delivery by the watch.
 
-        Objects of the first lists are skipped, because they did not change just now.
+        Do nothing until all jobs and pods have been listed, because listed objects may have changed long ago.
         """
         if not self.ready.is_set():
             return
@@ -345,8 +345,9 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Return the events of a job to keep when one is added: all, or fewer if there are `_MAX_EVENTS`.
 
-    The oldest event with a reason in `_ROUTINE` is left out. Without one, the latest events are kept, and two
-    older ones that a server wrote (see `core.job_events`), so that these are not written again.
+    An old routine event, such as `Pulled` (see `_ROUTINE`), is left out. Without one, the oldest events are
+    left out, except the latest two of them that servers of this backend have written (see `core.job_events`),
+    so that no server writes these again.
     """
     if len(events) < _MAX_EVENTS:
         return events

@@ -79,7 +79,7 @@ class CachedJob:
 
     @property
     def has_objects(self) -> bool:
-        """True if any object belongs to the job, whether or not the job was observed."""
+        """True if the cache has pods, events or pod groups of the job, even if it lacks the job itself."""
         return bool(self.pods or self.events or self.pod_groups)
 
     @property

@@ -83,10 +83,11 @@ class CapabilitiesCache:
 
         Args:
             source: The cluster that reports its capabilities. None: no capabilities are found.
-            gang: The gang settings, which determine what is examined and whether a job depends on it.
+            gang: The gang settings, which determine what is discovered, and if a job can do without it.
             namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
-            selects_dialect: True if the kind of a job (PyTorchJob or TrainJob) depends on the capabilities.
-            detects_dialect: False if the settings name the kind of each job.
+            selects_dialect: True if a job may have a kind other than the default; jobs then need discovery.
+            detects_dialect: True if the kind may depend on the operators that are available. False: do not
+                examine them.
         """
         self._source = source
         self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection

@@ -80,10 +80,10 @@ class Sink(Protocol):
     """The consumer of a watch, which receives the objects of a cluster in the order of the changes."""
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all received objects of one kind by a complete list of objects, each with its namespace."""
+        """Replace the consumer's objects of one kind by a complete list of pairs of namespace and object."""
 
     def put_record(self, namespace: str, record: Record) -> None:
-        """Add or update an object."""
+        """Add an object to the received objects, or replace its earlier state."""
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         """Remove an object from the received objects, because it was deleted in the cluster."""
@@ -100,7 +100,7 @@ class Cluster(Protocol):
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create an object durably, and return it as stored, at least with the fields that the server reads.
+        """Create an object so that no restart loses it; return it as stored, at least the fields in use.
 
         Raises:
             AlreadyExists: If an object of that name exists.
@@ -130,7 +130,7 @@ class Cluster(Protocol):
         """
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
-        """Delete a job and, in the background, its pods; has no effect if it does not exist."""
+        """Delete a job and, in the background, its pods, if it exists; without `awaited`, possibly later."""
 
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod with its own grace period; has no effect if it does not exist."""
@@ -171,7 +171,7 @@ class Cluster(Protocol):
         """
 
     async def watch(self, sink: Sink) -> None:
-        """Send all objects with one `replace_records` per kind, then every change, until cancelled."""
+        """Send one list of all objects of each `Record` kind to `sink`, then each change, until cancelled."""
 
     def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; yields none if the pod does not exist."""

@@ -218,9 +218,10 @@ class ConnectorService:
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 
     def _require_served(self, data: bytes) -> JobRef:
-        """Return the job reference in `data`; raise `CallFailed` if its namespace or prefix is not allowed.
+        """Return the job reference in `data`; raise `CallFailed` if it has a forbidden namespace or prefix.
 
-        The reference of a rejected task is always accepted, because it has no job.
+        The prefix is the output prefix of the task. The reference that CreateTask returned for a rejected
+        task is always accepted, because it names no job.
         """
         ref = self._decode_reference(data)
         why = self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)

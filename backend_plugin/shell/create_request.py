@@ -120,7 +120,7 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the number, the encoding and the value of each field; raise `DecodeError` if malformed."""
+    """Yield number, encoded field and value of each field in protobuf; raise `DecodeError` if malformed."""
     at = 0
     while at < len(data):
         start = at

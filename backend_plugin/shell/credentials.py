@@ -131,7 +131,7 @@ class Token:
 
 
 class KeyRing:
-    """The keys with which a server signs and verifies jobs and references; reread when their file changes."""
+    """The keys that sign and verify jobs and references to jobs; read again when their file changes."""
 
     def __init__(self, keys: ReloadedValue[SigningKeys]) -> None:
         self._keys = keys

@@ -14,7 +14,7 @@ take a few megabytes at most."""
 
 
 async def tune_collector(filled: asyncio.Event) -> None:
-    """Raise the collection thresholds; once `filled` is set, exclude all existing objects from collection."""
+    """Raise the thresholds of garbage collection; once the cache is `filled`, exclude existing objects."""
     gc.set_threshold(*_THRESHOLDS)
     await filled.wait()
     gc.collect()

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class JobCleaner:
-    """Stores verdicts on jobs, ends and deletes jobs, and stops and deletes their pods."""
+    """Stores the verdict (phase and reason) in a job, ends or deletes it, and stops or deletes its pods."""
 
     def __init__(self, cluster: Cluster, deleter: JobDeleter, verdicts: VerdictStore) -> None:
         self._cluster = cluster
@@ -26,7 +26,7 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs the actions `duties`; a retry skips a patch that is stored."""
+        """Return the operation that performs `duties`; a retry does not store a stored verdict again."""
         patch = duties.patch
 
         async def clean_up() -> None:
@@ -40,7 +40,7 @@ class JobCleaner:
         return clean_up
 
     async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform `duties` except for the patch: delete or end the job, stop or delete its pods."""
+        """Perform `duties` except storing the verdict: delete or end the job, stop or delete its pods."""
         name = entry.object_name
         if duties.delete:
             reason = "which failed before it started or is over its time to live"

@@ -160,7 +160,7 @@ def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
 
 
 async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> Manifest:
-    """Create a job, and retry for `_PREMATURE_SECONDS` if its operator has not seen a prerequisite."""
+    """Create a job; retry for `_PREMATURE_SECONDS` if its operator has not observed an object it needs."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _PREMATURE_SECONDS
     while True:

@@ -25,7 +25,7 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 @contextmanager
 def add_log_fields(**fields: object) -> Iterator[None]:
-    """Add fields to all lines that the context, and asyncio tasks that start in it, log."""
+    """Add fields to all log lines of the `with` block, and of asyncio tasks that start in it."""
     token = _about.set({**_about.get(), **fields})
     try:
         yield

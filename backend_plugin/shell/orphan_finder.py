@@ -69,7 +69,7 @@ class OrphanFinder:
     least_age: timedelta = LEAST_AGE
 
     async def scan(self) -> OrphanScan:
-        """List all jobs, and fetch the workflow object of each orphan candidate.
+        """List all jobs, and look up the workflow object of each old job without an owner.
 
         Raises:
             ClusterUnavailable: If the jobs cannot be listed.

@@ -1,7 +1,7 @@
 """Collects the outputs of ended jobs, so that a terminal phase is only reported after they have been read.
 
-If no object explains a failure, the pods of the job are fetched from the API server, too. The object store is
-read in `output_reader`.
+If no cached Kubernetes object explains a failure, the pods of the job are fetched from the API server, too.
+The object store is read in `output_reader`.
 """
 
 import asyncio

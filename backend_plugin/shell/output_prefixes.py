@@ -39,7 +39,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\?#]|::")
 
 
 class PrefixNotAllowed(BackendError):
-    """The prefix is malformed, or it is not below a listed location."""
+    """The output prefix is malformed, or is not below a location that the settings allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +81,10 @@ class OutputPrefixes:
         return None
 
     def get_location(self, prefix: str) -> StoreLocation:
-        """Return the location of a prefix.
+        """Return the location of an output prefix.
 
         Raises:
-            PrefixNotAllowed: If it is malformed, or not below a listed location.
+            PrefixNotAllowed: If it is malformed, or not below a location that the settings allow.
         """
         location = _parse_prefix(prefix, _BUCKET)
         for listed in self._listed:

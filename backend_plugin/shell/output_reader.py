@@ -104,9 +104,10 @@ class OutputReader:
         return error
 
     async def _acquire_slots(self, place: StoreLocation) -> ExitStack:
-        """Acquire a slot of the store, then a slot that all stores share, so a slow store blocks no other.
+        """Wait until a read of the store may start: acquire one of its slots, then a shared one.
 
-        Return the context that releases both slots.
+        A read that waits for a slow store holds no slot that other stores need. Return the context that
+        releases both slots.
         """
         of_store = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         with ExitStack() as undo:

@@ -35,7 +35,7 @@ class StoreUnusable(BackendError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEntry:
-    """A file in a directory."""
+    """A file or an object (not a subdirectory) in a directory that `OutputStores` has opened."""
 
     name: str
     size: int | None
@@ -62,8 +62,8 @@ class OutputStores:
         """Open a directory; after `deadline`, a value of `time.monotonic`, all calls raise `TimeoutError`.
 
         Raises:
-            PrefixNotAllowed: If the path contains a link.
-            StoreUnavailable: If the listed directory does not exist on this machine.
+            PrefixNotAllowed: If the path contains a symbolic link.
+            StoreUnavailable: If the directory that the settings allow does not exist on this machine.
             StoreUnusable: If the package that reads this store is not installed.
         """
         if place.scheme == "file":
@@ -166,7 +166,7 @@ def _open_below(at: int, part: str, place: StoreLocation) -> int:
 
 
 def _is_link(at: int, name: str) -> bool:
-    """True if the name is a link. The errno of an open with O_NOFOLLOW depends on the system."""
+    """True if `name` in the directory `at` is a symbolic link, which the errno of `open` may not show."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except FileNotFoundError:

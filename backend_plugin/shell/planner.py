@@ -1,4 +1,4 @@
-"""A worker thread for large requests, so that the event loop can serve other calls meanwhile."""
+"""Parses large CreateTask requests and plans their jobs in a thread, beside the event loop."""
 
 import asyncio
 import contextvars
@@ -15,9 +15,10 @@ SMALL_BYTES: Final = 8 * 2**10
 
 
 class Planner:
-    """A pool with one thread, because each busy thread delays the event loop, which needs the GIL, too.
+    """Parses large CreateTask requests and plans their jobs in a thread, while the event loop serves calls.
 
-    If a call is cancelled before its work has started, the work does not run.
+    It has only one thread, because each busy thread delays the event loop, which needs the GIL, too. If a
+    call is cancelled before its work has started, the work does not run.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Planner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of `work` for a request of `size` bytes; use the thread for a large one."""
+        """Return the result of `work` for a request of `size` bytes; over `SMALL_BYTES`, use the thread."""
         if size <= SMALL_BYTES:
             return work()
         context = contextvars.copy_context()

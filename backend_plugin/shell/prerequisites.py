@@ -28,7 +28,7 @@ LEAST_AGE: Final = timedelta(minutes=15)
 
 
 class Prerequisites:
-    """Sets the owners of prerequisites in one cluster, and deletes those that no job needs."""
+    """Sets jobs as owners of their prerequisites (created before them), and deletes those no job needs."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, now: Callable[[], datetime]
@@ -39,7 +39,7 @@ class Prerequisites:
         self._now = now
 
     async def run(self) -> NoReturn:
-        """Periodically set the missing owners of prerequisites, and delete unneeded ones, until cancelled."""
+        """Periodically set jobs as owners of prerequisites, and delete unneeded ones, until cancelled."""
         await self._cache.ready.wait()
         while True:
             try:

@@ -33,7 +33,7 @@ _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
 class Supervisor:
-    """The state of a running pod. Call `advance` after each event, and at `wake_at` at the latest."""
+    """Runs the containers of a pod. Call `advance` after each event, and at the Unix time `wake_at`."""
 
     def __init__(self, launch: Spec, directory: str, tree: ProcessTree, streams: Shim) -> None:
         self.launch = launch
@@ -228,7 +228,7 @@ class Supervisor:
         self._sample_at = now + max(_SAMPLE_SECONDS, _LOOKING_SHARE * (time.time() - now))
 
     def _list_processes(self, names: list[str]) -> list[int]:
-        """Return the pids of the live processes of these containers; "" stands for unknown containers."""
+        """Return the pids of live processes of these containers; "" selects those of an unknown container."""
         found: list[int] = []
         for _ in range(_LIST_TRIES):
             found = found or [pid for pid, owner in self._map_processes().items() if owner in names]
