@@ -159,7 +159,7 @@ def _judge_certificate(
 
 
 def _read_names(server: Server, address: tuple[str, int]) -> tuple[str, ...]:
-    """Return the names in the server's certificate, if a trusted CA issued it."""
+    """Return the names in the server's certificate; ``()`` if it is not trusted or the connection fails."""
     context = _load_certificate(server)
     context.check_hostname = False
     try:

@@ -49,10 +49,10 @@ class Prerequisites:
             await asyncio.sleep(PERIOD)
 
     async def scan(self) -> None:
-        """Set the missing owners of prerequisites, and delete prerequisites that are not needed.
+        """Set the job of each prerequisite, such as a TrainingRuntime, as its owner; delete unneeded ones.
 
-        A prerequisite is not needed if it has no job and is older than `LEAST_AGE`, if its job is being
-        deleted, or if its job is of a kind that does not use it.
+        A prerequisite with an owner is kept. One without an owner is unneeded if it has no job and is older
+        than `LEAST_AGE`, if its job is being deleted, or if its job is of a kind that does not use it.
 
         Raises:
             ClusterUnavailable: If the prerequisites cannot be listed.

@@ -1,7 +1,8 @@
 """The controller of the server: watches the cluster and reconciles each job.
 
 `core.cleanup` decides what to do after a job has ended. A companion object, such as a pod group, is created
-after its job. After a restart, all work is derived from the objects again, except for unsent deletions.
+after its job. After a restart, all work is derived from the objects again. Only deletions that were requested
+and not yet sent to the cluster are lost.
 """
 
 import asyncio
@@ -116,7 +117,7 @@ class Reconciler:
             await self._resync(self._seconds, logging.INFO)
 
     async def _resync(self, seconds: int, level: int) -> None:
-        """Reconcile all jobs except steady ones (see `_is_steady`), spread over `seconds`; log at `level`."""
+        """Reconcile all jobs that may require work, spread over `seconds`; log new phases at `level`."""
         waiting = list(self._cache)
         share = max(1, -(-len(waiting) // seconds))
         while True:
@@ -236,7 +237,7 @@ class Reconciler:
         return not is_running_undisturbed(entry.get_observed_state())
 
     def _is_new(self, entry: CachedJob) -> bool:
-        """True if no operator or scheduler has reacted to the job yet; it can wait for the next resync."""
+        """True if no operator or scheduler has reacted to the job yet. The next resync then reconciles it."""
         is_missing = entry.unconfirmed or not entry.exists
         return not is_missing and entry.is_untouched and not self._has_companions(entry)
 
@@ -345,5 +346,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if `phase` was logged before and is no failure. A failed job may still need cleanup."""
+    """True if `phase` requires no work: it was logged before, and is no failure, which may need cleanup."""
     return phase is entry.logged_phase and not phase.is_failure

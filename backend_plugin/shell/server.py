@@ -88,14 +88,14 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
-        """Serve until `stop` is called or a signal arrives, then wait for the calls up to `drain_seconds`.
+        """Serve until `stop` is called or a signal arrives, then wait for the RPCs up to `drain_seconds`.
 
-        A second call or signal ends the wait, and cancels `settle`.
+        A second call of `stop` or a second signal ends the wait, and `settle` is cancelled after its start.
 
         Args:
             ready: The health service reports SERVING once this is set.
             started: Called with the port.
-            settle: Called after the wait, with the remaining seconds.
+            settle: Called after the wait, with the seconds that remain of `drain_seconds`.
 
         Raises:
             PortUnavailable: If the port cannot be opened.

@@ -43,7 +43,7 @@ class TaskResponses:
         self.judge = judge
 
     def get_response(self, entry: CachedJob) -> CachedResponse:
-        """Return the response for a job at this moment."""
+        """Return the `GetTaskResponse` for a job: the last one if it is still valid, otherwise a new one."""
         if (known := self.find_cached(entry)) is not None:
             return known
         verdict, until = self.judge.judge_with_expiry(entry)
@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last response for a job, even if it is outdated, or `build_not_synced()` without one."""
+        """Return the last `GetTaskResponse` for a job, even if it is not valid any more, or else `QUEUED`."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:

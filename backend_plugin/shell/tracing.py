@@ -32,7 +32,7 @@ def is_requested(environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def open_tracing(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
-    """Yield the gRPC interceptors that trace a server; yields none if tracing is not requested.
+    """Yield the gRPC interceptors that trace a server: an empty tuple if tracing is not requested.
 
     Raises:
         TracingUnavailable: If a package is missing, or the requested OTLP protocol is not supported.

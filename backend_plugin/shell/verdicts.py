@@ -25,10 +25,10 @@ class VerdictStore:
     metrics: Metrics
 
     async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
-        """Apply a patch that stores a verdict, unless the job does not exist or already has a verdict.
+        """Apply `patch`, which annotates a failed job with its verdict (reason and cause), unless it has one.
 
         Returns:
-            True if the job has the verdict of this patch.
+            True if the job now has the verdict of `patch`; False if it has another or does not exist.
 
         Raises:
             VersionConflict: If, in each of `_TRIES` tries, another client changed the job before the patch.

@@ -25,7 +25,7 @@ class WatchState(enum.Enum):
 
 
 class WatchStatus:
-    """The watch states of one cluster."""
+    """The state of the watch on each kind and namespace of a cluster, and the time of its last data."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.trouble: Callable[[str], None] = lambda _: None
@@ -55,8 +55,8 @@ class WatchStatus:
     def ages(self) -> Mapping[tuple[str, ...], float]:
         """Return the seconds since data was last received, by kind; safe to call from another thread.
 
-        If a kind is watched in several namespaces, the longest time is returned. Kinds that are not served or
-        forbidden are left out.
+        If a kind is watched in several namespaces, the longest time is returned. Watches in the state
+        `NOT_SERVED` or `FORBIDDEN` are left out.
         """
         now, ages = self._clock(), dict[tuple[str, ...], float]()
         for (kind, namespace), state in list(self._states.items()):

@@ -16,7 +16,7 @@ _REQUIRED: Final = {
 
 
 def iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
-    """Yield the key, the message and the remedy of each contradiction."""
+    """Yield key, message and remedy for each setting that contradicts another setting or the cluster kind."""
     for needs, needed in _REQUIRED.items():
         if needs in values and needed not in values:
             yield needs, f"has no effect without {needed}", f"also set {needed}"

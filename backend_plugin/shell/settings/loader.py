@@ -170,7 +170,7 @@ def get_flag(key: str) -> str:
 
 
 def _group_parsers() -> dict[str, Any]:
-    """Return the parsers of `KEYS` as a section nests them, such as ``{"tls": {"key": ...}}``."""
+    """Return the parsers of all settings, nested as in the settings file: ``{"tls": {"key": ...}}``."""
     parsers: dict[str, Any] = {}
     for key, parser in KEYS.items():
         part, _, name = key.rpartition(".")
