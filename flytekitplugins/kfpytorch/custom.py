@@ -134,10 +134,10 @@ def _encode_value(value: Any) -> Any:
 
 
 def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a config part, a pod template or a kubernetes model that are not None.
+    """Return the fields of a `ConfigPart`, a `PodTemplate` or a kubernetes model, except those that are None.
 
-    The keys of a template or model are those of a manifest. A dict is returned unchanged. For any other
-    value, return None.
+    The keys of a template or model are those of a manifest. A dict is returned unchanged, with all its items.
+    For any other value, return None.
     """
     if isinstance(value, ConfigPart):
         fields = vars(value)

@@ -101,9 +101,10 @@ def enable_override_checks(task: object, context: FlyteContext) -> None:
 
 
 def count_processes(task: Any) -> int:
-    """Return the number of processes per node of an `Elastic` task, which is fixed at registration.
+    """Return the number of processes per node of an `Elastic` task: its `nproc_per_node` as a number.
 
-    ``"gpu"`` and ``"cpu"`` are the GPUs or cpus of a replica; ``"auto"`` is its GPUs, or else its cpus.
+    ``"gpu"`` and ``"cpu"`` count the GPUs or CPUs of a replica; ``"auto"`` counts its GPUs, or without GPUs
+    its CPUs. The registered task contains the number, so overrides in a workflow cannot change it.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
@@ -187,7 +188,7 @@ def _get_amounts(task: Any, node: Node | None) -> Amounts:
 def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
     """Yield a tuple for each resource that a node overrides: ``requests`` or ``limits``, resource, value.
 
-    The requests come first: a dict that the caller fills in this order, by resource, then keeps the limits.
+    The requests come first, so that a caller that writes the values into a dict by resource keeps the limits.
     """
     model = None if node is None else node._resources  # noqa: SLF001 - flytekit offers no public one.
     if model is not None:

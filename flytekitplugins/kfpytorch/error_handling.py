@@ -30,7 +30,7 @@ def create_recoverable_error_file() -> None:
 
 
 def is_recoverable_worker_error(failure: "ProcessFailure") -> bool:
-    """True if the failed worker has marked its failure as recoverable, next to its error file."""
+    """True if the failed worker has created the file ``recoverable_error`` next to torch's error file."""
     return _get_marker_path(failure.error_file).exists()
 
 

@@ -63,7 +63,8 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
     With `shared_memory`, memory is mounted on ``/dev/shm`` of the primary container of a copy.
 
     Raises:
-        ValueError: If the template cannot be built. A dict is checked field by field.
+        ValueError: If a pod spec given as a dict has an unknown field or lacks a required one, or if the
+            template conflicts with the shared memory.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
         spec = convert_to_model("V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")

@@ -76,7 +76,8 @@ class _DistributedTask(PythonFunctionTask[C]):
     def pod_template(self) -> PodTemplate | None:
         """The pod template of a replica: the author's, with shared memory if the config requires it.
 
-        It is built on first access, because this imports kubernetes. An assigned template is not changed.
+        It is built on first access, because this imports kubernetes. A template that was assigned to this
+        property is returned as it is, without added shared memory.
         """
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         if not self._is_pod_final and self._pod_built_for is not wanted:

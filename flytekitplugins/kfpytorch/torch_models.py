@@ -35,5 +35,5 @@ class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Replace flytekit's transformer of `torch.nn.Module`."""
+    """Make flytekit use `TrustedModuleTransformer` for `torch.nn.Module`, so that it can load modules."""
     TypeEngine.register_additional_type(TrustedModuleTransformer(), torch.nn.Module, override=True)

@@ -101,7 +101,7 @@ def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], r
 
 
 def build_count_reader(low: int) -> Reader:
-    """Return a reader for whole numbers of at least `low`; a bool is not a number."""
+    """Return a function that returns an integer >= `low`; it raises `InvalidValue` for others, also bools."""
 
     def read(value: object) -> int:
         try:

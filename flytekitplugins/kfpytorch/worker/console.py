@@ -19,7 +19,7 @@ from kfpytorch_common.polling import poll_readable
 
 
 class Console:
-    """Copies the output of the processes of a run, one `OutputSlot` each, to the terminal and the logs."""
+    """Copies the output of the processes that run a task to the terminal and to a log of each process."""
 
     def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
         self.directory = directory
@@ -34,10 +34,10 @@ class Console:
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
-        """Create and return a slot for a process.
+        """Create and return a slot: the streams and the log for the output of one process.
 
-        The slot of rank 0 is `interactive`. Its process gets a pseudo-terminal if standard output is a
-        terminal and shows rank 0 only.
+        Set `interactive` for rank 0. Its process then gets a pseudo-terminal if standard output is a terminal
+        and shows rank 0 only.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -53,7 +53,7 @@ class Console:
         return not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Record the rank of the process `slots[number]`, for its output prefix and its log's name."""
+        """Set the rank of the process with the index `number`, for its output prefix and its log's name."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -62,9 +62,9 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Include the user's terminal in `list_readable` until it has input for the process `number`.
+        """Request a line from the user's terminal for a process; `number` is its index in `slots`.
 
-        `number` is the index of the process in `slots`.
+        Until the line arrives, `list_readable` includes the terminal, so that the caller polls it.
         """
         self._asking = self.slots[number]
 

@@ -162,10 +162,11 @@ class _Agent(SimpleElasticAgent):
         self.failures: list[Failure] = []
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Join the other nodes, and agree on the number of this generation of workers.
+        """Join the other nodes, and agree with them on how often the workers have been restarted.
 
         torch counts only the failures of its own node. Nodes that restart because of another node would give
-        their workers a different number, and the workers would use different keys in the store.
+        their workers another ``TORCHELASTIC_RESTART_COUNT``, and the workers would use different keys in the
+        store.
         """
         with torch_rendezvous.replace_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)

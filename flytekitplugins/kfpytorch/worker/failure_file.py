@@ -101,10 +101,11 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Return `failure` with the original exception, if torch has copied it from another process.
+    """Return `failure` with the original exception, if torch has raised it again from another process.
 
-    That may be a DataLoader worker. The original exception is the last of `caught`, after its causes.
-    If `caught` is empty, return `failure` unchanged.
+    The other process may be a DataLoader worker. The message then contains its traceback, and `caught` has
+    the exceptions of that traceback: the original one is the last, after its causes. If `caught` is empty,
+    return `failure` unchanged.
     """
     if not caught:
         return failure
@@ -154,7 +155,8 @@ def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iter
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
     """Return how the ranks of a node ended: the failures, and the ranks that ended with exit code 0.
 
-    `write_terminations` wrote both lists to `directory`. Both are empty if it has not written them.
+    A `Failure` describes each rank in both cases. `write_terminations` wrote both lists to `directory`; they
+    are empty if it has not written them.
     """
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
@@ -204,7 +206,7 @@ def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
-    """Return the stack of the thread that crashed, or else the last one in `text`, of the main thread."""
+    """Return the stack of the crashed thread; without one, the last stack in `text` (the main thread's)."""
     stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]

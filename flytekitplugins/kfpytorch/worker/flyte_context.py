@@ -40,9 +40,10 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
 
 @contextlib.contextmanager
 def set_working_directory(workspace: str) -> Iterator[None]:
-    """While the context is active, use a new directory in `workspace` as Flyte's working directory.
+    """Within the `with` block, use a new directory in `workspace` as Flyte's working directory.
 
-    It is set in the Flyte context, which this process, a fork of the caller, has inherited.
+    It is set in the Flyte context that this worker has inherited, by forks, from the process that called the
+    task.
     """
     from flytekit.core.context_manager import FlyteContextManager
 

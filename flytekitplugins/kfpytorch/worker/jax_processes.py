@@ -1,4 +1,4 @@
-"""The environment variables of jax processes, and their exit after a failure."""
+"""The environment variables of jax processes, and the exit of a failed one without a wait for the others."""
 
 import atexit
 import os

@@ -73,9 +73,9 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
     """Run a task without torch's launcher, and return the value of rank 0.
 
-    A pod runs its own ranks, and a local run all `ranks`. Unless ``FLYTE_KFPYTORCH_LOCAL`` is set,
-    `replicas_by_default` selects whether a local run starts a process for each replica or calls the function
-    in this process.
+    A pod runs its own ranks, and a local run all `ranks`. ``FLYTE_KFPYTORCH_LOCAL`` selects whether a local
+    run starts a process for each replica or calls the function in this process. If it is not set,
+    `replicas_by_default` selects this.
     """
     is_mpi = get_framework(task.task_config) == MPI
     in_pod = not runtime_info.is_local()

@@ -161,7 +161,8 @@ def _track_import() -> Iterator[None]:
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
     """Import the module and return the function of the task.
 
-    Return None if the caller of this function has to use the pickled function instead.
+    Return None if the pickled function has to be used instead: the import has failed (and the error was not
+    raised), the module comes from another file, or it has no such task with the same code.
     """
     try:
         with _track_import():

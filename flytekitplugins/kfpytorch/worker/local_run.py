@@ -80,7 +80,7 @@ class LocalRun:
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
         """Return the settings of a worker, as the fields of a `WorkerContext`.
 
-        `slot` is for its output, `replica` is its display name, and `directory` is for its files.
+        `slot` is its entry in the console, `replica` is its display name, and `directory` is for its files.
         """
         place = WorkerContext(
             slot=slot.number,
@@ -97,9 +97,9 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Add a process to the console, and return its settings; the process will run the user's function.
+        """Return the settings of a process that will run the user's function, and open its output streams.
 
-        `name` is its name in the console, and `replica` its display name in messages about failures.
+        `name` labels its output, and `replica` is its display name in messages about failures.
         """
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
@@ -108,10 +108,10 @@ class LocalRun:
         )
 
     def build_node(self, slots: Sequence["OutputSlot"], name: str) -> dict[str, Any]:
-        """Create the directory of a node. Return the arguments that its agent has with every framework.
+        """Create the directory of a node. Return the arguments that the agents of all frameworks need.
 
-        These are the directory and the settings of each worker. The first of `slots` is that of the agent,
-        and the others are those of its workers. `name` is the display name of the node in a local run.
+        These are the directory and the settings of each worker. `slots` are the entries of the processes in
+        the console: first the agent, then its workers. `name` is the display name of the node in a local run.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -230,12 +230,13 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the elastic agent of this pod, and return the value of rank 0 if it runs here.
+    """Run the elastic agent of this pod, and return the value of rank 0.
 
-    A pod without a job uses a rendezvous in a file.
+    Without ``PET_RDZV_ENDPOINT``, which the operator sets in the pods of a job, use a rendezvous in a file.
 
     Raises:
-        NotInCluster: The task needs several pods, and the environment has no endpoint.
+        NotInCluster: The task needs several pods, and ``PET_RDZV_ENDPOINT`` is not set.
+        IgnoreOutputs: Rank 0 runs in another pod.
     """
     config = task.task_config
     endpoint = os.environ.get("PET_RDZV_ENDPOINT")

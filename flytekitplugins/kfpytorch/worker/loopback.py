@@ -87,7 +87,7 @@ def _needs_socket(given: Mapping[str, Any]) -> bool:
 
 
 def _can_libuv_take_sockets() -> bool:
-    """True if torch's default store server accepts a listening socket; torch's older server always does."""
+    """True if `TCPStore` accepts a listening socket with ``use_libuv=True``; without libuv it always does."""
     import torch
 
     major, minor = torch.__version__.split(".")[:2]

@@ -1,7 +1,8 @@
 """Run one rank of an MPI job, which mpirun has started on this node.
 
-The agent of each node writes the streams and the environment of its ranks to a file. A rank opens the streams
-through `/proc`, so that its output belongs to the node on which it runs.
+The agent of each node writes the environment of its ranks, and its descriptors for their output, to a file. A
+rank opens these descriptors through the agent's directory in `/proc`, so that its output appears on the node
+on which it runs, not on that of mpirun.
 """
 
 import contextlib

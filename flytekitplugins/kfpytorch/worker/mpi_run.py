@@ -36,7 +36,7 @@ def require_open_mpi() -> None:
 
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
-    """Run all ranks of a task under mpirun on this machine, and return the value of rank 0."""
+    """Run the ranks that fit this machine (`fitted`) under mpirun, and return the value of rank 0."""
     with local_run.open_run(task, inputs, "spawn") as run:
         run.print_layout(f"{fitted.ranks} ranks under mpirun", fitted)
         env = local_run.build_env(fitted, 0)

@@ -1,4 +1,4 @@
-"""Output slots, one for each process of a run, and the pipes or the terminal to which it writes."""
+"""Output slots: the log of each process that runs a task, and the pipes or terminal to which it writes."""
 
 import collections
 import contextlib
@@ -79,7 +79,7 @@ class OutputSlot:
 
     @property
     def log_name(self) -> str:
-        """The name of the log file until the rank is known."""
+        """The name of the process's log until its rank is known; then the log is renamed (``rank0.log``)."""
         return f"{self.label.replace(' ', '-')}.log"
 
     def list_last_lines(self) -> list[str]:
@@ -89,7 +89,7 @@ class OutputSlot:
 
 
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create pipes. Return the streams that read them, and the process's standard input, output and error."""
+    """Create output pipes of a child; return the streams that read them, and its descriptors 0 to 2."""
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):
@@ -104,8 +104,8 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     """Create a pseudo-terminal for the process of `slot`.
 
-    Return the stream that reads it, and the process's standard input, output and error. It is narrower than
-    the user's terminal by the length of the prefix ``[r0]``.
+    Return the stream that reads it, and the process's standard input, output and error. The pseudo-terminal
+    is narrower than the user's terminal, because each line is shown there after the prefix ``[r0]``.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

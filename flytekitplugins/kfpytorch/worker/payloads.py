@@ -80,7 +80,7 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
 
 
 def list_warnings(task: Any) -> list[str]:
-    """Return warnings about assignments and calls in the caller's module that do not happen in the ranks."""
+    """Return warnings about changed globals and module-level calls that worker processes do not repeat."""
     return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
 
 
@@ -138,9 +138,9 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return a reference by which workers run the statements of the main module, but do not find the task.
+    """Return a reference by which workers import the main module only to run its statements.
 
-    The function is pickled by value, because its classes and those of its inputs belong to `__main__`.
+    They use the pickled function, because its classes and those of its inputs belong to `__main__`.
     Return None if the module has no ``if __name__ == "__main__"``: an import would run the task again.
     """
     file = loaded_modules.list_source_files().get("__main__")

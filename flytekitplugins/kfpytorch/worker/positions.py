@@ -53,13 +53,13 @@ class RankPositions:
         return self._listener.fileno() if self._listener is not None else None
 
     def accept_client(self) -> None:
-        """Accept the connection of a client, which then waits for the positions."""
+        """Accept a connection of `kfpytorch stacks`, which then waits for the lines of code of the ranks."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._asking.append(self._listener.accept()[0])
 
     def has_clients(self) -> bool:
-        """True if a client waits for the positions."""
+        """True if a `kfpytorch stacks` command waits for the lines of code of the ranks."""
         return bool(self._asking)
 
     def reply(self, lines: list[str]) -> None:
@@ -71,7 +71,7 @@ class RankPositions:
         self._asking.clear()
 
     def mark_stack_sizes(self) -> None:
-        """Record the sizes of the stack files, before the ranks write new stacks."""
+        """Record the size of each rank's stack file, so that only stacks written after this call are read."""
         for rank in self._ranks.values():
             rank.known += len(rank.read_new_stack().encode())
 

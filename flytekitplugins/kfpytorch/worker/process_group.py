@@ -1,4 +1,4 @@
-"""The processes that a run or an agent has started through the fork server, and their exits."""
+"""Processes that a task, or the agent of one of its nodes, started by the fork server, and their exits."""
 
 import time
 from dataclasses import dataclass, field

@@ -190,10 +190,10 @@ def build_event_sender(fd: int, slot: int) -> EventSender:
 
 
 class _TerminalInput:
-    """Standard input of rank 0 on a terminal; requests a line when the program reads one.
+    """Standard input of rank 0; requests a line from the calling process when the program reads one.
 
-    The terminal belongs to the caller. `breakpoint()` and `input()` work, and input that the program does
-    not read stays in the terminal.
+    The calling process has the user's terminal, and reads one line from it for each request. `breakpoint()`
+    and `input()` work, and input that the program does not read stays in the terminal.
     """
 
     encoding = "utf-8"

@@ -1,4 +1,4 @@
-"""Describe a failed run in at most 25 lines and the message of its exception, with the root cause first."""
+"""Describe a failed run, root cause first, in at most 25 lines; a long message of an exception adds lines."""
 
 import re
 import textwrap

@@ -105,7 +105,7 @@ _maps: dict[str, Any] = {}
 
 
 def _map_once(path: str, make: Callable[[], Any]) -> Any:
-    """Return the memory map of the file `path`. The first call creates it by `make` and removes the file."""
+    """Return the memory map of a file. The first call creates the map by `make`, and deletes the file."""
     if path not in _maps:
         _maps[path] = make()
         Path(path).unlink()

@@ -33,7 +33,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The nodes, processes and devices of a job on one machine."""
+    """The layout of a job whose nodes all run on one machine: the nodes, their processes and devices."""
 
     nodes: int
     nproc_per_node: int

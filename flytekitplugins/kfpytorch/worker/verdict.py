@@ -35,7 +35,7 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
     Args:
         failures: The failures of ranks; at least one.
-        well: The ranks that ended with exit code 0. Empty if the job has ranks with an unknown outcome.
+        well: How each rank with exit code 0 ended. Empty if the job has ranks with an unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
     noticed = select_root_cause(unwrapped)
@@ -99,5 +99,5 @@ def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[
 
 
 def list_stopped_elsewhere(failures: Sequence[Failure]) -> list[Failure]:
-    """Return the failures of ranks that were stopped while they did not wait for their peers."""
+    """Return the failures of ranks that were outside torch.distributed when another failure stopped them."""
     return [each for each in failures if each.stopped and not each.waiting]
