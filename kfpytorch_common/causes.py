@@ -131,7 +131,7 @@ def is_consequence(failure: Failure | RaisedException) -> bool:
 
 
 def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
-    """Return the latest exception in `failure.chain` that is a consequence of a peer's failure, or None."""
+    """Return the last raised exception of `failure.chain` that is only due to a failed peer, or None."""
     return next((each for each in reversed(failure.chain) if is_consequence(each)), None)
 
 

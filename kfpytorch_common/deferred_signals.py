@@ -16,7 +16,7 @@ Handler: TypeAlias = Callable[[int, Any], Any] | int | signal.Handlers
 
 @dataclass
 class DeferredSignals:
-    """The deferred signals that have arrived."""
+    """The signals that have arrived within `defer_signals`, until `deliver` runs their handlers."""
 
     reader: int
     """A descriptor that is readable when a signal has arrived."""
@@ -44,10 +44,11 @@ class DeferredSignals:
 def defer_signals(
     *signums: signal.Signals, handlers: Mapping[int, Handler] | None = None
 ) -> Iterator[DeferredSignals]:
-    """Defer `signums` while the context is active; signals that are not delivered are dropped at its end.
+    """Defer `signums` while the context is active, until the caller delivers them (`deliver`).
 
-    A signal in `handlers` is delivered to that handler instead of the handler of the process. In a thread
-    other than the main thread, which alone handles signals, no signal is deferred.
+    Signals that are not delivered are dropped at its end. A signal in `handlers` is delivered to that handler
+    instead of the handler of the process. In a thread other than the main thread, which alone handles
+    signals, no signal is deferred.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):

@@ -12,7 +12,7 @@ _PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only files 
 
 
 def list_sockets() -> list[Path]:
-    """Return the sockets of this user's runs, including those of runs that were killed."""
+    """Return the sockets that report the lines of code of this user's local runs, also of killed runs."""
     found = {path for place in _PLACES for path in Path(place).glob(f"kfpytorch-*/{SOCKET_NAME}")}
     return sorted(path for path in found if _is_own(path))
 

@@ -75,9 +75,9 @@ def find_script(argv: Sequence[str]) -> Path | None:
 
 
 class ScriptImports(NamedTuple):
-    """What a script imports, as far as it matters for the start of a fork server.
+    """Whether a script imports torch at its top level, and whether it may need torch's compiler.
 
-    It is read from the text of the script, without running it.
+    Both are read from the text of the script, without running it.
     """
 
     compiler: bool = False
@@ -134,7 +134,7 @@ def _read_file(path: Path, at_once: bool) -> _SourceFile:  # noqa: FBT001 - the 
 
 
 def _list_names(node: ast.AST) -> list[str]:
-    """Return the absolute names that a statement imports; ``from a import b`` may import ``a.b``."""
+    """Return the absolute names that a statement may import: ``a`` and ``a.b`` for ``from a import b``."""
     if isinstance(node, ast.Import):
         return [each.name for each in node.names]
     if isinstance(node, ast.ImportFrom) and not node.level:

@@ -110,7 +110,7 @@ def exit_with_parent(parent: int) -> None:
 
 
 def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
-    """Start `job` in a new interpreter, and return the process id."""
+    """Start `job` in a new interpreter, with `fds` and the connection `server`, and return the process id."""
     reader, writer = os.pipe()
     passed = [*fds, *([server.fileno()] if server else []), reader]
     command = f"from kfpytorch_common.forkserver import child; child.main({reader})"

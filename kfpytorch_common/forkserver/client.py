@@ -64,7 +64,7 @@ class Client:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Return the descriptor for `select`; it is readable if exits may have arrived."""
+        """Return the descriptor for `select`; it is readable if the server may have reported exits."""
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
@@ -87,10 +87,10 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def signal_child(self, number: int, signum: int) -> None:
-        """Send a signal to the child, but not to its process group.
+        """Send a signal to one process, the child, instead of its process group.
 
-        If the child has its own connection to the server, the children that it started get the signal, and
-        the child does not.
+        If the child is a client of the server, too (`ChildSpec.serve`), the signal does not go to the child,
+        but to each of the children that it has started through the server.
         """
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
@@ -120,7 +120,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number (see `start`) and the exit code of each child that ended since the last call.
+        """Return the number (from `start`) and the exit code of each child that ended since the last call.
 
         If there is none, wait at most `timeout` seconds for one.
 

@@ -41,7 +41,7 @@ class RequestLoop:
     Args:
         control: The connection of the caller, the process that started the server.
         parent: The process id of the caller.
-        inherited: A value of this process that all children receive.
+        inherited: An object in memory, which forked children receive as `ChildStart.inherited`.
         renew_state: Replaces the random state of the server in a child.
     """
 
@@ -92,7 +92,7 @@ class RequestLoop:
                         self._build_handlers(client, message, fds)[message["op"]]()
 
     def close_clients(self) -> None:
-        """End all children, remove the registered directories and close the connections."""
+        """End all children, delete the directories of `Client.add_scratch` and close the connections."""
         for client in list(self._clients):
             self._disconnect(client)  # This may disconnect other clients.
 
