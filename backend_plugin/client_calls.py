@@ -54,7 +54,10 @@ class LogOptions:
 
 
 def build_method(request: Message, answer: type[Message]) -> dict[str, Any]:
-    """Return the arguments with which a gRPC channel creates the method that takes `request`."""
+    """Return the path and serializers of a gRPC method, for a channel's `unary_unary` or `unary_stream`.
+
+    The method is the one whose request has the type of `request`. `answer` is the type of its response.
+    """
     return {
         "method": _PATHS[request.DESCRIPTOR.full_name],
         "request_serializer": type(request).SerializeToString,

@@ -50,7 +50,7 @@ _RUNTIME_HEADER: Final = ("NAME", "KIND", "NAMESPACE", "FRAMEWORK", "NODES", "PR
 @command_io.server_options
 @command_io.output_option("table")
 def nodes(**options: Any) -> None:
-    """Run ``kfpytorch nodes``."""
+    """Run ``kfpytorch nodes``: print an embedded cluster's nodes, or let one fail, drain or restore it."""
     if options["change"] and not options["node"]:
         raise click.UsageError(f"no node is given; run: kfpytorch nodes {options['change']} NAME")
     server = command_io.read_server(options, options["server"])
@@ -75,7 +75,7 @@ def _format_node(node: "wire.Node") -> tuple[str, ...]:
 @command_io.timeout_option("The longest time for `packages`, such as 90s or 15m. Default: 10m.")
 @command_io.request_options("table")
 def runtimes(**values: Any) -> None:
-    """Run ``kfpytorch runtimes``."""
+    """Run ``kfpytorch runtimes``: print the training runtimes, or the packages in the image of one."""
     if (values["action"] == _PACKAGES) != bool(values["runtime"]):
         raise click.UsageError("write `runtimes list`, or `runtimes packages NAME`")
     options = command_io.get_request_options(values)

@@ -73,7 +73,7 @@ def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def build_flags(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of a server, by key, for a Kubernetes cluster with the given connection options."""
+    """Return settings by key: a Kubernetes cluster, with the values of ``--kubeconfig`` and ``--context``."""
     return {"cluster": "kubernetes", **{key: options[name] for name, key in KEYS.items()}}
 
 

@@ -94,7 +94,7 @@ def _print_verdict(verdict: Verdict, form: str) -> None:
 
 
 def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the verdict for one request of a batch: ``phase``, ``reason``, ``message``, ``cause`` etc.
+    """Return the verdict on the job of a batch request: its Flyte ``phase``, ``reason``, ``message`` etc.
 
     The verdict is for the time ``now`` of the request, by default the current time.
     """
@@ -196,9 +196,10 @@ def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
 def _select_own_objects(
     objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]
 ) -> Sequence[Manifest]:
-    """Return those of `objects` that belong to `job`, one of `jobs`; all `objects` if `job` is None.
+    """Return those of `objects`, events or pod groups, that belong to `job`; all of them if `job` is None.
 
-    `judge` attributes all its input to the job.
+    An object that names no related object is included. `jobs` are all known jobs, because the name of one may
+    begin with the name of another.
     """
     if job is None:
         return objects
@@ -228,9 +229,10 @@ def _list_related_names(manifest: Manifest) -> Sequence[str]:
 
 
 def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of the file `name`, also those in Lists, each after its key in a batch request.
+    """Yield a key and an object for each object in the file `name`; a List is replaced by its items.
 
-    The key is a value of `_KINDS`, ``error_files``, or ``others`` for an object that no phase depends on.
+    The key shows the kind of object: a value of `_KINDS` or ``error_files``, as in a batch request, or
+    ``others`` for a kind that does not affect the phase of a job.
     """
     data = input_files.read_input(name)
     if name.endswith(".pb"):
@@ -246,7 +248,10 @@ def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _iter_items(document: Manifest) -> Iterator[Manifest]:
-    """Yield the items of a List. The API server omits the kind of the items in a PodList."""
+    """Yield the items of a List, or `document` itself if it is not a List.
+
+    Items without a kind get it from the kind of the list: the API server omits the kind in a PodList's items.
+    """
     if not isinstance(document.get("items"), list):
         yield document
         return

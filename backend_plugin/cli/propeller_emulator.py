@@ -88,7 +88,7 @@ class NodeSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailed:
-    """An attempt or the Flyte node failed."""
+    """The result of a failed attempt, and of a Flyte node whose last attempt failed."""
 
     code: str
     message: str
@@ -214,7 +214,7 @@ def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
 
 
 def _read_output_files(node: TaskNode, output: Path) -> End:
-    """Return the result that the output files show; they are read only if the task declares outputs."""
+    """Return success if the task declares no outputs, else the result that the files in `output` show."""
     if not node.template.interface.outputs.variables:
         return NodeSucceeded()
     if (output / "error.pb").exists():

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 
 
 def render_manifests(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the manifests for a request.
+    """Return the key ``manifests``: the Kubernetes objects for the task in a request of ``render --batch``.
 
     Raises:
         InvalidTask: If the task is invalid; with all problems of the first check that fails.

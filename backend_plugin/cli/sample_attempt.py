@@ -1,6 +1,7 @@
-"""An example attempt of the task in a command's options, with the values that FlytePropeller would add.
+"""Reads the task that a command's options name, and builds an example of an attempt to run it.
 
-All tasks get the same example values, so that the attempt depends only on the options of the command.
+The values that FlytePropeller would add, such as paths, are the same examples for all tasks, so that the
+attempt depends only on the options of the command.
 """
 
 import re
@@ -39,7 +40,7 @@ class Place:
 
     @property
     def full_namespace(self) -> str:
-        """The namespace of the job."""
+        """The namespace of the job: `namespace`, or Flyte's default ``PROJECT-DOMAIN`` if that is empty."""
         return self.namespace or f"{self.project}-{self.domain}"
 
     @property
@@ -94,7 +95,7 @@ EXAMPLE: Final = Place()
 def build_attempt(
     template: TaskTemplate, inputs: Mapping[str, str], place: Place = EXAMPLE
 ) -> tuple[TaskTemplate, Attempt]:
-    """Return the task as a connector would receive it, and the example attempt.
+    """Return the task as a connector gets it, with `inputs` in its arguments, and an attempt at `place`.
 
     Raises:
         UnusableInput: If the arguments refer to an input without a value.
@@ -191,13 +192,13 @@ def add_options(*, needs_file: bool = False) -> Callable[[Command], Command]:
 def read_task(
     options: Mapping[str, Any], place: Place, default: TaskTemplate | None = None
 ) -> tuple[TaskTemplate, Attempt]:
-    """Return the task as a connector would receive it, and the example attempt.
+    """Return the task in a command's options, as a connector would receive it, and an example attempt.
 
-    `default` is the task if the options name no file.
+    `default` is the task if the options name no file. The project etc. of the attempt are those of `place`.
 
     Raises:
-        UnusableInput: If there is no such file, task or input, or an input that the arguments
-            use has no value.
+        UnusableInput: If the file, the task or an input in the options does not exist, or if the arguments of
+            the task refer to an input without a value.
     """
     template = default
     if template is None or options["file"]:

@@ -94,7 +94,8 @@ class ServerParts:
     async def drain(self, left: float) -> None:
         """Wait for background operations after the last call.
 
-        The limit is `SETTLE_SECONDS`, or for deletions of jobs `left`, the rest of the drain in seconds.
+        The time limit is `SETTLE_SECONDS`. Deletions of jobs may take `left` seconds, the rest of the drain,
+        if that is longer.
         """
         await self.orders.drain(SETTLE_SECONDS, left)
 

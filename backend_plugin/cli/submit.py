@@ -72,7 +72,10 @@ def run_execution(
     execution: str,
     inputs: Mapping[str, str],
 ) -> bool:
-    """Run a task through a server and print its phases; return True if it succeeded."""
+    """Run a task through a server and print its phases; return True if it succeeded.
+
+    `store` is the directory of its inputs and outputs.
+    """
     from backend_plugin.cli import propeller_emulator
 
     node = propeller_emulator.TaskNode(
@@ -144,7 +147,7 @@ def print_title(text: str) -> None:
 
 
 def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
-    """Return the task of a Python file.
+    """Return the task named `task` in a Python file, or the only one; `image` is its image if it sets none.
 
     Raises:
         UnusableInput: If the file is not a Python file, cannot be imported, or has no such task.

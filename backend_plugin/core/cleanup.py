@@ -202,9 +202,9 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a user cancelled the job at most `STOP_PATIENCE` ago, and it ends when its stopped pods end.
+    """True if a user cancelled the job at most `STOP_PATIENCE` ago, and stopping its pods suffices to end it.
 
-    If False, pods are deleted instead of stopped, or the job is ended by a change of its spec.
+    If False, the caller deletes the pods of an ended job, or ends an active job by a change of its spec.
     """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False

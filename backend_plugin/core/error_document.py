@@ -16,9 +16,9 @@ _KEPT: Final = 100_000
 
 
 def decode_document(data: bytes) -> Manifest:
-    """Return an ErrorDocument as JSON for `error_files.read_error_file`.
+    """Return a serialized ErrorDocument as JSON, in the form that `error_files.read_error_file` takes.
 
-    Bytes that cannot be parsed also give an error file, because the worker did fail.
+    For bytes that cannot be parsed, return a document with a message that states so: the worker did fail.
     """
     try:
         written = ErrorDocument.FromString(data)

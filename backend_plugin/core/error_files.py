@@ -1,4 +1,7 @@
-"""Records of error files, with a reader that never raises. `shell.output_reader` downloads the files."""
+"""The record of an error file, an ``error*.pb`` in which a worker reports its failure, and its reader.
+
+The reader never raises: it reads an invalid value as absent. `shell.output_reader` downloads the files.
+"""
 
 from datetime import datetime
 

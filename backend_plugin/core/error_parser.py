@@ -1,4 +1,7 @@
-"""Parsers for the message of an error file: flytekit's text, which may contain a report of this project."""
+"""Parsers for the message of an error file: flytekit's text, which may contain a report of failed ranks.
+
+`flytekitplugins.kfpytorch.worker.report` writes such a report, with the cause in its first line.
+"""
 
 import re
 import textwrap
@@ -80,7 +83,7 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
     """Return the failure that an error file reports, and its cause; None if no report names the cause.
 
-    The process that wrote a report had more information than the error file contains.
+    A cause in a report is more certain than one derived from the failure: its writer had more information.
     """
     if file.failure is not None:
         return file.failure, file.cause

@@ -55,7 +55,7 @@ _ROLES: Final = {"master": ReplicaRole.MASTER, "worker": ReplicaRole.WORKER}
 
 
 def decode(value: JsonValue, problems: list[Problem]) -> Extension:
-    """Read the value of the key ``kfpytorch``, and add a problem to `problems` for each invalid value."""
+    """Read `value`, the key ``kfpytorch`` of a task's `custom`; add each problem in it to `problems`."""
     if value is None:
         return Extension()
     if not isinstance(value, Mapping):

@@ -1,4 +1,7 @@
-"""Converts error files to terminations; derives whether a worker was restarted after it wrote its file."""
+"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas.
+
+It also derives whether a worker was restarted after it wrote its file.
+"""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -87,7 +90,7 @@ def _classify_message(failure: Failure) -> Cause:
 class _WriterState(enum.IntEnum):
     """The present state of the worker that wrote an error file.
 
-    If several workers may have written the file, the largest of their states counts.
+    If several workers may have written the file, the worst of their states counts, which is the last below.
     """
 
     RECOVERED = 0
@@ -128,9 +131,9 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
     """True if the success of the job implies that the worker of `file` was restarted and succeeded.
 
-    The pod of the worker is gone, its restart policy permits restarts, and `file` is older than `ended`, the
-    end of the job. The success of the job implies that of the worker if the operator requires all workers to
-    succeed, or if the clean pod policy deletes all pods.
+    The caller has found no pod of the worker. The result is True if the restart policy permits restarts,
+    `file` is at least some seconds older than `ended`, the end of the job, and the success of the job implies
+    that of the worker: the operator requires it, or the clean pod policy deletes all pods.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

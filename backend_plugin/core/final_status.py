@@ -128,10 +128,10 @@ def _list_known_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if only a failure of one of `pods` can have ended the job; the operator then deletes them all.
+    """True if the failure of one of `pods` must have ended the job; the operator then deletes them all.
 
-    This is so if the clean pod policy is ``All``, no replica is missing, and no limit, such as a deadline,
-    ended the job. `condition` is the one that reports the end.
+    This is so if the clean pod policy is ``All``, no replica is missing in `pods`, and no limit, such as a
+    deadline, ended the job. `condition` is the one that reports the end.
     """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
@@ -147,9 +147,9 @@ def _list_failure_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations in `ends` and in error files that may have ended the job.
 
-    If all these replicas were only stopped, and no deadline ended the job, return earlier failures of
-    restarted replicas instead: from error files and, if the backoff limit ended the job, from previous
-    container runs.
+    If all these replicas ended only because they were stopped, and no deadline ended the job, return the
+    failures after which replicas were restarted, if there are any: from error files and, if the backoff limit
+    ended the job, from previous container runs.
     """
     job = observed.job
     list_files = partial(
@@ -188,7 +188,7 @@ def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition
 
 
 def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
-    """True if the operator may have stopped a replica at time `at` because the job had ended."""
+    """True if `at`, when a replica was stopped, may be after the end of the job, shown by `condition`."""
     ended = get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True

@@ -156,7 +156,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dialect(self) -> str:
-        """The name of the dialect that the author's options select; empty if they select none."""
+        """The kind of job that the author's options select: ``TrainJob``, or empty if they select none."""
         return TRAIN_JOB if self.train_job is not None else ""
 
     @property

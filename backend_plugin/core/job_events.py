@@ -64,9 +64,9 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job waits for resources after it has run, or runs again, with the event to write.
+    """Return whether a job that has run before waits for resources or runs again, with the event to write.
 
-    Return None if it does neither, or if the Flyte phase is not RUNNING, as before the first run.
+    Return None if neither is true, or if the Flyte phase is not RUNNING, as before the job's first run.
     """
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
@@ -90,7 +90,7 @@ def decide_event(
 
 
 def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
-    """Return the events that a server has written about the job, in order of time."""
+    """Return the events by which servers of this backend reported changes of the job, in order of time."""
     # An event from before the creation is about an earlier job with the same name.
     own = [
         each
@@ -139,7 +139,8 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 def _has_all_replicas(status: JobStatus) -> bool:
     """True if all replicas are ready or succeeded.
 
-    For a job that can run with fewer replicas, one ready replica is enough if no replaced replica waits.
+    For a job that can run with fewer replicas, one ready replica is enough if all pods that replace earlier
+    ones run or have succeeded.
     """
     if status.state is not JobState.RUNNING:
         return False
@@ -155,7 +156,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return a core/v1 event for each warning about a job whose field `event` is not empty."""
+    """Return a core/v1 event for each scheduler or queue warning about a job, if the warning requires one."""
     job = observed.job
     if job is None:
         return []

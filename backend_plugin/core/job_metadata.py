@@ -1,4 +1,4 @@
-"""The metadata of a job of any dialect: the fields to decode, and their reader."""
+"""Reads the field ``metadata`` of jobs of any kind, and declares the parts of it to decode from JSON."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -57,7 +57,7 @@ def decode(data: bytes) -> JobRef:
     """Parse a reference of any version.
 
     Raises:
-        UnreadableReference: If the bytes are not a reference, or its dialect is unknown.
+        UnreadableReference: If the bytes are not a reference, or the kind of job (dialect) in it is unknown.
     """
     try:
         message = job_ref_pb2.JobRef.FromString(data)

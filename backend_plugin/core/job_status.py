@@ -90,9 +90,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def find_first_reason(status: JobStatus) -> PendingReason | None:
-    """Return the pending reason to report first: the one of the lowest stage; None if there is none.
+    """Return the pending reason to report first; None if there is none.
 
-    Within a stage, problems precede normal steps.
+    It is the reason of the lowest `PendingStage`. Within a stage, problems precede normal steps.
     """
     return status.waits[0] if status.waits else None
 

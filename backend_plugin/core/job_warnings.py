@@ -24,7 +24,7 @@ def list_warnings(
 
 
 def _list_reported(observed: Observed) -> list[JobWarning]:
-    """Return the warnings from events and pod groups, one of them about each pod group of another owner."""
+    """Return the warnings of schedulers and queues, and one for each pod group that is not the job's own."""
     if not observed.events and not observed.pod_groups:
         return []
     foreign = [

@@ -114,7 +114,10 @@ def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, 
 
 
 def _get_variable(name: str) -> Piece:
-    """Return the function that computes a variable; as in Flyte, an unknown variable stays in the text."""
+    """Return the function that computes the value of a template variable for the target of a link.
+
+    For an unknown variable, it returns the variable itself: as in Flyte, ``{{ .name }}`` stays in the link.
+    """
     known = VARIABLES.get(name.lower())
     if known is not None:
         return known
@@ -214,7 +217,10 @@ def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLin
 # Most jobs of a cluster have one of a few layouts.
 @lru_cache(maxsize=64)
 def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> tuple[tuple[str, int, str], ...]:
-    """Return role, index and label of each replica; the label has the ranks if `processes` is not 0."""
+    """Return role, index and label of each replica; the label is, for example, ``worker-0 (rank 1)``.
+
+    `processes` is the number of processes of each replica; if it is 0, the labels contain no ranks.
+    """
     places = [(group.role, index) for group in groups for index in range(min(group.replicas, _MOST_PLACES))]
     return tuple(
         (role, index, f"{role}-{index}{_format_ranks(number * processes, processes)}")

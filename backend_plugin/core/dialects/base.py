@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResource:
-    """The API resource of a kind of job or of another object that a dialect uses."""
+    """The API resource of a kind of job, such as PyTorchJob, or of another kind of object that jobs need."""
 
     group: str
     version: str
@@ -56,7 +56,10 @@ class ReplicaPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSupport:
-    """The kinds of training runtimes that a job can refer to, and the functions that use them."""
+    """The kinds of training runtimes that a job can name, and the functions for them.
+
+    The functions read a runtime, build a job that lists its packages, and check the runtime that a job names.
+    """
 
     kinds: tuple[JobResource, ...]
     """The API resources of training runtimes; the namespaced one is first, because it takes precedence."""

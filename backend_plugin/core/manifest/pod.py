@@ -63,8 +63,8 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
     """Yield a problem for each unknown field of the PodTemplate that applies to the task.
 
     Also yield one if the task names no PodTemplate and the platform's default one does not exist. If the mode
-    of the setting ``pod-security`` is ``warn``, yield one for each field of the author that Pod Security does
-    not admit.
+    of the setting ``pod-security`` is ``warn``, yield one for each field set by the author or the execution
+    that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(request)
     if _get_security_mode(request) is PodSecurityMode.WARN:
@@ -173,10 +173,10 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
 def _with_platform_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """Return the spec with all platform fields that FlytePropeller adds to the pods that it renders.
+    """Return the spec with the fields, such as variables, that FlytePropeller adds to pods that it renders.
 
-    `extra` is the role's own pod template; the spec is merged onto it. The problems of the task's shared
-    memory are added to `problems`.
+    `extra` is the role's own pod template; the spec is merged onto it, and then onto the PodTemplate. If the
+    shared memory that the task requests cannot be mounted, the reasons are added to `problems`.
     """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources

@@ -137,8 +137,9 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    `trains` is true for the primary container and for init containers. Only for them, the containers
-    ``primary`` and ``primary-init`` of the PodTemplate apply.
+    They are those of its container `name`, else of ``primary``, else of ``default``; for init containers, of
+    ``primary-init`` and ``default-init``. The primary pattern applies only if `trains` is true: for the
+    primary container and for init containers.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):
@@ -169,7 +170,10 @@ def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mappi
 
 
 def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
-    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
+    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated.
+
+    Each container is merged onto those of the template that apply to it. `primary` is the one that trains.
+    """
     below = base.get("spec")
     if below is None:
         return spec
@@ -188,10 +192,10 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return the container `own` merged onto up to two of the template's containers `below`.
+    """Return the container `own` merged onto up to two of `below`, the containers of a pod template.
 
-    The first one has the name ``default``. The second one has the name ``primary`` if `own` trains, otherwise
-    the name of `own`. `patterns` contains the names used here for ``default`` and ``primary``.
+    `patterns` are the names of two of them, such as ``default`` and ``primary``. The first applies to every
+    container, the second only to the one that trains; to others, a container with their own name applies.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
@@ -208,7 +212,8 @@ def merge_objects(
 ) -> dict[str, Any]:
     """Return `above` merged onto `below`: objects recursively, lists concatenated, other values from `above`.
 
-    An empty value of `above` replaces one of `below` only if `is_map` is true.
+    An empty value of `above` replaces that of `below` only if `is_map` is true: the objects are maps such as
+    labels, in which it is a value. In other objects it means absent.
     """
     merged = dict(below)
     for key, value in above.items():

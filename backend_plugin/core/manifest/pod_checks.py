@@ -1,4 +1,4 @@
-"""Checks of a finished pod for errors that the API server or the operator would report only in events."""
+"""Checks of a final pod spec for errors that the API server or the operator would report only in events."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -120,7 +120,7 @@ def _iter_texts(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
-    """True if the whole container is shorter than the limit for one text, so that no text can exceed it."""
+    """True if the JSON of a container is within Linux's limit for one argument, and so is each text in it."""
     try:
         return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
     except UnicodeEncodeError:  # A lone surrogate, which YAML allows.

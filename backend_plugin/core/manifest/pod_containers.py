@@ -17,7 +17,8 @@ KINDS: Final = ("initContainers", "containers")
 class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
     """Computes the resources of a container from those of its role, its own, and those in a PodTemplate.
 
-    For the primary container, the resources of the role take precedence, then the container's own.
+    They take precedence in this order. Those of the role apply only to the primary container and to init
+    containers that are not sidecars.
     """
 
     draft: PodDraft
@@ -28,7 +29,7 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
     def resolve_spec(self) -> Mapping[str, Any]:
-        """Return the draft's spec in which every container has its final resources."""
+        """Return the pod spec of the task template, in which every container has the computed resources."""
         return _map_containers(self.draft.spec, self._with_resources)
 
     def _with_resources(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:

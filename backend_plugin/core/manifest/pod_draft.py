@@ -46,7 +46,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod of a task template; `is_decorated` is true if it has FlytePropeller's platform fields."""
+    """The pod in a task template, from which the pods of all replica roles are built."""
 
     spec: Mapping[str, Any]
     primary: str

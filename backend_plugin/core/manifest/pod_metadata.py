@@ -22,7 +22,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
     """Return the keys ``labels`` and ``annotations``, with those that an execution adds to its pods.
 
-    They include the identity of the execution and its secrets.
+    They include the execution's identity, and the descriptions of secrets that Flyte's webhook injects.
     """
     secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}

@@ -100,7 +100,7 @@ def _read_amounts(entries: Iterable[Any]) -> dict[str, str]:
 
 
 def _select_nonzero(entries: Iterable[Any]) -> list[Any]:
-    """Return the entries without amounts of zero, which Flyte treats as not specified."""
+    """Return the resource entries except those with the amount zero, which Flyte treats as not specified."""
     return [each for each in entries if each.value.strip("+0.") or not each.value]
 
 

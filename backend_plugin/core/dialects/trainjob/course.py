@@ -35,7 +35,10 @@ _NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def interpret(observed: Observed) -> Observed:
-    """Return the observed state without replaced pods, and with the derived conditions of the job."""
+    """Return the observed state without replaced pods, and with the conditions that Trainer does not report.
+
+    These are derived from pods and events: Running, Restarting, and some cases of Succeeded and Failed.
+    """
     job = observed.job
     if job is None:
         return observed
@@ -67,10 +70,11 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if a pod is omitted from the state of the job: it has one of `roles`, or it has not failed.
+    """True if the state of the job omits this pod, unless the caller itself has selected it.
 
-    False for a pod without a role, and for a placeholder pod, with which a scheduler reserves capacity.
-    `roles` are nodes and initializers; the caller itself selects which of their pods are kept.
+    The state omits pods of nodes and initializers, whose roles are `roles`, and pods of other roles that have
+    not failed. It keeps a pod without a role, and a placeholder pod, with which a scheduler reserves
+    capacity.
     """
     if not pod.role or pod.place:
         return False
@@ -96,10 +100,9 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return the change of the spec after which a job ends when its pods have ended; None if there is none.
+    """Return {}, an empty change of its spec, if a job ends by itself when its pods have ended; else None.
 
-    The change is {}, because such a job ends without a change. There is none if the failure of a node may
-    restart all nodes.
+    A job does not end by itself if the failure of a node may restart all nodes.
     """
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}

@@ -16,7 +16,7 @@ _MAPS: Final = ("labels", "annotations")
 
 
 def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
-    """Return the job with one group of nodes, the master at index 0, and the pod template of the nodes.
+    """Return the job with master and workers in one group of nodes, and a list with the nodes' pod template.
 
     Raises:
         InvalidTask: If the pod templates of master and workers differ. The error lists each field that
@@ -61,7 +61,10 @@ def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: Repl
 
 
 def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
-    """Return the fields of a pod template by name; fields of the training container have no prefix."""
+    """Return the fields of a pod template by a name with their place, such as ``metadata.labels.team``.
+
+    Fields of the spec and of the training container have no prefix; those of other containers, their name.
+    """
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     trainer = find_trainer(spec)
     fields = {**_list_container_fields(trainer), **_add_prefix(spec, "", ("containers",))}

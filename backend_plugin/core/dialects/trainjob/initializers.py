@@ -35,7 +35,7 @@ _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 
 def build_field(job: TrainingJob) -> Manifest:
-    """Return the field `initializer` of a TrainJob's spec; empty without a data set and a model."""
+    """Return the field `initializer` of a TrainJob's spec; {} if it has neither a data set nor a model."""
     return omit_empty({"initializer": {kind: _build_source(each) for kind, each in job.sources.items()}})
 
 
@@ -147,7 +147,10 @@ def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return `volumeClaimPolicies`, by which a JobSet creates the claim; empty if no new claim is needed."""
+    """Return `volumeClaimPolicies`, by which JobSet creates a PersistentVolumeClaim for the loaded files.
+
+    The result is {} if the job has no initializers, or if the author names an existing claim.
+    """
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}
@@ -163,9 +166,9 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the field `annotations` of a JobSet with those that its gang scheduler reads.
+    """Return the field `annotations` of the JobSet: those that a gang scheduler needs there for initializers.
 
-    The result is empty for a job without initializers.
+    The result is {} for a job without initializers, or if the scheduler needs none.
     """
     return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
 

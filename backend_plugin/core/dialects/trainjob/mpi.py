@@ -67,7 +67,7 @@ def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
 
 
 def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
-    """Yield a problem for each volume, mount and variable of a node that Trainer itself adds for MPI."""
+    """Yield a problem for each part of the pod `spec` that conflicts with what Trainer adds to it for MPI."""
     if job.framework != MPI:
         return
     remedy = "use another one in the pod template"

@@ -11,7 +11,10 @@ ANNOTATION: Final = f"{PREFIX}train-job"
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """The options of one job; the defaults apply to a job that another client created."""
+    """Options of a TrainJob that its spec cannot contain, such as restart limits; an annotation has them.
+
+    The defaults apply to a job that another client created.
+    """
 
     min_nodes: int | None = None
     """The number of nodes with which an elastic job starts; None if it is not elastic."""
@@ -40,7 +43,7 @@ def encode(options: JobOptions) -> str:
 
 @lru_cache(maxsize=1_024)
 def decode(said: str) -> JobOptions:
-    """Return the options in the value of an annotation; the defaults if it is invalid."""
+    """Return the options in `said`, a TrainJob's annotation `ANNOTATION`; the defaults if it is invalid."""
     try:
         return _DECODER.decode(said) if said else NONE
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -13,7 +13,7 @@ EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def build_job_annotations(job: TrainingJob, draft: JobDraft) -> Mapping[str, str]:
-    """Return the annotation that gives the nodes' Job its own topology domain; empty if not requested."""
+    """Return the annotation that gives the Job of the training nodes its own topology domain, or {}."""
     mode, level = _get_mode(job, draft)
     return {EXCLUSIVE_TOPOLOGY: level} if mode == EXCLUSIVE else {}
 

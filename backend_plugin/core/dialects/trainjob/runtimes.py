@@ -81,7 +81,7 @@ def _read_device(limits: Manifest) -> tuple[str, str]:
 
 
 def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
-    """Return a job with one node that runs `runtime_packages.PROGRAM`, with the devices of the runtime."""
+    """Return a job with one node that prints the packages in a runtime's image, on the runtime's devices."""
     prefix = f"{names.NO_OUTPUTS}{wanted.namespace}/{wanted.name}"
     labels = names.build_identity_labels(prefix)
     trainer: dict[str, JsonValue] = {
@@ -153,7 +153,7 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
 
 
 def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[Runtime]:
-    """Return the runtimes of a kind that a job in a namespace can name, without runtimes for a single job."""
+    """Return the runtimes of a kind that a job in `namespace` can name; none that was created for one job."""
     return [
         each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
     ]
