@@ -78,7 +78,7 @@ class SchedulerResource:
 
 
 class DetectionRank(enum.IntEnum):
-    """The priority of a detection; the one with the lowest rank decides."""
+    """How a gang scheduler was detected; of several, the one with the lowest rank is selected."""
 
     ADMISSION = 1
     """A webhook sets the scheduler on every pod and overwrites the one that the pod specifies."""
@@ -92,7 +92,7 @@ class DetectionRank(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """The result of the detection of a scheduler."""
+    """The evidence that a cluster has a gang scheduler, found in the capabilities of the cluster."""
 
     rank: DetectionRank
     why: str
@@ -105,7 +105,8 @@ class Detection:
 class SchedulerAdapter:
     """The data and functions that support one gang scheduler.
 
-    A scheduler has two adapters if either the operator or this server can create its pod groups.
+    A scheduler has two adapters, one for each creator, if both the operator and this server can create its
+    pod groups.
     """
 
     marks: Callable[[GangSpec], SchedulingFields]

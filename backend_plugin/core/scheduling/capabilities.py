@@ -15,8 +15,8 @@ class Capabilities(
 ):
     """The capabilities of a cluster for the jobs of one namespace.
 
-    None in a field means unknown, and `unknown` has the reason. The keys of a file are the field names with
-    ``-`` instead of ``_``.
+    None in a field means unknown, and `unknown` has the reason. A file with capabilities, as
+    ``kfpytorch render --capabilities`` reads it, has the field names as keys, with ``-`` instead of ``_``.
     """
 
     kubernetes: str | None = None

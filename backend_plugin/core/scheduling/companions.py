@@ -60,8 +60,8 @@ def read_companions(job: Job) -> Sequence[Manifest]:
     """Return the companion objects in the annotation of a job, such as a PodGroup, owned by the job.
 
     None are returned if the annotation is absent or invalid. It is untrusted: a user who may edit the job can
-    change it. So the result has at most one object, of a kind that an adapter creates, with the name and
-    namespace of the job.
+    change it. So the result has at most one object, of a kind that this server creates for a gang scheduler,
+    with the name and namespace of the job.
     """
     try:
         objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))

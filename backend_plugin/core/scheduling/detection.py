@@ -159,7 +159,7 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 
 
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
-    """Return the reason why the job cannot wait in the admission queue first; empty if it can."""
+    """Return a reason why a job cannot wait in this queue before its pods are scheduled; empty if it can."""
     requested = request.options.queue
     if queue != requested and _is_default_queue(queue, request):
         for scheduler, queues in request.cluster.queues.items():
@@ -174,7 +174,7 @@ def _is_default_queue(queue: str, request: SchedulerRequest) -> bool:
 
 
 def _format_unknown_facts(cluster: Capabilities) -> str:
-    """Return a clause with the unknown facts that might have shown another scheduler."""
+    """Return a clause with the unknown capabilities, a possible reason why a scheduler is not detected."""
     lines = [f"; {name.replace('_', '-')} is not known: {why}" for name, why in cluster.unknown.items()]
     if not lines and cluster.apis is None:
         return "; the capabilities of the cluster are not known"

@@ -107,9 +107,10 @@ def build_gang(
 
 
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
-    """Return the queue of the gang scheduler, and the admission queue, in which the job waits before that.
+    """Return the queue of the gang scheduler, and the queue that admits the job before that; empty if absent.
 
-    If there is an admission queue, the author's queue is that one, otherwise the queue of the gang scheduler.
+    The queue in `options`, from the author of the task, replaces the admission queue of the settings if there
+    is one, otherwise the queue of the gang scheduler.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue

@@ -68,7 +68,7 @@ class GangSettings:
 
     @property
     def title(self) -> str:
-        """The first words of a message that names the scheduler, such as ``Gangs are for volcano``."""
+        """The start of a sentence on why this scheduler is selected, such as ``Gangs are for volcano``."""
         return f"Gangs are for {self.scheduler_title}"
 
     @property
@@ -80,7 +80,7 @@ class GangSettings:
 
     @property
     def is_queued(self) -> bool:
-        """True if a queue admits the jobs."""
+        """True if the settings put jobs into an admission queue, which decides when each job starts."""
         return self.scheduler == ADMISSION_SCHEDULER or bool(self.local_queue)
 
     @property
@@ -116,10 +116,11 @@ class GangSettings:
 
 
 def read(section: Mapping[str, Any]) -> GangSettings:
-    """Return the settings from the fields of the section.
+    """Return the settings from the section ``kfpytorch.gang``, whose keys have become field names.
 
-    The settings of a namespace or project inherit the fields that they do not set from the general settings,
-    unless they name a scheduler. The settings of a scheduler inherit nothing.
+    It has nested sections for namespaces, projects and schedulers. That of a namespace or project inherits
+    the fields that it does not set from the general settings, unless it names a scheduler. That of a
+    scheduler inherits nothing.
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 

@@ -1,7 +1,7 @@
 """The adapters of all gang schedulers, by their names in the settings.
 
-To add a scheduler, add a module to `schedulers` and a row here. The order of the rows decides between two
-detected schedulers of the same rank.
+To add a scheduler, add a module to `schedulers` and a row here. If a cluster has several schedulers with the
+same `DetectionRank`, the one in the first row is selected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,10 @@ The second key is ``""`` if the scheduler has only one adapter.
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
-    """Return one adapter of each scheduler, for properties that are the same in all of its adapters."""
+    """Return one adapter of each scheduler by name, for properties that are the same in all of its adapters.
+
+    A scheduler has two adapters if its pod groups can be created by the operator or by this server.
+    """
     return {name: next(iter(adapters.values())) for name, adapters in ADAPTERS.items()}
 
 
@@ -45,7 +48,10 @@ IN_TREE: Final = "in-tree"
 
 
 def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
-    """Return the adapter for a job that an admission queue starts and whose pods `places` schedules."""
+    """Return the adapter for a job that a queue of Kueue admits before another scheduler places its pods.
+
+    It is `places`, the adapter of that scheduler, with the fields and options of the queue added.
+    """
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
         # The priority class is set on the pods. A WorkloadPriorityClass with its name need not exist.

@@ -40,7 +40,7 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scheduler(self) -> str | None:
-        """The scheduler that the author names; None if the author names none or ``auto``."""
+        """The scheduler that the author of the task names; None if the author names none or ``auto``."""
         return None if self.options.scheduler == AUTO else self.options.scheduler
 
     def build_selection(
@@ -48,8 +48,8 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Selection:
         """Return the selection of the scheduler in `gang`, with the given reasons and problems.
 
-        Warnings for an admin are added to the reasons, and the problems of the queues in `gang` to the
-        problems.
+        Warnings about the cluster are added to the reasons, such as one about a scheduler that has bound no
+        pod recently. A problem for each queue that does not exist is added to the problems.
         """
         return Selection(
             gang=gang,

@@ -18,7 +18,7 @@ def list_events(observed: Observed, kind: str, reason: str) -> list[Event]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusParser:
-    """The functions and patterns for one scheduler; they ignore messages and objects of other schedulers."""
+    """The functions and patterns that parse messages and objects of one scheduler, and ignore all others."""
 
     api: str = ""
     """The API group of its pod groups."""

@@ -58,7 +58,7 @@ def _build_timeout_field(gang: GangSpec) -> Manifest:
 
 
 def _is_own_scheduler(name: str) -> bool:
-    """True if the operator creates PodGroups of co-scheduling for this scheduler name."""
+    """True if the operator with this ``--gang-scheduler-name`` creates the PodGroups of co-scheduling."""
     return name.lower() not in ("", "volcano")
 
 
@@ -110,7 +110,7 @@ The first pattern that matches applies.
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, value and power of ten of each amount in the `resource gap` of a message."""
+    """Yield name, digits and decimal exponent of each resource quantity in `gap`, a map that Go printed."""
     for before, after in pairwise(gap.split(":{{")):
         name, amount_of = before.rpartition(" ")[2], _AMOUNT.match(after)
         if name and amount_of:
@@ -152,7 +152,7 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
-    """Yield a warning if the PodGroup has no phase, because its controller may not run."""
+    """Yield a warning if pods wait and the PodGroup has no phase: its controller is possibly not running."""
     if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
         return
     for group in observed.pod_groups:

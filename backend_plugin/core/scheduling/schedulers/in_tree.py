@@ -1,4 +1,4 @@
-"""The gang scheduling of Kubernetes itself: only its status parser, because a PyTorchJob cannot use it."""
+"""The parser for the pod groups of Kubernetes itself; no adapter, because a PyTorchJob cannot use them."""
 
 from typing import Final
 

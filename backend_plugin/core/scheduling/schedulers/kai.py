@@ -1,6 +1,7 @@
 """The adapter for the KAI scheduler, which creates the pod group of a job itself.
 
-Labels of the job specify its queue and priority. The scheduling policy of a PyTorchJob specifies the minimum.
+Labels of the job specify its queue and priority. The scheduling policy of a PyTorchJob specifies the minimum
+number of pods that KAI places together.
 """
 
 import re
@@ -89,7 +90,7 @@ def _build_reason(
 
 
 def _get_unsatisfiable_reason(limit: QueueLimit) -> str:
-    """Return the reason why the request can never be met; empty if it may be met."""
+    """Return why the gang's request exceeds the limit of its queue and can never be met; empty if it may."""
     if limit.reason != "OverLimit":
         return ""
     for resource, requested, most in _iter_bounds(limit):
@@ -116,7 +117,7 @@ def _iter_shortages(limit: QueueLimit) -> Iterator[ResourceShortage]:
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
-    """Yield the pending reason if an event reports missing pods; the pod group has all other reasons."""
+    """Yield a pending reason if an event reports missing pods, unless a pod group itself has a reason."""
     if any(group.limits for group in observed.pod_groups):
         return
     for event in list_events(observed, "PodGroup", "NotReady")[-1:]:

@@ -237,8 +237,9 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
     """Return the message of a condition, with `never` true if the job can never be admitted, and the remedy.
 
-    Both depend on the reason of the condition, which describes only the worst flavor. So a given `remedy` is
-    returned instead of the one for the reason, and `never` is then false.
+    Both follow from the reason of the condition if `remedy`, the one derived from its message, is empty. A
+    given `remedy` takes precedence, because the reason describes only the worst of the queue's flavors. It is
+    returned, and `never` is false.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)
@@ -280,7 +281,7 @@ def _is_queued(group: PodGroup) -> bool:
 
 
 def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
-    """Yield a warning if a Kueue release that does not patch TrainJobs has started a TrainJob."""
+    """Yield a warning if Kueue started a TrainJob without writing node selectors and tolerations into it."""
     job = observed.job
     if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return

@@ -155,7 +155,10 @@ def _parse_amounts(amounts: str) -> list[tuple[str, str]]:
 
 
 def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceShortage, ...]:
-    """Return the resource shortages; `available` omits resources without a limit."""
+    """Return the resources with less available than requested, from maps such as ``memory:1000 vcore:4``.
+
+    `available` omits the resources that no quota limits.
+    """
     free = dict(_parse_amounts(available))
     shortages = []
     for each, amount in _parse_amounts(requested):
