@@ -32,7 +32,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The observed state of a job of any dialect."""
+    """The observed spec and status of a job of any dialect, a kind of job such as PyTorchJob."""
 
     name: str
     dialect: str = ""
@@ -132,7 +132,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The pod of a replica, or the placeholder pod of a gang scheduler."""
+    """The pod of a replica, or a placeholder pod, with which a gang scheduler reserves capacity for one."""
 
     name: str
     uid: str = ""

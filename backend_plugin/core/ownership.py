@@ -16,7 +16,10 @@ _OTHER_CLUSTER: Final = "other-cluster"
 
 
 def is_owner_unknown(job: Job) -> bool:
-    """True if the job has neither an owner nor the annotation `WORKFLOW`, and is not being deleted."""
+    """True if neither an owner reference nor the annotation `WORKFLOW` shows where the job's workflow is.
+
+    False for a job that is already being deleted.
+    """
     return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
 
 
@@ -36,9 +39,9 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 
 
 def _get_end(job: Job) -> tuple[datetime | None, bool]:
-    """Return the time of a job's end, or else of its creation, and whether the job has a time to live.
+    """Return when a job ended, and whether it has a time to live, after which it is deleted.
 
-    The second value is False for a job that has not ended.
+    For a job that has not ended, return the time of its creation and False.
     """
     if (end := job.end_condition) is not None:
         return end.since, job.expires

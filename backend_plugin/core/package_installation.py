@@ -93,7 +93,7 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
     """Return a container that installs the packages before its command.
 
     Raises:
-        InvalidTask: If the container has neither a command nor arguments.
+        InvalidTask: If the container, whose path in the task is `path`, has neither a command nor arguments.
     """
     command, words = (get_texts(container, key) for key in ("command", "args"))
     if not command and not words:

@@ -284,11 +284,11 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 
 
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
-    """Return the reasons with the time of the last scheduler event that reports their resource shortages.
+    """Return the reasons with the time of the newest event whose message reports their resource shortages.
 
-    The condition of a pod keeps only the time of the first report. The time of an event is that of its first
-    report if it was repeated, because its text is from that report. Replicas with the same shortages get the
-    same time, so that one line reports them.
+    The condition of a pod keeps only the time of the first report. A repeated event counts with the time of
+    its first occurrence, because its message is from then. Replicas with the same shortages get the same
+    time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():

@@ -159,10 +159,11 @@ def build_start_patch(
 
 
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
-    """Return the verdict, and a time until which it stays the same if the observed state does not change.
+    """Return the verdict on a job, which contains its Flyte phase, and a time until which it stays the same.
 
-    A verdict that is the same now and at a later time is also the same in between, because an exceeded limit
-    stays exceeded. The time is `now` if the verdict is not the same at the nearest time of `_HORIZONS`.
+    It stays the same only if the observed state does. A verdict that is the same now and at a later time is
+    also the same in between, because an exceeded limit stays exceeded. So some later times are examined. The
+    result is the last of them with the same verdict, or `now` if there is none.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

@@ -84,8 +84,8 @@ def _compute_gang_shortages(
 ) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
-    If `short`, the names of the missing resources, is empty, compare all resources that the gang requests.
-    Devices come first.
+    `holders` are its placeholder pods; those with a node hold capacity. If `short`, the names of the missing
+    resources, is empty, compare all resources that the gang requests. Devices come first.
     """
     asked_for = {name for role in gang.roles for name in role.requests}
     placed = Counter(pod.place for pod in holders if pod.is_bound)

@@ -42,7 +42,7 @@ def build_no_companions(_: str) -> tuple[Manifest, ...]:
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifests for one attempt, with warnings and reasons."""
+    """The manifests for one attempt, warnings, and the reasons for the selected dialect and scheduler."""
 
     dialect: str
     """The name of the dialect of the job."""

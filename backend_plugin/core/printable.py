@@ -26,7 +26,7 @@ def escape(text: str) -> str:
 
 
 def escape_json(document: str) -> str:
-    """Return an equivalent JSON document with escapes for the unsafe characters in its strings."""
+    """Return an equivalent JSON document, with escapes for characters that a terminal would interpret."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 

@@ -64,7 +64,7 @@ def _decode_value(value: Value) -> JsonValue:
 
 
 def format_value(value: object) -> str:
-    """Return a value as JSON text of at most 80 characters."""
+    """Return a value as JSON text; more than 80 characters are truncated to 80, the last of them ``…``."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 

@@ -64,12 +64,18 @@ def intern_text(text: str) -> str:
 
 
 def get_bounded_text(value: JsonValue, *keys: str) -> str:
-    """Return at most 4,000 characters of the string at the path `keys`, to limit the time of a search."""
+    """Return the first 4,000 characters of the string at the path `keys`; empty if there is no string.
+
+    The limit bounds the time of regular expressions that search the text.
+    """
     return get_text(value, *keys)[:_LONGEST]
 
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
-    """Return the whole number at the path `keys`, which may be a float or a text; None if there is none."""
+    """Return the number at the path `keys`; None if there is none. Decimals of a float are cut off.
+
+    The value may also be a text with a whole number. The absolute value of the result is at most 2**31 - 1.
+    """
     child = get_value(value, *keys)
     if isinstance(child, bool) or not isinstance(child, int | float | str):
         return None

@@ -54,9 +54,9 @@ def has_never_run(pod: Pod) -> bool:
 
 
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    """True if a scheduler may have held the job, or if the API server has rejected one of its pods.
+    """True if a scheduler may have delayed the job, or if the creation of a pod or service has failed.
 
-    A scheduler may have held it if it has reported on a pod, a placeholder pod or a pod group.
+    A scheduler may have delayed it if it has reported on a pod, a placeholder pod or a pod group.
     """
     return (
         any(pod.scheduled is not None for pod in pods)

@@ -38,7 +38,7 @@ RESOURCE_NAMES: Final[Mapping[int, str]] = {
 
 
 def read(role: ReplicaRole, spec: Any, problems: list[Problem]) -> ReplicaGroup:
-    """Return the replicas of a role from its flyteidl spec; a master always has one replica."""
+    """Convert the flyteidl spec of a role, and add its problems to `problems`; a master has one replica."""
     path = f"custom.{_KEYS[role]}"
     if spec.HasField("common"):
         spec, path = spec.common, f"{path}.common"
@@ -161,7 +161,7 @@ def check_mpi(options: TrainJobOptions, nodes: int) -> Iterator[Problem]:
 def check_max_restarts(
     options: TrainJobOptions, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
 ) -> Iterator[Problem]:
-    """Yield a problem if the job has both `max_restarts` and another limit for restarts."""
+    """Yield a problem if the job has `max_restarts`, and also a backoff limit or a role's `num_retries`."""
     if options.max_restarts is None:
         return
     # With retries and a backoff limit, report the retries: the plugin derives the backoff limit from them.

@@ -66,16 +66,20 @@ def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool
 
 
 def is_possible_cause(death: ReplicaTermination) -> bool:
-    """True if a termination is neither a stop, the loss of a peer, nor the effect of SIGTERM or SIGABRT."""
+    """True if a termination is not the consequence of another one.
+
+    Consequences are: a stop, as by the deletion of the pod; the loss of a peer; an end by SIGTERM or SIGABRT.
+    """
     failure = death.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
     return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
 
 
 def _can_precede_job_end(death: ReplicaTermination) -> bool:
-    """True if a termination may have ended the job, although its time is after the end of the job.
+    """True if a termination with a time after the end of the job may still have preceded and caused it.
 
-    If the deletion of the pod was requested before it terminated, the cluster must also report a reason.
+    False if the deletion of the pod was requested before the termination, and the cluster reports no reason
+    why the replica was ended.
     """
     return is_possible_cause(death) and (death.explained or not death.ordered)
 
@@ -104,9 +108,10 @@ def _compute_rank(death: ReplicaTermination, *, worded: bool) -> int:
 def _compute_cause_time(death: ReplicaTermination) -> int:
     """Return the time by which terminations are ordered, in nanoseconds since the epoch.
 
-    Ten seconds are subtracted for a reason of the cluster, because other replicas can have noticed it
-    earlier. Such a termination without a time comes first. A second is added for an exit code without an
-    exception, whose time is in whole seconds, except for SIGKILL.
+    Ten seconds are subtracted if the cluster reports why the replica was ended, because other replicas can
+    have noticed the end before the report. Such a termination without a time comes first. A second is added
+    if there is only an exit code and no exception, because its time is in whole seconds. Nothing is added for
+    SIGKILL.
     """
     failure, when = death.failure, death.failure.time_ns
     if death.explained:
@@ -161,7 +166,7 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Combine the terminations from pods and from error files.
 
-    If a pod with a user error wrote an error file, only the termination from the file is returned.
+    If a pod with a user error wrote an error file, the termination from the file replaces that of the pod.
     """
     writers = {death.failure.replica for death in files}
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
@@ -174,11 +179,11 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return `file`, the termination from an error file, with its replica.
+    """Return `file`, the termination from an error file, with the replica that wrote the file.
 
-    `silent` contains the terminations of pods without an error file; the one that belongs to the file is
-    removed from it. Only a file without a worker name needs this, because any of these pods may have written
-    it. If several may have, the result has no replica.
+    If `file` already has a replica, it is returned unchanged. Otherwise one of the pods in `silent`, the
+    terminations of pods without an error file, may have written it. The most likely root cause of these is
+    removed from `silent`. The result has its replica, or none if several may have written the file.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

@@ -26,7 +26,7 @@ class AmbiguousRuntime(BackendError):
 
 
 class UnsupportedRuntime(BackendError):
-    """The packages of the runtime cannot be listed."""
+    """The server cannot run a job that lists the packages of the runtime; the message has the reason."""
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedRuntime(Protocol):
-    """The fields of a runtime that a lookup uses."""
+    """The fields of a training runtime that `find_runtime` uses."""
 
     @property
     def namespace(self) -> str:
@@ -104,7 +104,7 @@ def _format_no_match(name: str, among: Sequence[NamedRuntime]) -> str:
 
 
 def require_packages(runtime: Runtime) -> None:
-    """Raise `UnsupportedRuntime` if a job of the runtime cannot list its packages."""
+    """Raise `UnsupportedRuntime` if no job can list the Python packages in the image of the runtime."""
     if not runtime.role:
         raise UnsupportedRuntime(
             f"{runtime.kind} {runtime.name} has no training container, whose name must be node"

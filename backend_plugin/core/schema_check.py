@@ -21,7 +21,7 @@ AMOUNTS: Final = "{quantity}"
 
 
 class _CanonicalQuantity:
-    """A quantity in its canonical text. Not a dataclass, because msgspec would convert its fields."""
+    """A quantity as Kubernetes' canonical text. For a dataclass, msgspec would skip `_decode_amount`."""
 
     __slots__ = ("text",)
 
@@ -87,7 +87,7 @@ def _convert(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
 
 
 def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that are not in `pod_schema`; the value must be valid for its type."""
+    """Yield the path of each unknown field in `value`, a valid value of the type `kind` of `pod_schema`."""
     if kind.startswith("["):
         for index, item in enumerate(value):
             yield from iter_unknown_fields(item, kind[1:-1], f"{path}[{index}]")

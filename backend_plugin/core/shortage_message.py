@@ -54,8 +54,8 @@ def _iter_numbers(
 ) -> Iterator[str]:
     """Yield texts on the requested, held and free amounts, such as ``8 requested``, as far as they are known.
 
-    `at` is a text on the time of the free amount, which follows it. `placed` is the number of replicas of
-    each role that hold resources of a node.
+    `at` is the text that follows the free amount, such as ``at 12:30:00 UTC``: the time of its observation.
+    `placed` is the number of replicas of each role that hold resources of a node.
     """
     requested = _compute_requested(shortage, gang)
     if requested is None:
@@ -78,7 +78,7 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the amounts that the gang holds and that are free; None for one to leave out of the sentence.
+    """Return the amounts that the gang holds and that are free; None for one that the message leaves out.
 
     `placed` is the number of replicas of each role that hold resources of a node.
     """

@@ -14,7 +14,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/task"
 
 
 class _AnnotationJson(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The JSON of the annotation; unknown fields of later versions are ignored."""
+    """The attempt of a job, as JSON in its annotation; unknown fields of later versions are ignored."""
 
     project: str = ""
     domain: str = ""
@@ -41,7 +41,7 @@ class TaskAnnotation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -> str:
-    """Return the annotation value; equal arguments give equal text."""
+    """Return the value of a job's annotation that stores the arguments; equal arguments give equal text."""
     identity = {name: getattr(run, name) for name in _OF_RUN}
     timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
     config = dict(sorted(task_config.items()))

@@ -145,7 +145,10 @@ def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
 
 
 def is_pod_alive(pod: Pod) -> bool:
-    """True if a pod is running or pending, is not deleted or disrupted, and its trainer has not ended."""
+    """True if a pod is running or pending, and is not deleted or disrupted.
+
+    False if its training container has ended.
+    """
     if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
         return False
     return pod.termination is None
@@ -175,7 +178,10 @@ def find_unready_time(pod: Pod) -> datetime | None:
 
 
 def _is_stopped(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if the replica was stopped without a reported reason, so another failure may be the cause."""
+    """True if SIGTERM or the deletion of the pod stopped the replica, and the cluster reports no reason.
+
+    The failure of another replica may then be the cause.
+    """
     if pod.disrupted is not None or pod.reason or ended.reason == "OOMKilled":
         return False
     number = decode_signal(ended.exit_code or 0)
@@ -236,7 +242,7 @@ _TEMPORARY: Final = re.compile(
 
 
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
-    """Return the cause of a container's termination, without the state of its pod."""
+    """Return the cause of a container's termination; the reason and conditions of the pod are ignored."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
         return _classify_start_error(ended.message)

@@ -15,9 +15,10 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return the spec with the platform's pod-level fields.
+    """Return a pod's spec with the pod-level fields of `settings` and `run`, such as tolerations.
 
-    `resources` contains the names of the resources that the containers use.
+    `resources` contains the names of the resources that the containers use; the settings may have tolerations
+    for them.
     """
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
@@ -98,7 +99,10 @@ def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
-    """Return the role's pod template, whose values the task's pod overrides; empty if absent or invalid."""
+    """Return the pod template that the author of the task sets for a role; empty if absent or invalid.
+
+    The values of the task's pod override it. Problems of the template are added to `problems`.
+    """
     pod_template = group.placement.pod_template
     if pod_template is None:
         return {}

@@ -83,9 +83,10 @@ def read_role_resources(
 def compute_trainer_resources(
     own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of a primary or init container.
+    """Return the final requirements of an init container, or of the primary container, which trains.
 
-    The order of precedence is: role, container, PodTemplate, defaults of the platform.
+    The order of precedence is: `group`, those of the replica role; `own`, those of the container; `template`,
+    those of the PodTemplate; the defaults of the platform.
     """
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]

@@ -32,7 +32,7 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors in the spec of a pod, except those in the resources of containers.
 
-    The fields must have the types of the schema.
+    This does not check the types of the fields: the caller must have validated them with `schema_check`.
     """
     yield from _check_volumes(spec.get("volumes", ()))
     yield from containers.check_containers(spec)

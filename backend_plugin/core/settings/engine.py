@@ -27,7 +27,7 @@ class InvalidSettingValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NamedSections:
-    """Sections under names that the admin chooses."""
+    """The parsers of a setting that has one section for each name an admin chooses, such as a project."""
 
     parsers: Parsers
 
@@ -97,12 +97,12 @@ def convert_to_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def derive_parsers(
     record: Any, by_type: Mapping[Any, Parser], by_field: Mapping[str, Parser] | None = None
 ) -> dict[str, Parser]:
-    """Return a parser for each field of a dataclass, by key; fields of types without a parser are left out.
+    """Return a parser for each field of a dataclass by settings key: the field's name with ``-`` for ``_``.
 
     Args:
         record: The dataclass.
-        by_type: The parsers of types.
-        by_field: Parsers that replace those of the types, by key.
+        by_type: The parsers of types; a field of another type is left out.
+        by_field: Parsers that replace those of the types, by settings key.
     """
     chosen = dict(by_field or {})
     for each in fields(record):

@@ -1,8 +1,8 @@
 """The loader of `Settings` from a decoded YAML mapping; it reports all problems of a section together.
 
-The type of a setting's field in `model` selects its parser from `_BY_TYPE`. A new key of Flyte's section
-needs a row in `_FLYTES` only if the parser of its type does not fit. A new key directly in `kfpytorch` needs
-a row in `_OURS`.
+The type of a setting's field in `model` selects its parser from `_BY_TYPE`. A new key of Flyte's section,
+``plugins.k8s``, needs a row in `_FLYTES` only if the parser of its type does not fit. A new key directly in
+``plugins.k8s.kfpytorch``, the section of this project, needs a row in `_OURS`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ _ALL: Final[engine.Parsers] = {
 
 
 def list_keys() -> tuple[str, ...]:
-    """Return the keys of all settings with an effect, such as ``kfpytorch.gang.queue``."""
+    """Return the known keys, such as ``kfpytorch.gang.queue``, without ignored ones and `NamedSections`."""
     return tuple(_iter_keys(_ALL, ""))
 
 
@@ -188,7 +188,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
 
 
 def _convert_gang(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section ``gang`` and the sections within it by field names instead of keys."""
+    """Return the section ``gang`` with the field names of `GangSettings` as keys, also in nested sections."""
     return {
         key: {name: engine.convert_to_fields(part) for name, part in value.items()}
         if isinstance(value, Mapping)

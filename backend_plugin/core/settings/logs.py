@@ -8,7 +8,7 @@ import msgspec
 
 
 class LogTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The template of a log link, with Flyte's keys."""
+    """The template of a log link, with the fields that such a template has in Flyte's settings."""
 
     name: str = ""
     display_name: str = ""

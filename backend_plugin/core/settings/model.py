@@ -32,7 +32,7 @@ class TaskResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
-    """The settings that Flyte's section does not have."""
+    """The settings of this project, in the section ``plugins.k8s.kfpytorch``; Flyte does not have them."""
 
     task_resources: TaskResources = field(default_factory=TaskResources)
     """The values of flyteadmin's ``task_resources``, which connectors do not receive."""
@@ -78,7 +78,7 @@ class PluginSettings:
 
     @property
     def detects_dialect(self) -> bool:
-        """True if the kind of some jobs depends on the operators of the cluster."""
+        """True if a setting for the kind of job is ``auto``: it depends on the operators of the cluster."""
         return "auto" in self._list_dialects()
 
     def _list_dialects(self) -> set[str]:
@@ -88,7 +88,7 @@ class PluginSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a platform; all defaults are Flyte's."""
+    """The settings of an installation of Flyte; those that Flyte has too have the same default values."""
 
     default_annotations: Mapping[str, str] = field(default_factory=lambda: dict(_NOT_TO_BE_EVICTED))
     default_labels: Mapping[str, str] = field(default_factory=dict)

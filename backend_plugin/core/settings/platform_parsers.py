@@ -1,4 +1,4 @@
-"""Parsers of structured values of the platform's settings: parts of pods, log links, causes and modes."""
+"""Parsers of structured settings: parts of pods, log links, causes of failures and waits, security modes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
 
 
 def dialect(value: Any) -> str:
-    """Return `value` if it is ``auto`` or the name of a dialect in lower case.
+    """Return `value` if it is ``auto`` or the name of a kind of job in lower case, such as ``pytorchjob``.
 
     Raises:
         InvalidSettingValue: If it is another value.
