@@ -22,6 +22,7 @@ from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_pro
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job
+from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell import create_request, log_fields, task_responses
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cache import Cache
@@ -50,6 +51,9 @@ _NOT_AUTHENTIC: Final = (
 _REFUSAL_CHARACTERS: Final = 10_000
 _REFERENCE_BYTES: Final = 64 * 2**10
 
+# The maximum number of accepted references that are kept. So many take about 20 MB.
+_MOST_SERVED: Final = 20_000
+
 # FlytePropeller cancels the call after 10 s, and starts another attempt while this one still runs.
 _CREATE_SECONDS: Final = 7.0
 
@@ -74,6 +78,8 @@ class ConnectorService:
     """Called with the job of each GetTask call."""
     _planner: Planner = field(default_factory=Planner, init=False)
     _creator: TaskCreator = field(init=False)
+    _served: dict[tuple[SigningKeys, bytes], JobRef] = field(default_factory=dict, init=False)
+    """The accepted references to jobs, by the keys that verified them and their bytes."""
 
     def __post_init__(self) -> None:
         self._creator = TaskCreator(
@@ -223,10 +229,17 @@ class ConnectorService:
         The prefix is the output prefix of the task. The reference that CreateTask returned for a rejected
         task is always accepted, because it names no job.
         """
+        # FlytePropeller sends the same reference with each call; its verification is the slowest part.
+        if (known := self._served.get(key := (self.ring.keys, data))) is not None:
+            return known
         ref = self._decode_reference(data)
-        why = self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
-        if ref.refusal is None and why is not None:
+        if ref.refusal is not None:
+            return ref
+        if (why := self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)) is not None:
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
+        if len(self._served) >= _MOST_SERVED:
+            self._served.clear()
+        self._served[key] = ref
         return ref
 
     def _decode_reference(self, data: bytes) -> JobRef:

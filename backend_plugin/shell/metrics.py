@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, cached_property, partial
 from typing import Final, TypeAlias, TypeVar
 
 import prometheus_client
@@ -38,7 +38,11 @@ class CounterMetric(prometheus_client.Counter):
 
     def add(self, *labels: str) -> None:
         """Increment the counter of these labels."""
-        self.labels(*labels).inc()
+        self._find_series(*labels).inc()
+
+    @cached_property
+    def _find_series(self) -> Callable[..., "CounterMetric"]:
+        return cache(self.labels)  # `labels` takes three times as long as `inc`.
 
 
 class ComputedGauge(prometheus_client.Gauge):

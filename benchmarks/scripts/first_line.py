@@ -1,6 +1,7 @@
 """Measure the time until the first line of a task's function, through the connector and as a plain command.
 
-``python benchmarks/scripts/first_line.py TIMES``: the last line is JSON with the seconds of each side.
+``python benchmarks/scripts/first_line.py TIMES``: the last line is JSON with the seconds of each side. The
+task imports torch, as a training task does; the embedded cluster needs torch for its stores on loopback.
 """
 
 import json
@@ -23,6 +24,7 @@ from backend_plugin.shell import server_file
 
 TASK = """
 import time
+import torch
 from flytekit import task
 from flytekitplugins.kfpytorch import PyTorch, Worker
 

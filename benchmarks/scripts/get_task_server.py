@@ -136,9 +136,7 @@ def get_now() -> datetime:
 
 
 async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
-    from backend_plugin.core import object_readers, settings
-    from backend_plugin.core.dialects import table
-    from backend_plugin.core.observed import Job, Pod
+    from backend_plugin.core import settings
     from backend_plugin.shell import connector_handlers, connector_service
     from backend_plugin.shell.allowlist import Allowlist
     from backend_plugin.shell.background_operations import BackgroundOperations
@@ -161,6 +159,24 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     keeper = Reconciler(
         cluster, cache, answers, OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
     )
+    fill_cache(cache, jobs, kind)
+    tasks = connector_service.ConnectorService(
+        cluster=cluster, inventory=cluster, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
+        allowed=Allowlist(prefixes=prefixes), ring=ring,
+    )  # fmt: skip
+    server = grpc.aio.server()
+    handlers = connector_handlers.build_handlers(tasks)
+    server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
+    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), change_statuses(cache, jobs, kind)))
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+def fill_cache(cache: Any, jobs: int, kind: JobKind) -> None:
+    """Add jobs of KIND with their pods to the cache, as after the first lists."""
+    from backend_plugin.core import object_readers
+    from backend_plugin.core.dialects import table
+    from backend_plugin.core.observed import Event, Job, Pod
+
     began = get_now()
     cache.replace_records(
         Job,
@@ -177,15 +193,7 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
             for i in range(4)
         ),
     )
-    tasks = connector_service.ConnectorService(
-        cluster=cluster, inventory=cluster, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
-        allowed=Allowlist(prefixes=prefixes), ring=ring,
-    )  # fmt: skip
-    server = grpc.aio.server()
-    handlers = connector_handlers.build_handlers(tasks)
-    server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
-    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), change_statuses(cache, jobs, kind)))
-    return server, server.add_insecure_port("127.0.0.1:0")
+    cache.replace_records(Event, ())  # Until events have been listed, the server judges each job repeatedly.
 
 
 KEPT: list[Any] = []
