@@ -134,6 +134,7 @@ async def serving(
     *,
     source: CapabilitySource | None = None,
     seconds: int = keepers.RESYNC_SECONDS,
+    ring: KeyRing = RING,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
@@ -141,7 +142,7 @@ async def serving(
     judge = Judge(settings=settings.read(platform or {}), now=now)
     orders = BackgroundOperations(metrics)
     prefixes = OutputPrefixes([f"file://{store}", "s3://*"])
-    endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, RING)
+    endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
     answers = TaskResponses(judge)
     keeper = keepers.Reconciler(cluster, cache, answers, endings, seconds)
     tasks = connector_service.ConnectorService(
@@ -152,7 +153,7 @@ async def serving(
         keeper=keeper,
         metrics=metrics,
         allowed=Allowlist(prefixes=prefixes, namespaces=("flytesnacks-*",)),
-        ring=RING,
+        ring=ring,
         found=CapabilitiesCache(source, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from serving import (
     metadata,
     name_of,
     pod,
+    ready_server,
     status,
     template,
     terminated,
@@ -26,6 +28,7 @@ from serving import (
 
 from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys
+from backend_plugin.shell.credentials import KeyRing
 from kfpytorch_common.causes import Cause
 
 
@@ -218,6 +221,32 @@ async def test_reference_without_a_valid_signature_is_rejected(
             await call(guessed)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
+
+
+async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path: Path) -> None:
+    file, old, new = tmp_path / "keys", "a" * 32, "b" * 32
+    file.write_text(old)
+    ring = KeyRing.from_file(file, accepts_unsigned=False)
+    async with ready_server(tmp_path, ring=ring) as served:
+        meta = await served.create()
+        await served.get(meta)
+        file.write_text(f"{new}\n{old}")
+
+        async def is_reloaded() -> bool:
+            return await served.create() != meta
+
+        await wait_until(is_reloaded)
+        await served.get(meta)
+        file.write_text(new)
+
+        async def is_rejected() -> bool:
+            try:
+                await served.get(meta)
+            except grpc.aio.AioRpcError as refused:
+                return refused.code() is grpc.StatusCode.PERMISSION_DENIED
+            return False
+
+        await wait_until(is_rejected)
 
 
 @pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
