@@ -147,7 +147,8 @@ def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple
 
 def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, str]:
     if request.gang.local_queue:
-        return request.gang.local_queue, f"set by {PATH}.{LOCAL_QUEUE}"
+        default = request.gang.local_queue, f"set by {PATH}.{LOCAL_QUEUE}"
+        return (request.options.queue, "the task names it") if request.options.queue else default
     known = f"it is a queue of {ADMISSION_SCHEDULER} in this namespace, and "
     reasons = (
         (request.options.queue or "", f"{known}the task names it"),
