@@ -14,7 +14,7 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
-from kfpytorch_common.frameworks import TORCH
+from kfpytorch_common.frameworks import MPI, MPI_SSH_PORT, TORCH
 
 _JOBS: Final = " and ".join(f"{name}s" for name in table.DIALECTS)
 _GROUPS: Final = " and ".join(dict.fromkeys(each.resource.group for each in table.DIALECTS.values()))
@@ -128,6 +128,11 @@ class PlannedTask:
     """The manifests; None if the task cannot be planned."""
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
+
+    @property
+    def port(self) -> int:
+        """The port of a pod to which the other pods connect first."""
+        return MPI_SSH_PORT if self.framework == MPI else self.dialect.port.number
 
     @property
     def job(self) -> Manifest | None:

@@ -71,7 +71,7 @@ def _is_in_range(port_range: Manifest, port: int) -> bool:
 
 
 def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:
-    port = facts.task.dialect.port.number
+    port = facts.task.port
     for role, policies in _iter_restricted_roles(facts, direction):
         rules = [each for each in _list_rules(policies, direction) if _has_port(each, port)]
         lost = [
@@ -83,7 +83,7 @@ def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterat
             spec = f"policyTypes: [{direction}], {direction.lower()}: [{{{side}: {_PEERS}}}]"
             yield Violation(
                 f"{_format_names(policies)} isolates the {role.name}, which {way} a {lost[0]} on port "
-                f"{port}, the rendezvous port",
+                f"{port}, to which the replicas connect first",
                 _format_allow_command(facts, direction.lower(), spec),
             )
 
@@ -120,7 +120,7 @@ CHECKS: Final = CheckList()
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_ingress(facts: Facts) -> Iterator[Violation]:
-    """Check that NetworkPolicies allow connections to the rendezvous port of the replicas."""
+    """Check that NetworkPolicies allow connections to the rendezvous port of the replicas (MPI: sshd)."""
     yield from _report_blocked(facts, _INGRESS, "from", "receives nothing from")
 
 
@@ -139,13 +139,13 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             for each in _list_rules(policies, _INGRESS)
             if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
         ]
-        meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
+        meet = any(_has_port(each, facts.task.port) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Violation(
                 f"{_format_names(policies)} lets replicas connect "
-                f"to the rendezvous port, but allows only certain ports of a {role.name}: NCCL and Gloo use "
-                "random ports",
+                f"to port {facts.task.port}, but allows only certain ports of a {role.name}: "
+                "NCCL and Gloo use random ports",
                 _format_allow_command(facts, "ingress", spec),
             )
 

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from flytekitplugins.kfpytorch.worker import failure_file, mpi_rank
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.child import build_interpreter_command
-from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY
+from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY, MPI_SSH_PORT
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import ChildStart
 
-PORT: Final = 2222
 _LONGEST_JOIN: Final = 900.0
 """Seconds for which the launcher waits for the other nodes: images may be pulled first."""
 _LONGEST_NAME: Final = 60.0
@@ -143,7 +142,8 @@ def _build_host_options(node: MpiNode) -> Sequence[str]:
     )
     key, known = _copy_key(Path(node.directory))
     ssh = (
-        f"-p {PORT} -i {key} -o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o BatchMode=yes "
+        f"-p {MPI_SSH_PORT} -i {key} "
+        f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o BatchMode=yes "
         "-o LogLevel=ERROR -o IdentitiesOnly=yes"
     )
     # Each node has its own directory for the key, so the launcher connects to all nodes itself.
@@ -177,7 +177,7 @@ def _is_this_machine(host: str) -> bool:
 
 def _is_open(host: str) -> bool:
     try:
-        with socket.create_connection((host, PORT), timeout=1.0):
+        with socket.create_connection((host, MPI_SSH_PORT), timeout=1.0):
             return True
     except OSError:
         return False
@@ -246,7 +246,7 @@ def _write_sshd_config(directory: Path) -> Path:
     )
     config = directory / "sshd_config"
     lines = (
-        f"Port {PORT}",
+        f"Port {MPI_SSH_PORT}",
         f"HostKey {key}",
         f"AuthorizedKeysFile {MPI_SSH_DIRECTORY}/authorized_keys",
         "PasswordAuthentication no",

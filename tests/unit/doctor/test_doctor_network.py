@@ -17,13 +17,15 @@ def role(name: str) -> RolePods:
     return RolePods(name=name, count=1, needed=1, pod=pod)
 
 
-def ids(*policies: dict[str, Any], roles: tuple[str, ...] = ("master", "worker")) -> list[str]:
+def ids(
+    *policies: dict[str, Any], roles: tuple[str, ...] = ("master", "worker"), framework: str = "torch"
+) -> list[str]:
     manifests = [{"metadata": {"name": "p"}, "spec": {"podSelector": {}, **each}} for each in policies]
     namespace = {"metadata": {"name": "n", "labels": {"team": "a"}}}
     facts = Facts(
         namespace="n",
         objects={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
-        task=PlannedTask(roles=[role(name) for name in roles]),
+        task=PlannedTask(roles=[role(name) for name in roles], framework=framework),
     )
     return sorted(
         {check.id for check in network.CHECKS if check.id != "dns-not-ready" for _ in check.judge(facts)}
@@ -67,3 +69,8 @@ def test_restrictive_network_policy_is_found(spec: dict[str, Any], found: list[s
 def test_traffic_forbidden_by_one_policy_may_be_allowed_by_another() -> None:
     allowed = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
     assert ids({"policyTypes": ["Ingress"]}, allowed) == []
+
+
+@pytest.mark.parametrize(("port", "found"), [(2222, ["network-ports"]), (29500, ["network-ingress"])])
+def test_replicas_of_an_mpi_job_connect_to_the_port_of_sshd(port: int, found: list[str]) -> None:
+    assert ids({"ingress": [{"ports": [{"port": port}]}]}, framework="mpi") == found
