@@ -35,8 +35,8 @@ class RunPolicy(ConfigPart):
     effect in any of these fields, because Flyte's wire format (proto3) does not distinguish 0 from an unset
     field. The plugin logs a warning when a task is defined with 0.
 
-    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
-    object does.
+    ``RunPolicy(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `RunPolicy` raises an
+    error for them.
 
     Args:
         clean_pod_policy: Pods that the operator deletes at the end of the job: a `CleanPodPolicy` or its
@@ -134,7 +134,7 @@ class _Role(ConfigPart):
 class Worker(_Role):
     """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
-    This constructor raises no error for an invalid value; the `PyTorch` that contains the object does.
+    ``Worker(...)`` accepts invalid values. The `PyTorch` with this `Worker` raises an error for them.
 
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
@@ -176,7 +176,7 @@ class Worker(_Role):
 class Master(_Role):
     """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
-    This constructor raises no error for an invalid value; the `PyTorch` that contains the object does.
+    ``Master(...)`` accepts invalid values. The `PyTorch` with this `Master` raises an error for them.
 
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.

@@ -30,8 +30,8 @@ class Gang(ConfigPart):
     ``scheduler`` is ``"none"``, and the other options have no effect. Only the kfpytorch backend reads a
     `Gang`; Flyte's own backend plugin ignores it.
 
-    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
-    object does.
+    ``Gang(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `Gang` raises an
+    error for them.
 
     Args:
         scheduler: The gang scheduler: the one in the settings of the platform, or one of their
@@ -94,11 +94,11 @@ def _read_package(package: object) -> object:
 class TrainJob(ConfigPart):
     """Options that only Kubeflow Trainer v2 supports.
 
-    The kfpytorch backend runs a task with these options as a TrainJob. It rejects the task if the settings of
-    the platform select another kind of job.
+    If the configuration of a task contains a `TrainJob`, the kfpytorch backend runs the task as a TrainJob.
+    It rejects the task if the settings of the platform select another kind of job.
 
-    This constructor raises no error for an invalid value; the `PyTorch` or `Elastic` that contains the
-    object does.
+    ``TrainJob(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `TrainJob` raises an
+    error for them.
 
     Args:
         runtime: The name of a training runtime of the cluster. The TrainJob changes it for the task by

@@ -24,11 +24,11 @@ def _read_indexes(value: object) -> object:
 
 @dataclass(kw_only=True)
 class SuccessPolicy(ConfigPart):
-    """The nodes of a TrainJob whose success ends the TrainJob.
+    """The nodes that must succeed so that a TrainJob succeeds.
 
-    The backend writes these nodes into ``successPolicy`` of the Kubernetes Job that runs all nodes. When all
-    nodes in ``succeeded_indexes`` have succeeded, the other nodes are stopped. Failures of the other nodes do
-    not fail the task. Without a policy, all nodes must succeed.
+    The backend writes ``succeeded_indexes`` into ``successPolicy`` of the Kubernetes Job that runs all nodes.
+    When all nodes in ``succeeded_indexes`` have succeeded, the other nodes are stopped. Failures of the other
+    nodes do not fail the task. Without a policy, all nodes must succeed.
 
     Args:
         succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. The
@@ -67,7 +67,7 @@ STATUSES: Final = ("True", "False", "Unknown")
 
 @dataclass(kw_only=True)
 class PodFailurePolicyRule(ConfigPart):
-    """A rule of the ``podFailurePolicy`` of a TrainJob's Job: the effect of a failed pod on the job.
+    """The effect of a failed pod on a TrainJob: a ``podFailurePolicy`` rule of the Job that runs its nodes.
 
     A rule has either exit codes or pod conditions. The first rule that matches the failed pod applies. The
     backend adds a rule before yours, for the loss of a pod to a disruption. The added rule restarts all
