@@ -135,7 +135,7 @@ def is_expired(job: Job, now: datetime) -> bool:
 
 
 def _select_active_groups(job: Job, groups: Sequence[PodGroup]) -> tuple[PodGroup, ...]:
-    """Return the pod groups to deactivate before a suspension, because their queue would resume the job."""
+    """Return the pod groups whose queue would resume a suspended job; they are deactivated first."""
     if not get_dialect(job.dialect).ends_by_suspension:
         return ()
     return tuple(

@@ -85,9 +85,9 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """True if a pod of the job was created after `refusal`, an event about a failed creation.
+    """True if `refusal`, an event about a failed creation of a pod, no longer describes the job.
 
-    True also if the job first had all its pods after the event. False for a job that never had all its pods.
+    That is so if the job once had all its pods, and this time or the creation of a pod is after the event.
     """
     if job.started is None:
         return False

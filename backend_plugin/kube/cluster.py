@@ -188,7 +188,7 @@ class KubernetesCluster:
         await self._patch_object(get_resource(manifest), name, patch)
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the objects that were created before their jobs; see `Cluster.list_prerequisites`."""
+        """Return the objects that jobs need before their creation, such as runtimes; see `Cluster`."""
         return await self.inventory.list_prerequisites()
 
     async def delete_companion(self, manifest: Manifest) -> None:

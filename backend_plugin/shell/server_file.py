@@ -76,7 +76,7 @@ def delete_if_own(state: Path, server: ServerInfo) -> None:
 
 
 def read(state: Path) -> ServerInfo | None:
-    """Return the content of the server file; None if it is missing or invalid."""
+    """Return the server that uses the state directory `state`; None if its file is missing or invalid."""
     try:
         return msgspec.json.decode(bounded_read.read_file(get_path(state)), type=ServerInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

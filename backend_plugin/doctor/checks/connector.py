@@ -19,7 +19,10 @@ CHECKS: Final = CheckList()
 
 
 def _iter_endpoints(facts: Facts) -> Iterator[tuple[str, re.Match[str], Manifest | None]]:
-    """Yield the settings path, endpoint and Service (None: missing) of connectors in Flyte's namespace."""
+    """Yield the connectors of Flyte's configuration whose endpoint is in Flyte's namespace.
+
+    Each item is the path of its setting, its endpoint as a match of `_ENDPOINT`, and its Service, or None.
+    """
     for path, config in flyte.iter_connectors(facts):
         endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
         if endpoint is not None and endpoint["namespace"] == facts.flyte_namespace:

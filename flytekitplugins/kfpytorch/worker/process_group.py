@@ -102,8 +102,8 @@ class ProcessGroup:
     def request_stacks(self) -> bool:
         """Make all running replicas and workers write their stacks, and return True if there are any.
 
-        Without the signal `ASK_WHERE`, return False. An agent gets no request, because it requests the
-        stacks of its workers itself.
+        Return False if this platform lacks the signal `ASK_WHERE`. An agent gets no request, because it
+        requests the stacks of its workers itself.
         """
         running = [member for member in self.list_running() if not member.process.is_agent]
         if failure_file.ASK_WHERE is None:

@@ -67,7 +67,7 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
 
 @dataclass(slots=True, kw_only=True)
 class _Pass:
-    """One reconcile pass over a TrainJob. `run` changes the state, the end condition and the events."""
+    """One reconcile pass over a TrainJob. `run` changes the fields `state`, `end` and `events`."""
 
     snapshot: JobSnapshot
     job: TrainJobSpec
