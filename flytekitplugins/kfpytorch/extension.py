@@ -95,7 +95,7 @@ class TrainJob(ConfigPart):
     """Options that only Kubeflow Trainer v2 supports.
 
     If the configuration of a task contains a `TrainJob`, the kfpytorch backend runs the task as a TrainJob.
-    It rejects the task if the settings of the platform select another kind of job.
+    The backend rejects the task if the settings of the platform select another kind of job.
 
     ``TrainJob(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `TrainJob` raises an
     error for them.
