@@ -142,7 +142,8 @@ def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -
 def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
     """Return the requirements in a form that the API server accepts.
 
-    A zero limit of a requested resource is left out, and each device gets both a request and a limit.
+    A zero limit of a requested resource is left out. A requested device gets both a request and
+    a limit; the one that is zero or absent becomes equal to the other.
     """
     limits = {
         name: amount
