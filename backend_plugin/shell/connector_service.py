@@ -51,8 +51,10 @@ _NOT_AUTHENTIC: Final = (
 _REFUSAL_CHARACTERS: Final = 10_000
 _REFERENCE_BYTES: Final = 64 * 2**10
 
-# The maximum number of accepted references that are kept. So many take about 20 MB.
+# The maximum number of accepted references that are kept, and the maximum size of each. References have about
+# 250 bytes, so that 20,000 of them take 16 MB.
 _MOST_SERVED: Final = 20_000
+_SERVED_BYTES: Final = 1_000
 
 # FlytePropeller cancels the call after 10 s, and starts another attempt while this one still runs.
 _CREATE_SECONDS: Final = 7.0
@@ -78,8 +80,9 @@ class ConnectorService:
     """Called with the job of each GetTask call."""
     _planner: Planner = field(default_factory=Planner, init=False)
     _creator: TaskCreator = field(init=False)
-    _served: dict[tuple[SigningKeys, bytes], JobRef] = field(default_factory=dict, init=False)
-    """The accepted references to jobs, by the keys that verified them and their bytes."""
+    _served: dict[bytes, JobRef] = field(default_factory=dict, init=False)
+    """The references to jobs that `_served_by` has verified."""
+    _served_by: SigningKeys | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._creator = TaskCreator(
@@ -197,7 +200,7 @@ class ConnectorService:
 
     async def delete_task(self, request: admin.DeleteTaskRequest) -> admin.DeleteTaskResponse:
         """Start to delete a job; raise `CallFailed` if the cluster cannot store the deletion durably."""
-        ref = self._decode_reference(request.resource_meta)
+        ref = self._decode_reference(request.resource_meta, self.ring.keys)
         entry = self.cache.get((ref.namespace, ref.name))
         if entry is not None and _is_other_attempt(entry, ref):
             log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
@@ -230,19 +233,22 @@ class ConnectorService:
         task is always accepted, because it names no job.
         """
         # FlytePropeller sends the same reference with each call; its verification is the slowest part.
-        if (known := self._served.get(key := (self.ring.keys, data))) is not None:
+        if self._served_by is not (keys := self.ring.keys):
+            self._served, self._served_by = {}, keys
+        if (known := self._served.get(data)) is not None:
             return known
-        ref = self._decode_reference(data)
+        ref = self._decode_reference(data, keys)
         if ref.refusal is not None:
             return ref
         if (why := self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)) is not None:
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
-        if len(self._served) >= _MOST_SERVED:
-            self._served.clear()
-        self._served[key] = ref
+        if len(data) <= _SERVED_BYTES:
+            if len(self._served) >= _MOST_SERVED:
+                del self._served[next(iter(self._served))]
+            self._served[data] = ref
         return ref
 
-    def _decode_reference(self, data: bytes) -> JobRef:
+    def _decode_reference(self, data: bytes, keys: SigningKeys) -> JobRef:
         """Return the job reference in `data`; raise `CallFailed` if it is too large, invalid or forged."""
         if len(data) > _REFERENCE_BYTES:
             larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
@@ -251,7 +257,7 @@ class ConnectorService:
             ref = job_ref.decode(data)
         except UnreadableReference as unreadable:
             raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}") from unreadable
-        if not job_ref.is_authentic(data, self.ring.keys):
+        if not job_ref.is_authentic(data, keys):
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
         return ref
 

@@ -74,6 +74,7 @@ class Served:
     orders: BackgroundOperations
     channel: grpc.aio.Channel
     store: Path
+    tasks: connector_service.ConnectorService
 
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
@@ -164,7 +165,7 @@ async def serving(
     life = asyncio.create_task(keeper.run())
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
     try:
-        yield Served(cluster=cluster, cache=cache, orders=orders, channel=channel, store=store)
+        yield Served(cluster=cluster, cache=cache, orders=orders, channel=channel, store=store, tasks=tasks)
     finally:
         await channel.close()
         await server.stop(0)

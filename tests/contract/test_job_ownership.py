@@ -249,6 +249,13 @@ async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path
         await wait_until(is_rejected)
 
 
+async def test_large_reference_is_not_kept_in_memory(served: Served) -> None:
+    meta = await served.create()
+    await served.get(meta)
+    await served.get(forged(meta, name="n" * 5_000))
+    assert list(served.tasks._served) == [meta]
+
+
 @pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
 async def test_reference_outside_the_allowlist_is_rejected(served: Served, fields: Any) -> None:
     elsewhere = forged(await served.create(), **fields)
