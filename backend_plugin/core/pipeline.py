@@ -90,7 +90,13 @@ def plan(
         initializer_images=settings.kfpytorch.initializer_images,
         initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
     )
-    full_draft, companions = scheduling.add_gang(job, draft, chosen.gang, capabilities)
+    full_draft, companions = scheduling.add_gang(
+        job,
+        draft,
+        chosen.gang,
+        capabilities,
+        counts_all=gang_options.derives_gang_size(chosen.gang, dialect),
+    )
     warnings += foreign_fields.find_warnings(job, draft, chosen.gang, capabilities)
     return Plan(
         dialect=dialect.name,

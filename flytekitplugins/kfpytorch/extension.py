@@ -40,7 +40,8 @@ class Gang(ConfigPart):
             settings of the platform.
         queue: The queue in which the job waits.
         min_member: The number of replicas that must fit before any of them starts. Default: all replicas, or
-            the smallest number of nodes of an `Elastic` task. An MPI task needs all replicas.
+            the smallest number of nodes of an `Elastic` task. An MPI task, and a TrainJob with KAI, need
+            all replicas.
         priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
         queue_timeout_seconds: Maximum time that the job waits in its queue. Time in the queue does not count
             as run time.

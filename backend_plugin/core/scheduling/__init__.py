@@ -1,6 +1,7 @@
 """Gang scheduling: the selection of a scheduler for a job, and the fields and objects that it requires."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -24,13 +25,19 @@ __all__ = ["GangSettings", "add_gang"]
 
 
 def add_gang(
-    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING
+    job: TrainingJob,
+    draft: JobDraft,
+    chosen: GangSettings,
+    found: Capabilities = NOTHING,
+    *,
+    counts_all: bool = False,
 ) -> tuple[JobDraft, Callable[[str], tuple[Manifest, ...]]]:
     """Return the draft with the fields for its gang scheduler, and a function that builds companion objects.
 
     A companion object is an object that the server creates beside a job for its gang scheduler: a PodGroup.
     The argument of the function is the uid of the job, which owns the object. If no gang scheduler applies to
-    the job, the draft is unchanged, and there are no companion objects.
+    the job, the draft is unchanged, and there are no companion objects. With `counts_all`, the gang has all
+    replicas of an elastic job.
 
     Raises:
         InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.
@@ -38,6 +45,8 @@ def add_gang(
     how = gang_options.find_adapter(job, chosen)
     if how is None:
         return draft, build_no_companions
+    if counts_all:
+        how = replace(how, counts_all=True)
     gang = gang_options.build_gang(job, draft, chosen, how, found)
     with collect_problems() as problems:
         problems.extend(adapter.check_conflicts(draft, gang, how))

@@ -125,7 +125,8 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
     queue, why = _select_admission_queue(request)
     refusal = ADAPTERS[gang.scheduler][gang.pod_groups_by].not_after_admission
     if queue and refusal:
-        reasons.append(f"Not after queue {queue}, because the gang is for {gang.scheduler}: {refusal}.")
+        skipped = request.gang.local_queue or queue
+        reasons.append(f"Not after queue {skipped}, because the gang is for {gang.scheduler}: {refusal}.")
     elif queue:
         gang = replace(gang, local_queue=queue)
         reasons.append(f"The job waits in queue {queue} first: {why}.")
@@ -148,7 +149,7 @@ def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple
 def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, str]:
     if request.gang.local_queue:
         default = request.gang.local_queue, f"set by {PATH}.{LOCAL_QUEUE}"
-        return (request.options.queue, "the task names it") if request.options.queue else default
+        return (request.options.queue, "the task names this queue") if request.options.queue else default
     known = f"it is a queue of {ADMISSION_SCHEDULER} in this namespace, and "
     reasons = (
         (request.options.queue or "", f"{known}the task names it"),

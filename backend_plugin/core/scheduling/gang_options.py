@@ -10,6 +10,7 @@ from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
+from backend_plugin.core.replica_specs import check_gang
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -37,12 +38,18 @@ def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect)
     yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
 
 
+def derives_gang_size(chosen: GangSettings, dialect: Dialect) -> bool:
+    """True if the scheduler derives the size of a gang from the job, so that it always has all replicas."""
+    adapter = chosen.adapter
+    return adapter is not None and adapter.groups_all_jobs and not dialect.creates_pod_groups
+
+
 def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
-    """Yield a problem if the scheduler derives the size of a gang from the job and `min_member` differs."""
-    least, adapter = job.gang_options.min_member, chosen.adapter
-    if adapter is None or not adapter.groups_all_jobs or dialect.creates_pod_groups or least is None:
+    """Yield a problem for a valid `min_member` that the scheduler ignores (see `derives_gang_size`)."""
+    least, replicas = job.gang_options.min_member, sum(group.replicas for group in job.groups)
+    if least is None or least >= replicas or not derives_gang_size(chosen, dialect):
         return
-    if least < (replicas := sum(group.replicas for group in job.groups)):
+    if not any(check_gang(job.gang_options, replicas, job.elastic, job.framework)):
         message = f"is not supported by {chosen.scheduler} for a {dialect.resource.kind}"
         yield _build_option_problem(
             "minMember", least, message, f"leave it out: all {replicas} start together"

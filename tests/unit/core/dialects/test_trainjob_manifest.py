@@ -1,5 +1,6 @@
 """Tests of the TrainJob of a task, its TrainingRuntime, and the environment of its nodes."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_tra
 from backend_plugin.core import names
 from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.scheduling import gang_annotation
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
@@ -288,6 +290,20 @@ def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job
     assert plan_gang(3, "trainjob").dialect == "TrainJob"
     policy = plan_gang(2, "pytorchjob").job["spec"]["runPolicy"]["schedulingPolicy"]
     assert policy["minAvailable"] == 2
+
+
+def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size() -> None:
+    def plan_gang(**options: Any) -> Any:
+        return plan_train_job(
+            {**ELASTIC, "kfpytorch": {"gang": options}}, ours={"gang": {"scheduler": "kai"}}
+        )
+
+    (role,) = json.loads(plan_gang().job["metadata"]["annotations"][gang_annotation.ANNOTATION])["roles"]
+    assert (role["count"], role.get("replicas", 0)) == (4, 0)
+    with pytest.raises(InvalidTask) as rejected:
+        plan_gang(minMember=1)  # Training starts with two nodes.
+    (problem,) = rejected.value.problems
+    assert problem.remedy == "write at least 2"
 
 
 @pytest.mark.parametrize("code", [0x7F, 0x80, 0x84, 0x86, 0x9F, 0xFFFE, 0xFFFF])

@@ -91,6 +91,14 @@ def test_reported_admission_queue_is_the_one_of_the_job(gang: Any, queue: str) -
     assert f"waits in queue {queue} first" in reason
 
 
+def test_skipped_admission_queue_is_the_one_of_the_settings() -> None:
+    capabilities = has(KUEUE_API, admission_scheduler="yunikorn")
+    made = planned({**AUTO, "local-queue": "theirs"}, capabilities, gang={"queue": "root.own"})
+    assert describe_plan(made) == ("yunikorn", "")
+    (reason,) = [each for each in made.reasons if each.startswith("Not after queue")]
+    assert reason.startswith("Not after queue theirs,")
+
+
 def test_other_available_schedulers_are_reported() -> None:
     made = planned(
         {**AUTO, "schedule-timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano")
