@@ -2,11 +2,18 @@
 
 import select
 from collections.abc import Iterable
+from typing import Final
+
+_DAY: Final = 86_400.0
+"""The longest wait in seconds; `poll` does not accept more than 24 days."""
 
 
 def poll_readable(fds: Iterable[int], timeout: float) -> list[int]:
-    """Wait at most `timeout` seconds until one of the descriptors is readable; return the readable ones."""
+    """Wait at most `timeout` seconds, or a day, until a descriptor is readable; return the readable ones.
+
+    A descriptor is also readable at its end and in error, so that a read reports this.
+    """
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
-    return [fd for fd, _ in poll.poll(timeout * 1000)]
+    return [fd for fd, _ in poll.poll(min(max(timeout, 0.0), _DAY) * 1000)]

@@ -64,7 +64,7 @@ class Client:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Return the descriptor for `select`; it is readable if the server may have reported exits."""
+        """Return the descriptor to poll; it is readable if the server may have reported exits."""
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
