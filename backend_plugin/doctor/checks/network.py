@@ -145,7 +145,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 f"{_format_names(policies)} lets replicas connect "
                 f"to port {facts.task.port}, but allows only certain ports of a {role.name}: "
-                "NCCL and Gloo use random ports",
+                "NCCL, Gloo and Open MPI use random ports",
                 _format_allow_command(facts, "ingress", spec),
             )
 
