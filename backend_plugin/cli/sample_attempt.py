@@ -95,7 +95,9 @@ EXAMPLE: Final = Place()
 def build_attempt(
     template: TaskTemplate, inputs: Mapping[str, str], place: Place = EXAMPLE
 ) -> tuple[TaskTemplate, Attempt]:
-    """Return the task as a connector gets it, with `inputs` in its arguments, and an attempt at `place`.
+    """Return the task as a connector gets it, with `inputs` in its arguments, and an attempt of it.
+
+    `place` is the project, domain, namespace and execution of the attempt.
 
     Raises:
         UnusableInput: If the arguments refer to an input without a value.

@@ -1,4 +1,4 @@
-"""Serialization of the job reference that Flyte stores; older and newer servers can read it."""
+"""Serialization of the job reference that Flyte stores; all releases of this server can read it."""
 
 from typing import Final
 

@@ -64,7 +64,7 @@ class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedRuntime(Protocol):
-    """The fields of a training runtime that `find_runtime` uses."""
+    """The namespace and the name of a training runtime."""
 
     @property
     def namespace(self) -> str:

@@ -87,7 +87,7 @@ def _convert(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
 
 
 def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
-    """Yield the path of each unknown field in `value`, a valid value of the type `kind` of `pod_schema`."""
+    """Yield the path of each field of `value` that its type `kind`, a name in `pod_schema`, does not have."""
     if kind.startswith("["):
         for index, item in enumerate(value):
             yield from iter_unknown_fields(item, kind[1:-1], f"{path}[{index}]")

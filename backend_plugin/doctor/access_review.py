@@ -52,7 +52,7 @@ def required(facts: Facts) -> Sequence[Permission]:
 
 
 def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
-    """Yield the permissions for the kinds of jobs that the cluster serves, or else for the default kind."""
+    """Yield the permissions that the connector needs for each served kind of job, or else the default one."""
     groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AttemptIndex:
-    """An index of cached jobs by Flyte node, without the jobs whose attempt is unknown."""
+    """An index of cached jobs by Flyte node. It contains the jobs whose attempt is known."""
 
     def __init__(self) -> None:
         self._entries: dict[Node, dict[CachedJob, Attempt]] = {}

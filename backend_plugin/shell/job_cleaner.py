@@ -26,7 +26,10 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs `duties`; a retry does not store a stored verdict again."""
+        """Return the operation that performs `duties`.
+
+        If it is retried, it does not repeat the patch that stores the verdict on the job.
+        """
         patch = duties.patch
 
         async def clean_up() -> None:

@@ -59,7 +59,7 @@ class Capabilities(
     def for_dialect(self, dialect: Dialect) -> "Capabilities":
         """Return the capabilities for the jobs of one dialect, a kind of job.
 
-        Facts about the training-operator and PyTorchJobs do not apply to other dialects.
+        For other kinds than PyTorchJob, the result has no facts about the training-operator.
         """
         if dialect.creates_pod_groups:
             return self

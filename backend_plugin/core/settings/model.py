@@ -78,7 +78,7 @@ class PluginSettings:
 
     @property
     def detects_dialect(self) -> bool:
-        """True if a setting for the kind of job is ``auto``: it depends on the operators of the cluster."""
+        """True if a setting for the kind of job is ``auto``: the operators of the cluster decide the kind."""
         return "auto" in self._list_dialects()
 
     def _list_dialects(self) -> set[str]:

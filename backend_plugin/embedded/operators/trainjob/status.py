@@ -1,7 +1,7 @@
-"""The status of a TrainJob: its conditions, the counts of Jobs, and the state of its JobSet and its Job.
+"""The status of a TrainJob: its conditions, the numbers of Jobs in `jobsStatus`, and its JobSet.
 
-The state is stored in the field `jobSet`. In Kubernetes, a TrainJob has no such field, because its JobSet and
-its Job are separate objects.
+The state of the JobSet and of the Job of the nodes is stored in the field `jobSet`. In Kubernetes, a TrainJob
+has no such field, because its JobSet and its Job are separate objects.
 """
 
 from collections.abc import Iterator, Sequence
