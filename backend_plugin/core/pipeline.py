@@ -79,17 +79,7 @@ def plan(
         pods: Sequence[Manifest] = pod.build_pod_templates(request, job.groups)
     warnings = [*pod.find_warnings(request, job.groups)]
     job, pods = dialect.fold(job, pods)
-    draft = JobDraft(
-        dialect=dialect.name,
-        metadata=build_job_metadata(
-            template, run, job.deadlines, pods[0], longest_name=dialect.get_longest_name(job)
-        ),
-        pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
-        ttl_seconds=_get_ttl_seconds(job, settings),
-        max_disruptions=settings.kfpytorch.max_disruptions,
-        initializer_images=settings.kfpytorch.initializer_images,
-        initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
-    )
+    draft = _build_draft(request, job, pods)
     full_draft, companions = scheduling.add_gang(
         job,
         draft,
@@ -105,6 +95,22 @@ def plan(
         companions=companions,
         warnings=tuple(map(str, warnings)),
         reasons=(*kind.reasons, *chosen.reasons),
+    )
+
+
+def _build_draft(request: PodRequest, job: TrainingJob, pods: Sequence[Manifest]) -> JobDraft:
+    """Return the draft of a job from its pod templates, without the fields of a gang scheduler."""
+    settings, run, dialect = request.settings, request.run, request.dialect
+    return JobDraft(
+        dialect=dialect.name,
+        metadata=build_job_metadata(
+            request.template, run, job.deadlines, pods[0], longest_name=dialect.get_longest_name(job)
+        ),
+        pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
+        ttl_seconds=_get_ttl_seconds(job, settings),
+        max_disruptions=settings.kfpytorch.max_disruptions,
+        initializer_images=settings.kfpytorch.initializer_images,
+        initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
     )
 
 
