@@ -27,10 +27,17 @@ async def cancel_and_wait(tasks: Collection["asyncio.Task[Any]"]) -> None:
     """Cancel tasks repeatedly until all of them have ended.
 
     Before Python 3.12 one cancellation is not enough: `asyncio.wait_for` swallows a cancellation that arrives
-    when the awaited future has just completed.
+    when the awaited future has just completed. A cancellation of this call is raised after the tasks ended.
     """
+    interrupted: asyncio.CancelledError | None = None
     left = {each for each in tasks if not each.done()}
     while left:
         for each in left:
             each.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_INTERVAL)
+        try:
+            await asyncio.wait(left, timeout=_CANCEL_INTERVAL)
+        except asyncio.CancelledError as again:
+            interrupted = again
+        left = {each for each in left if not each.done()}
+    if interrupted is not None:
+        raise interrupted

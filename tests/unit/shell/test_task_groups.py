@@ -57,3 +57,16 @@ async def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
 
     await cancel_after_start(asyncio.create_task(run_until_first_exit(keeps_one())))
     assert kept == [""]
+
+
+async def test_group_in_a_group_waits_for_tasks_that_swallow_cancellations() -> None:
+    async def keeps_two() -> None:
+        kept = 0
+        while kept < 2:
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                kept += 1
+
+    # Both groups cancel again after the same interval, the outer one the inner one, which then still waits.
+    await cancel_after_start(asyncio.create_task(run_until_first_exit(run_until_first_exit(keeps_two()))))
