@@ -55,6 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
         elif UNIT in item.path.parents:
             item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
+    if config.getoption("lf", False):  # They come from one share, and would be split again.
+        return
     first, of = map(int, config.getoption("--share").split("/"))
     left = [item for number, item in enumerate(items) if number % of != first - 1]
     if left:
