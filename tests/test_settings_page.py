@@ -13,7 +13,6 @@ import pytest
 from server_metrics import get_exported_name, list_metrics
 
 from backend_plugin.cli import serve, serve_check
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.settings import (
     PodSecurityMode,
     Settings,
@@ -25,6 +24,7 @@ from backend_plugin.core.settings import (
 from backend_plugin.core.settings.logs import LogTemplate
 from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
+from kfpytorch_common.quantity import Quantity
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"
 PAGE, SERVER_PAGE = ((REFERENCE / name).read_text() for name in ("settings.md", "server.md"))

@@ -14,7 +14,6 @@ import rich_click as click
 from backend_plugin.cli import command_errors, json_lines, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.settings import Settings, loader
 from backend_plugin.embedded.state_lock import find_foreign_files, find_holder
 from backend_plugin.shell import credentials, tracing
@@ -23,6 +22,7 @@ from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.server import find_bind_error
 from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags, ServerSettings
 from backend_plugin.shell.settings.loader import KEYS
+from kfpytorch_common.quantity import Quantity
 
 _DEFAULT: Final = "default"
 _SECTIONS: Final = ("tls", "embedded", "kubernetes")

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem, select_problems
-from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.train_job_options import DataSource, DataStorage
 from kfpytorch_common import data_sources, labels
+from kfpytorch_common.quantity import InvalidQuantity, parse
 from kfpytorch_idl.v1 import task_pb2
 
 

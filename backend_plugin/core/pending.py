@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
-from backend_plugin.core.quantity import Quantity
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import Quantity
 
 
 class PendingStage(enum.IntEnum):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Container, Sequence
 
 from backend_plugin.core.observed import Event, Observed, Pod
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
-from backend_plugin.core.quantity import subtract_quantity
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import subtract_quantity
 
 
 def list_gang_reasons(

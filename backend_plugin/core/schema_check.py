@@ -14,7 +14,7 @@ import msgspec
 from backend_plugin.core.errors import MOST_PROBLEMS, Problem
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 QUANTITY: Final = "quantity"
 AMOUNTS: Final = "{quantity}"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from backend_plugin.core.pending import PendingReason, ResourceShortage
-from backend_plugin.core.quantity import Quantity, subtract_quantity
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
+from kfpytorch_common.quantity import Quantity, subtract_quantity
 
 
 def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> str:

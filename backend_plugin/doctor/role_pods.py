@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.plan import Plan
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import PlannedTask, RolePods
 from backend_plugin.doctor.operators.table import get_operator
+from kfpytorch_common.quantity import Quantity
 
 
 def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePods]:

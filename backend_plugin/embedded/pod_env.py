@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core import quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.options import HostInfo
 from backend_plugin.embedded.pod_addresses import LOOPBACK, PodAddresses, shield, unshield
 from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths, find_missing_source
+from kfpytorch_common import quantity
 
 LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""

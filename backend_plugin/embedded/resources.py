@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 GPU: Final = "nvidia.com/gpu"
 PODS: Final = "pods"

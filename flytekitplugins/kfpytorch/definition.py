@@ -1,7 +1,6 @@
 """Check a config together with the other arguments of a task, and with the overrides of a workflow."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from flytekit import PodTemplate, Resources
@@ -13,8 +12,9 @@ from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import quantities, validators
 from flytekitplugins.kfpytorch.config import Elastic, PyTorch, Worker
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, add_prefix, require_valid
+from kfpytorch_common.quantity import Quantity
 
-Amounts: TypeAlias = Mapping[str, Decimal]
+Amounts: TypeAlias = Mapping[str, Quantity]
 
 # The field of flytekit's `Resources` for each `ResourceName` of flyteidl.
 _KINDS: Final = {
@@ -152,13 +152,13 @@ def _compute_processes(word: str, granted: Amounts) -> int:
     For "auto", count the GPUs, or without GPUs the CPUs. `granted` has the resources of a replica; the result
     is 0 if they lack what is counted.
     """
-    gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
+    gpus, cpus = granted.get("gpu"), granted.get("cpu")
     if word == "gpu" or (word == "auto" and gpus):
-        return int(gpus)
-    return max(1, int(cpus)) if cpus else 0
+        return gpus.whole if gpus else 0
+    return max(1, cpus.whole) if cpus else 0
 
 
-def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Decimal]:
+def read_amounts(requests: Resources, limits: Resources, template: PodTemplate | None) -> dict[str, Quantity]:
     """Return the amount of each resource of a replica: its limit, or its request if it has no limit.
 
     Values that are not quantities are left out. The resources of the pod template are read only if the task
@@ -213,7 +213,7 @@ def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources
 def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterator[ConfigProblem]:
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return
-    gpus = int(granted.get("gpu", 0))
+    gpus = granted["gpu"].whole if "gpu" in granted else 0
     if 0 < gpus < config.nproc_per_node:
         remedy = (
             f"is more than the {gpus} GPU{'s' if gpus > 1 else ''} of a node, and each rank needs "

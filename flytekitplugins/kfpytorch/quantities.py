@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -15,34 +14,32 @@ from flytekitplugins.kfpytorch.problems import (
     require_no_problems,
     suggest_name,
 )
+from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
-_QUANTITY: Final = re.compile(
-    r"([+-]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60}))([A-Za-z]{0,60}|[eE][+-]?[0-9]{1,60})"
-)
-_SUFFIXES: Final = {
-    **{name: Decimal(10) ** power for name, power in zip(("n", "u", "m", ""), (-9, -6, -3, 0), strict=True)},
-    **{name: Decimal(1000) ** power for power, name in enumerate("kMGTPE", start=1)},
-    **{name + "i": Decimal(1024) ** power for power, name in enumerate("KMGTPE", start=1)},
-}
+_SUFFIXES: Final = ("n", "u", "m", *"kMGTPE", *(name + "i" for name in "KMGTPE"))
 
 
-def parse_quantity(value: object) -> Decimal:
+def parse_quantity(value: object) -> Quantity:
     """Parse a quantity as Kubernetes does: ``2``, ``0.5``, ``"500m"``, ``"16Gi"``, ``"1e3"``."""
-    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, float, str)) else None
-    if match is None or isinstance(value, bool):
+    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
         raise build_invalid_value(value, _QUANTITY_REMEDY)
-    number, suffix = match.groups()
-    if suffix in _SUFFIXES:
-        amount = Decimal(number) * _SUFFIXES[suffix]
-    elif suffix[1:].lstrip("+-").isdigit():
-        amount = Decimal(number + suffix)
-    else:
-        better = suggest_name(suffix, [*filter(None, _SUFFIXES)], cutoff=0.5)
-        raise build_invalid_value(value, _QUANTITY_REMEDY + better.replace("'", f"'{number}", 1))
-    if amount < 0:
+    try:
+        amount = parse(str(value))
+    except InvalidQuantity:
+        raise build_invalid_value(value, _QUANTITY_REMEDY + _suggest_quantity(str(value))) from None
+    if amount.nano < 0:
         raise build_invalid_value(value, "must not be negative")
     return amount
+
+
+def _suggest_quantity(value: str) -> str:
+    """Return a proposal with a known suffix for a number with an unknown one, or an empty text."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([A-Za-z]{1,10})", value)
+    if match is None:
+        return ""
+    number, suffix = match.groups()
+    return suggest_name(suffix, _SUFFIXES, cutoff=0.5).replace("'", f"'{number}", 1)
 
 
 _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
@@ -80,9 +77,9 @@ def find_problems(name: str, value: object) -> list[ConfigProblem]:
     return [] if value is None else validators.find_problems(name, reader, value)
 
 
-def _parse_devices(value: object) -> Decimal:
+def _parse_devices(value: object) -> Quantity:
     amount = parse_quantity(value)
-    if amount % 1:
+    if not amount.is_whole:
         raise build_invalid_value(value, "must be a whole number of devices")
     return amount
 

@@ -18,9 +18,9 @@ from rig.process import wait_until
 from rig.seed import SEED
 
 from backend_plugin.core.job import ReplicaRole
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.pod_requests import parse_amounts
+from kfpytorch_common.quantity import parse
 
 PODS = 300
 NAMESPACE = "pod-amounts"

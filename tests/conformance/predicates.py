@@ -8,7 +8,7 @@ from typing import Any
 from comparing import MISSING, Found, quantity
 from dice import Json
 
-from backend_plugin.core.quantity import parse
+from kfpytorch_common.quantity import parse
 
 Predicate = Callable[[Found], bool]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backend_plugin.core import schema_check
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.protojson import decode_struct
-from backend_plugin.core.quantity import InvalidQuantity, parse
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 KINDS = sorted(line.split()[0] for line in PARTS.splitlines() if not line.startswith(" "))
 FIELDS = sorted({word.partition(":")[0] for word in PARTS.split() if ":" in word})

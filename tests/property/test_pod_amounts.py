@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend_plugin.core.job import ReplicaRole
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import (
     Amounts,
@@ -17,6 +16,7 @@ from backend_plugin.core.scheduling.pod_requests import (
     scale_amounts,
 )
 from backend_plugin.core.scheduling.schedulers import yunikorn
+from kfpytorch_common.quantity import parse
 
 AMOUNTS = st.one_of(
     st.integers(0, 64).map(str),

@@ -13,7 +13,7 @@ from tree_mutations import mutate
 from backend_plugin.cli import render_requests
 from backend_plugin.cli.json_lines import encode_json
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
-from backend_plugin.core.quantity import parse
+from kfpytorch_common.quantity import parse
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 0.5, 7, 2**31, 2**70, 1e308, float("nan"), float("inf")),

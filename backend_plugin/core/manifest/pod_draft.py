@@ -12,10 +12,10 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
-from backend_plugin.core.quantity import InvalidQuantity, Quantity
 from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.quantity import InvalidQuantity, Quantity
 
 _KINDS: Final = ("containers", "initContainers")
 PRIMARY_KEY: Final = "primary_container_name"

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import omit_empty
+from kfpytorch_common.quantity import parse
 
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
 _REPORTING: Final = (

@@ -8,9 +8,9 @@ from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest.pod_placement import with_requirements
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.schema_check import QUANTITY, check_value
 from backend_plugin.core.settings import Settings
+from kfpytorch_common.quantity import parse
 
 _PATH: Final = "extendedResources.sharedMemory"
 _TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")

@@ -9,9 +9,9 @@ import msgspec
 from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import omit_empty
+from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 _NOTHING: Final = parse("0")
 # Flyte sets these resources in every container, even if the task does not specify them.

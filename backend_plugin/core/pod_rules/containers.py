@@ -12,8 +12,8 @@ from backend_plugin.core.pod_rules.field_errors import (
     check_choice,
     check_required_name,
 )
-from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.schema_check import format_amount
+from kfpytorch_common.quantity import Quantity, parse
 
 _KINDS: Final = ("containers", "initContainers")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import structs
 
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.quantity import InvalidQuantity, parse
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 
 class Capabilities(

@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import parse_bounded
+from kfpytorch_common.quantity import Quantity, add_quantities, multiply_quantity
 
 ANNOTATION: Final = "kfpytorch.flyte.org/gang"
 

@@ -6,10 +6,10 @@ from typing import Final, TypeAlias
 
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import ReplicaRole
-from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.schema_check import format_amount
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.quantity import Quantity, add_quantities, multiply_quantity, parse
 
 Amounts: TypeAlias = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})

@@ -7,8 +7,8 @@ from typing import Final
 
 from backend_plugin.core.observed import Event, Observed, PodGroup
 from backend_plugin.core.pending import JobWarning, PendingReason, SchedulerMessage
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse, with_binary_suffix
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.quantity import InvalidQuantity, Quantity, add_quantities, parse, with_binary_suffix
 
 
 def list_events(observed: Observed, kind: str, reason: str) -> list[Event]:

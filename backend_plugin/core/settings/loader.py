@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from backend_plugin.core.errors import InvalidSettings
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.scheduling import gang_settings
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers
@@ -21,6 +20,7 @@ from backend_plugin.core.settings.model import TRAINING_ENV, PluginSettings, Set
 from backend_plugin.core.settings.pod_security import PodSecurityMode, PodSecuritySettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import Quantity
 
 # Settings of Flyte's section for features that a connector does not have: accepted and ignored.
 _OF_OTHERS: Final = frozenset({

@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings
 from backend_plugin.core.settings.pod_security import PodSecuritySettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common import data_sources
+from kfpytorch_common.quantity import Quantity, parse
 
 # Without this annotation the cluster autoscaler may move replicas of a running job.
 _NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}

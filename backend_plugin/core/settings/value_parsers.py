@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
+from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 _DURATION: Final = re.compile(r"(?<![0-9.])([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
 _UNITS: Final = {

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 _ELSEWHERE: Final = {
     "failed calling webhook": Subject.JOB_TRIAL,

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.scheduling import gang_annotation, pod_requests
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
@@ -14,6 +13,7 @@ from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.embedded.resources import parse_quantities
+from kfpytorch_common.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.quantity import Quantity, add_quantities, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.values import Manifest
@@ -13,6 +12,7 @@ from backend_plugin.doctor.deployments import get_name, get_namespace
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.embedded.resources import parse_quantities
+from kfpytorch_common.quantity import Quantity, add_quantities, parse
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _NOTHING: Final = parse("0")

@@ -14,10 +14,10 @@ from backend_plugin.core.pod_rules.field_errors import (
     build_type_error,
 )
 from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.core.quantity import InvalidQuantity, parse
 from backend_plugin.core.schema_check import parse_types
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission.api_errors import build_bad_request
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 _SCALARS: Final[Mapping[str, str]] = {
     "string": "string",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.shell.credentials import Tls
+from kfpytorch_common.quantity import Quantity
 
 
 class ClusterKind(enum.Enum):

@@ -6,13 +6,13 @@ import pytest
 
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader
 from backend_plugin.core.settings import value_parsers as parsers
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import parse
 
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}

@@ -5,10 +5,10 @@ import pytest
 from msgspec import structs
 
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage
-from backend_plugin.core.quantity import parse
 from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.shortage_message import format_sentence
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import parse
 
 GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 

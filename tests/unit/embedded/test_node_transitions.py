@@ -4,10 +4,10 @@ import os
 
 from kept_objects import AT_ONCE, BEGAN
 
-from backend_plugin.core.quantity import parse
 from backend_plugin.embedded import node_transitions
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.scheduling_cycle import read_node_info
+from kfpytorch_common.quantity import parse
 
 OWN = {"key": "gpu", "effect": "NoSchedule"}
 

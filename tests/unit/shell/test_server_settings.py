@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from backend_plugin.core.errors import InvalidSettings
-from backend_plugin.core.quantity import parse
 from backend_plugin.shell import output_prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.settings import (
@@ -20,6 +19,7 @@ from backend_plugin.shell.settings import (
     load_settings,
 )
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
+from kfpytorch_common.quantity import parse
 
 HOME = {"XDG_STATE_HOME": "/var/state"}
 DEFAULTS = ServerSettings(

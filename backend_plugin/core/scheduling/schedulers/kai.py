@@ -11,13 +11,13 @@ from typing import Final
 from backend_plugin.core.conditions import QueueLimit
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
-from backend_plugin.core.quantity import Quantity, subtract_quantity
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events, parse_amount
 from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import Quantity, subtract_quantity
 
 _PREFIX: Final = "kai.scheduler/"
 _API: Final = "scheduling.run.ai"

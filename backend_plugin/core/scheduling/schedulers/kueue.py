@@ -17,7 +17,6 @@ from backend_plugin.core.pending import (
     ResourceShortage,
     SchedulerMessage,
 )
-from backend_plugin.core.quantity import add_quantities
 from backend_plugin.core.scheduling.adapter import (
     QUEUE,
     SchedulerAdapter,
@@ -29,6 +28,7 @@ from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import omit_empty
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import add_quantities
 
 _API: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{_API}/"

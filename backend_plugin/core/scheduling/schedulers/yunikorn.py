@@ -14,7 +14,6 @@ import msgspec
 from backend_plugin.core import pending
 from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Event, Observed
-from backend_plugin.core.quantity import subtract_quantity
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.scheduling import adapter, pod_requests
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -23,6 +22,7 @@ from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import Manifest, omit_empty, pick_fields
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import subtract_quantity
 
 _NAME: Final = "yunikorn"
 _PREFIX: Final = "yunikorn.apache.org/"

@@ -12,7 +12,6 @@ from google.protobuf.json_format import ParseDict
 from backend_plugin.core import settings
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.quantity import InvalidQuantity
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.pod_requests import (
     compute_pod_requests,
@@ -21,6 +20,7 @@ from backend_plugin.core.scheduling.pod_requests import (
     parse_amounts,
     scale_amounts,
 )
+from kfpytorch_common.quantity import InvalidQuantity
 
 
 def container(cpu: str = "", *, limits: Any = None, **fields: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 import pytest
 
-from backend_plugin.core.quantity import InvalidQuantity, parse
+from kfpytorch_common.quantity import InvalidQuantity, parse
 
 # Printed by k8s.io/apimachinery v0.34.1.
 WRITTEN = {
