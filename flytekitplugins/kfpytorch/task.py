@@ -7,12 +7,14 @@ from typing import Any, ClassVar, Final, TypeVar
 from flytekit import ImageSpec, PodTemplate, PythonFunctionTask
 from flytekit.configuration import ImageConfig, SerializationSettings
 from flytekit.core.context_manager import FlyteContextManager
+from flytekit.core.pod_template import PRIMARY_CONTAINER_DEFAULT_NAME
 from flytekit.core.python_auto_container import (
     get_registerable_container_image,
     update_image_spec_copy_handling,
 )
 from flytekit.extend import TaskPlugins
 from flytekit.loggers import logger
+from flytekit.models.task import Container, K8sPod
 
 from flytekitplugins.kfpytorch import custom, definition
 from flytekitplugins.kfpytorch import pod_template as pods
@@ -94,6 +96,28 @@ class _DistributedTask(PythonFunctionTask[C]):
     def author_pod(self) -> PodTemplate | None:
         """The pod template that the author passed to ``@task``, or one that was assigned later."""
         return self._pod if self._is_pod_final else self._author_pod
+
+    def _has_default_pod(self) -> bool:
+        """True if shared memory is the only reason for a pod template, so that kubernetes is not needed."""
+        wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
+        return wanted and self.author_pod is None and not self._is_pod_final
+
+    def get_container(self, settings: SerializationSettings) -> Container | None:
+        """Return the container of the replicas, or None if they have a pod template."""
+        return None if self._has_default_pod() else super().get_container(settings)
+
+    def get_k8s_pod(self, settings: SerializationSettings) -> K8sPod | None:
+        """Return the pod of the replicas, or None if they have no pod template."""
+        if self._has_default_pod():
+            return pods.serialize_default_pod(self._get_container(settings))
+        return super().get_k8s_pod(settings)
+
+    def get_config(self, settings: SerializationSettings) -> dict[str, str]:
+        """Return the name of the primary container if the replicas have a pod template."""
+        if self._has_default_pod():
+            return {"primary_container_name": PRIMARY_CONTAINER_DEFAULT_NAME}
+        config: dict[str, str] = super().get_config(settings)
+        return config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task, or create a node of a workflow that checks its overrides."""

@@ -4,11 +4,12 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 import pytest
-from flytekit import ImageSpec, PodTemplate, Resources, Workflow, dynamic, map_task, task
+from flytekit import ImageSpec, PodTemplate, PythonFunctionTask, Resources, Workflow, dynamic, map_task, task
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.context_manager import FlyteEntities
 from flytekit.tools.translator import get_serializable
@@ -52,12 +53,17 @@ def test_package_exports_only_the_names_for_authors() -> None:
         _ = module.Elastik
 
 
-def test_task_definition_imports_neither_torch_nor_kubernetes() -> None:
+def test_task_registration_imports_neither_torch_nor_kubernetes() -> None:
     code = (
         "import sys, flytekit\n"
+        "from flytekit.configuration import Image, ImageConfig, SerializationSettings\n"
+        "from flytekit.tools.translator import get_serializable\n"
         "from flytekitplugins.kfpytorch import *\n"
         "from flytekitplugins.kfpytorch.custom import encode_pytorch\n"
-        "flytekit.task(lambda: None, task_config=Elastic(nnodes=2))\n"
+        "def train(): pass\n"
+        "made = flytekit.task(train, task_config=Elastic(nnodes=2))\n"
+        "images = ImageConfig(default_image=Image(name='default', fqn='registry/default', tag='v1'))\n"
+        "get_serializable({}, SerializationSettings(image_config=images), made)\n"
         "pod = flytekit.PodTemplate(pod_spec={'containers': [{'name': 'primary'}]})\n"
         "config = PyTorch(worker=Worker(replicas=2))\n"
         "flytekit.task(lambda: None, task_config=config, pod_template=pod)\n"
@@ -122,6 +128,37 @@ def test_pod_template_is_built_once_on_first_access(config: Any, monkeypatch: py
     made = defined(config)
     assert made.pod_template == pods.build(None, shared_memory=True)
     assert made.pod_template is made.pod_template
+
+
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"environment": {"A": "1", "B": ""}, "container_image": "{{.image.trainer.fqn}}:v9"},
+        {"requests": Resources(cpu="2", mem="1Gi"), "limits": Resources(gpu="1", ephemeral_storage="3Gi")},
+        {"pod_template": PodTemplate(labels={"a": "b"})},
+        {"pod_template": PodTemplate(primary_container_name="trainer")},
+        {"shared_memory": True},
+    ],
+    ids=str,
+)
+def test_pod_is_serialized_like_flytekit_does(config: Any, arguments: dict[str, Any]) -> None:
+    made = defined(config, **arguments)
+    settings = replace(SETTINGS, env={"C": "3"})
+    for encoded, flytekits in (
+        (made.get_k8s_pod(settings), PythonFunctionTask.get_k8s_pod(made, settings)),
+        (made.get_container(settings), PythonFunctionTask.get_container(made, settings)),
+    ):
+        assert (encoded and encoded.to_flyte_idl()) == (flytekits and flytekits.to_flyte_idl())
+    assert made.get_config(settings) == PythonFunctionTask.get_config(made, settings)
+
+
+def test_assigned_pod_template_is_serialized_as_it_is() -> None:
+    made = defined(Elastic())
+    made.pod_template = None
+    assert (made.get_k8s_pod(SETTINGS), made.get_config(SETTINGS)) == (None, {})
+    assert made.get_container(SETTINGS).image == "registry/default:v1"
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic()])
