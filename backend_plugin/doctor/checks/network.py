@@ -52,7 +52,8 @@ def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool
 def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in selector:
         # A pod can have any address, so only a range of all addresses is certain to contain it.
-        return get_text(selector, "ipBlock", "cidr") == "0.0.0.0/0"
+        block = get_mapping(selector, "ipBlock")
+        return get_text(block, "cidr") == "0.0.0.0/0" and not get_texts(block, "except")
     namespace = facts.find_object(Subject.NAMESPACE, facts.namespace)
     labels = {"kubernetes.io/metadata.name": facts.namespace, **get_text_map(namespace, "metadata", "labels")}
     if "namespaceSelector" in selector and not is_match(selector["namespaceSelector"], labels):
@@ -60,9 +61,11 @@ def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
 
 
-def _has_port(rule: Manifest, port: int) -> bool:
-    ports = get_mappings(rule, "ports")
-    return not ports or any("port" not in each or _is_in_range(each, port) for each in ports)
+def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:
+    ports = [
+        each for each in get_mappings(rule, "ports") if (get_text(each, "protocol") or "TCP") == protocol
+    ]
+    return not rule.get("ports") or any("port" not in each or _is_in_range(each, port) for each in ports)
 
 
 def _is_in_range(port_range: Manifest, port: int) -> bool:
@@ -154,7 +157,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
     """Check that NetworkPolicies allow the DNS queries of replicas."""
     for role, policies in _iter_restricted_roles(facts, _EGRESS):
-        if not any(_has_port(each, _DNS_PORT) for each in _list_rules(policies, _EGRESS)):
+        if not any(_has_port(each, _DNS_PORT, "UDP") for each in _list_rules(policies, _EGRESS)):
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
             spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Violation(

@@ -8,7 +8,7 @@ from backend_plugin.doctor.checks import network
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
-EGRESS_DNS = {"ports": [{"port": 53}]}
+EGRESS_DNS = {"ports": [{"port": 53, "protocol": "UDP"}]}
 
 
 def role(name: str) -> RolePods:
@@ -54,11 +54,18 @@ def peers(**selector: Any) -> dict[str, Any]:
         (peers(namespaceSelector={"matchLabels": {"team": "b"}}), ["network-ingress"]),
         (peers(ipBlock={"cidr": "0.0.0.0/0"}), []),
         (peers(ipBlock={"cidr": "10.0.0.0/24"}), ["network-ingress"]),
+        (peers(ipBlock={"cidr": "0.0.0.0/0", "except": ["10.0.0.0/24"]}), ["network-ingress"]),
+        ({"ingress": [{"ports": [{"protocol": "UDP"}]}]}, ["network-ingress"]),
+        ({"ingress": [{"ports": [{"protocol": "TCP"}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 8080}]}]}, ["network-ingress"]),
         ({"ingress": [{"ports": [{"port": 23456}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 1024, "endPort": 65535}]}]}, ["network-ports"]),
         ({"policyTypes": ["Egress"]}, ["network-dns", "network-egress"]),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS]}, ["network-egress"]),
+        (
+            {"policyTypes": ["Egress"], "egress": [{"ports": [{"port": 53}]}]},
+            ["network-dns", "network-egress"],
+        ),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS, {"to": [{"podSelector": {}}]}]}, []),
     ],
 )
