@@ -5,21 +5,17 @@ Opening, replacing and removing never follow a symbolic link and never wait for 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-import sys
 
 REPLACED = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ENXIO}
 )
 """The errors for a file that is missing, too large, or replaced by another kind of file."""
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
-_MOVED = ".kfpytorch-removed-"
-_DEEPEST = 50
-"""The maximum depth of recursion, because Python and the limit of open files restrict it."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -79,95 +75,33 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, a link or a directory tree, as far as permissions can be changed.
-
-    Links are not followed, even if one replaces a directory during the removal.
-    """
-    parent, _, name = path.rstrip("/").rpartition("/")
-    above = parent or ("/" if path.startswith("/") else ".")
+    """Remove a file, a link or a directory tree, as far as permissions can be changed. Follow no link."""
     try:
-        at = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.unlink(path)  # noqa: PTH108
+    except (IsADirectoryError, PermissionError):  # PermissionError for a directory on macOS.
+        _remove_directory(path)
     except OSError:
         return
+
+
+def _remove_directory(path: str) -> None:
+    import shutil  # A shim that removes no directory needs less memory without it.
+
     try:
-        if not _remove_entry(name, at):
-            _remove_directory(name, at)
-    finally:
-        os.close(at)
-
-
-def _remove_entry(name: str, at: int) -> bool:
-    """Remove the file or empty directory `name` in the directory `at`, if possible.
-
-    Return False only if it is a directory that could not be removed. For a file, always return True.
-    """
-    is_directory = False
-    try:
-        is_directory = stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
-        remove = os.rmdir if is_directory else os.unlink
-        remove(name, dir_fd=at)
-    except OSError:
-        return not is_directory
-    return True
-
-
-def _remove_directory(name: str, at: int) -> None:
-    try:
-        top = _open_directory(name, at)
-    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            _unprotect_directories(path)
+            shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:  # More levels than a program creates on purpose.
         return
-    try:
-        while _clear_directory(top, top, 0):
-            pass
-    except OSError:  # Too many open files.
-        return
-    finally:
-        os.close(top)
-    _remove_entry(name, at)
 
 
-def _clear_directory(fd: int, top: int, depth: int) -> bool:
-    """Remove the content of a directory at this depth below `top`. Move too deep directories to `top`.
-
-    Return True if a directory was moved, which the next call removes.
-    """
-    is_moved = False
-    for name in os.listdir(fd):
-        if _remove_entry(name, fd):
-            continue
-        try:
-            below = _open_directory(name, fd)
-        except OSError:
-            continue
-        try:
-            if depth < _DEEPEST:
-                is_moved = _clear_directory(below, top, depth + 1) or is_moved
-            else:
-                os.rename(name, f"{_MOVED}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=top)
-                is_moved = True
-        except OSError:  # The directory belongs to another user, or it is a mount.
-            continue
-        finally:
-            os.close(below)
-        _remove_entry(name, fd)
-    return is_moved
-
-
-def _open_directory(name: str, at: int) -> int:
-    _unprotect(name, at)
-    return os.open(name, _DIRECTORY, dir_fd=at)
-
-
-def _unprotect(name: str, at: int) -> None:
-    """Give the owner full access (mode 0700) to a directory whose mode a program has restricted."""
-    if sys.platform != "linux":
-        os.chmod(name, _OWNER_ONLY, dir_fd=at, follow_symlinks=False)
-        return
-    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    try:
-        if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
-            os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)  # noqa: PTH101 - a descriptor follows no link.
-    except OSError:  # The directory of another user may be removable nevertheless.
-        return
-    finally:
-        os.close(fd)
+def _unprotect_directories(top: str) -> None:
+    """Give the owner access to the directories of a tree, from which files could not be removed."""
+    with contextlib.suppress(OSError):
+        os.chmod(top, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
+    for _, names, _, fd in os.fwalk(top):
+        for name in names:
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    os.chmod(name, _OWNER_ONLY, dir_fd=fd)

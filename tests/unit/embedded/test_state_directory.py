@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -131,17 +132,24 @@ def test_short_temporary_directory_is_removed_with_its_pod(tmp_path: Path) -> No
     shorts[1].rmdir()
 
 
-def test_protected_and_deeply_nested_directories_are_removed(tmp_path: Path) -> None:
+def test_protected_directories_are_removed_without_the_target_of_a_link(tmp_path: Path) -> None:
     top, mine = tmp_path / "top", tmp_path / "mine"
-    mine.touch()
-    deep = top
-    top.mkdir()
-    for _ in range(1_500):  # More than the recursion limit of Python.
-        deep = deep / "d"
-        deep.mkdir()
+    deep = top / "a" / "b"
+    deep.mkdir(parents=True)
+    mine.mkdir(mode=0o755)
     (deep / "file").touch()
-    (deep / "link").symlink_to(mine)
+    (top / "link").symlink_to(mine)
     deep.chmod(0)
     top.chmod(0o500)
     files.remove_tree(str(top))
     assert [*tmp_path.iterdir()] == [mine]
+    assert mode(mine) == 0o755
+
+
+def test_tree_that_is_too_deep_to_remove_raises_no_error(tmp_path: Path) -> None:
+    deep = str(tmp_path / "top")
+    for _ in range(1_500):  # More than the recursion limit of Python.
+        deep += "/d"
+    subprocess.run(["mkdir", "-p", deep], check=True)
+    files.remove_tree(str(tmp_path / "top"))
+    subprocess.run(["rm", "-rf", str(tmp_path / "top")], check=True)
