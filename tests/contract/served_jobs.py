@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from builders import a_run
 from scripted_cluster import ScriptedCluster
 
 from backend_plugin.core import settings, task_annotation
 from backend_plugin.core.errors import BackendError, RequestRejected
-from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.job import Deadlines
 from backend_plugin.shell import job_service, node_service
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
@@ -37,11 +39,8 @@ def format_time(seconds: float) -> str:
     return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
 
 
-EXITED = {
-    "terminated": {
-        "exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)
-    }
-}  # fmt: skip
+_ENDED = {"exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)}
+EXITED = {"terminated": _ENDED}
 """The state of a container in a failed replica."""
 
 
@@ -94,19 +93,16 @@ class FewNodes:
         self.states = dict.fromkeys(names, "ready")
 
     def list_nodes(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "metadata": {"name": name},
-                "spec": {"unschedulable": True} if state == "drained" else {},
-                "status": {
-                    "allocatable": {"cpu": "2", "memory": "4Gi"},
-                    "conditions": [
-                        {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
-                    ],
-                },
-            }
-            for name, state in self.states.items()
-        ]
+        return [self._build(name, state) for name, state in self.states.items()]
+
+    @staticmethod
+    def _build(name: str, state: str) -> dict[str, Any]:
+        ready = {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
+        return {
+            "metadata": {"name": name},
+            "spec": {"unschedulable": state == "drained"},
+            "status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "conditions": [ready]},
+        }
 
     def _set(self, name: str, state: str) -> None:
         if name not in self.states:
@@ -126,18 +122,11 @@ class FewNodes:
 def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fields: Any) -> dict[str, Any]:
     """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
-    run = Attempt(
-        output_prefix=f"s3://bucket/{name}",
-        project="project",
-        domain="development",
+    run = a_run(
         execution=execution,
         node_id=node,
         attempt=int(attempt) if attempt.isdigit() else 0,
-        task_project="project",
-        task_domain="development",
         task_name="flows.train",
-        task_version="v1",
-        namespace=NAMESPACE,
     )
     metadata = {
         "name": name,
@@ -146,13 +135,12 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fiel
         "annotations": {task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {})},
         **fields.pop("metadata", {}),
     }
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
+    spec = {"pytorchReplicaSpecs": replicas, **fields}
     return {
         "kind": "PyTorchJob",
         "metadata": metadata,
-        "spec": {
-            "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": workers}},
-            **fields,
-        },
+        "spec": spec,
         "status": status("Created", *conditions),
     }
 
@@ -213,6 +201,10 @@ class ServedJobs:
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(60)
 
+    def succeed(self, job: str) -> None:
+        """Write the status of a job that has succeeded."""
+        self.do(lambda: self.cluster.status(job, status("Created", "Running", "Succeeded")))
+
     def wait_for_stream(self) -> None:
         """Wait until a client reads a stream."""
         deadline = time.monotonic() + 60
@@ -264,11 +256,8 @@ def serving_jobs(
         front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((front,))
-        port = (
-            server.add_secure_port("127.0.0.1:0", credentials)
-            if credentials
-            else server.add_insecure_port("127.0.0.1:0")
-        )
+        add_port = partial(server.add_secure_port, server_credentials=credentials)
+        port = (add_port if credentials else server.add_insecure_port)("127.0.0.1:0")
         await server.start()
         following = asyncio.create_task(cluster.watch(cache))
         await cache.ready.wait()

@@ -1,7 +1,7 @@
 """The connector service on a real channel, with a scripted cluster and a file store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+from builders import a_template
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 from scripted_cluster import ScriptedCluster, ago
+from tiny_service import wait_until
 
 from backend_plugin.core import job_ref, settings
 from backend_plugin.shell import connector_handlers, connector_service
@@ -38,14 +40,10 @@ NAMESPACE = "flytesnacks-development"
 RING = KeyRing.from_keys(b"of the tests")
 
 
-def template(workers: int = 1, **fields: Any) -> TaskTemplate:
-    defaults = {
-        "type": "pytorch",
-        "taskTypeVersion": 1,
-        "container": CONTAINER,
-        "custom": {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}},
-    }
-    return ParseDict({**defaults, **fields}, TaskTemplate())
+def template(workers: int = 1, options: Mapping[str, Any] = {}, **fields: Any) -> TaskTemplate:
+    """Return a task with a master and workers, and with these other fields of `custom`."""
+    custom = {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}, **options}
+    return a_template(custom, **{"container": CONTAINER, **fields})
 
 
 def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMetadata:
@@ -88,12 +86,21 @@ class Served:
         return await ask(request, timeout=60)  # type: ignore[no-any-return]
 
     async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
+        prefix = fields.pop("output_prefix", self.prefix(attempt, execution))
+        about = metadata(attempt, execution)
+        about.namespace = fields.pop("namespace", about.namespace)
         request = admin.CreateTaskRequest(
-            template=fields.pop("template", None) or template(**fields),
-            output_prefix=self.prefix(attempt, execution),
-            task_execution_metadata=metadata(attempt, execution),
+            template=template(**fields), output_prefix=prefix, task_execution_metadata=about
         )
         return (await self.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+
+    def run(self, meta: bytes, **fields: Any) -> str:
+        """Let the job and its two replicas run; `fields` are in the status of each pod. Return its name."""
+        name = name_of(meta)
+        self.cluster.status(name, status("Running"))
+        for replica in ("master-0", "worker-0"):
+            self.cluster.apply(pod(name, replica, "Running", **fields))
+        return name
 
     async def get(self, meta: bytes) -> admin.Resource:
         request = admin.GetTaskRequest(resource_meta=meta, task_type="pytorch")
@@ -172,18 +179,6 @@ async def serving(
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
         await orders.drain(0)
-
-
-async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
-    """Wait until a condition is true."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while True:
-        result = true()
-        if result if isinstance(result, bool) else await result:
-            return
-        assert loop.time() < deadline, "it did not come about"
-        await asyncio.sleep(0.01)
 
 
 # ---- scenarios

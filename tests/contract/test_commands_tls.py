@@ -42,17 +42,10 @@ def serve(folder: Path) -> Iterator[Port]:
     """Start a server with one job; return its port."""
     with contextlib.ExitStack() as stack:
 
-        def start(
-            *, tls: bool = True, mutual: bool = False, age: timedelta = timedelta(0), token: str | None = None
-        ) -> int:
-            files = OURS.issue_server(folder, mutual=mutual, age=age)
-            served = stack.enter_context(
-                serving_jobs(
-                    token=token,
-                    nodes=FewNodes("node-0"),
-                    credentials=build_server_credentials(files) if tls else None,
-                )
-            )
+        def start(*, tls: bool = True, token: str | None = None, **certificate: Any) -> int:
+            credentials = build_server_credentials(OURS.issue_server(folder, **certificate)) if tls else None
+            serving = serving_jobs(token=token, nodes=FewNodes("node-0"), credentials=credentials)
+            served = stack.enter_context(serving)
             served.apply(a_job("f1-n0-0-aaa", "Running"))
             return int(served.endpoint.rpartition(":")[2])
 
@@ -79,16 +72,7 @@ def test_server_commands_have_the_options_for_credentials() -> None:
 
     calling = {name for name in COMMANDS if options(name) & {"--server", "--connector"}}
     assert calling == {
-        "jobs",
-        "describe",
-        "wait",
-        "logs",
-        "cancel",
-        "nodes",
-        "runtimes",
-        "health",
-        "submit",
-        "doctor",
+        *("jobs", "describe", "wait", "logs", "cancel", "nodes", "runtimes", "health", "submit", "doctor")
     }
     assert {name for name in calling if not options(name).issuperset(OPTIONS)} == set()
 
@@ -119,61 +103,46 @@ def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.Monke
     assert run("jobs", "--token", "another").exit_code == 1
 
 
-CA = ("--ca", "ours.crt")
+CA, TLS = ("--ca", "ours.crt"), "grpcs://127.0.0.1:PORT"
 MESSAGES = {
-    "untrusted": ({}, "grpcs://127.0.0.1:PORT", (), "has a certificate from a CA that is not trusted here: "),
+    "untrusted": ({}, TLS, (), "has a certificate from a CA that is not trusted here: "),
     "another ca": (
         {},
-        "grpcs://127.0.0.1:PORT",
+        TLS,
         ("--ca", "others.crt"),
-        "; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n",
+        "; name the file of its authority: --ca FILE, or set KFPY",
     ),
     "wrong name": (
         {},
         "grpcs://localhost:PORT",
         CA,
-        "has a certificate for 127.0.0.1, server.test, not for localhost; write --tls-server-name 127.0.0.1, "
-        "or issue it for this name, too\n",
+        "not for localhost; write --tls-server-name 127.0.0.1, ",
     ),
     "no tls": (
         {"tls": False},
-        "grpcs://127.0.0.1:PORT",
+        TLS,
         (),
-        "does not use TLS, and the call used it; write --server 127.0.0.1:PORT, without --ca and --cert\n",
+        "does not use TLS, and the call used it; write --server 127.0.0.1:PORT, ",
     ),
-    "tls": (
-        {},
-        "127.0.0.1:PORT",
-        (),
-        "requires TLS, and the call used none; write --server grpcs://127.0.0.1:PORT\n",
-    ),
+    "tls": ({}, "127.0.0.1:PORT", (), "requires TLS, and the call used none; write --server grpcs://127."),
     "no client certificate": (
         {"mutual": True},
-        "grpcs://127.0.0.1:PORT",
+        TLS,
         CA,
-        "requires a certificate of its clients; write --cert FILE --key FILE, or set KFPYTORCH_CERT and "
-        "KFPYTORCH_KEY\n",
+        "requires a certificate of its clients; write --cert ",
     ),
     "another client certificate": (
         {"mutual": True},
-        "grpcs://127.0.0.1:PORT",
+        TLS,
         (*CA, "--cert", "others-client.crt", "--key", "others-client.key"),
-        "does not accept the certificate in others-client.crt; use one of the authority in the server's "
-        "setting tls.client-ca\n",
+        "does not accept the certificate in others-client.crt; use one of the authority in the server's ",
     ),
-    "expired": (
-        {"age": timedelta(days=7)},
-        "grpcs://127.0.0.1:PORT",
-        CA,
-        "has a certificate that is not valid now: certificate has expired; ",
-    ),
+    "expired": ({"age": timedelta(days=7)}, TLS, CA, "that is not valid now: certificate has expired; "),
 }
 
 
 @pytest.mark.parametrize(("how", "address", "options", "message"), MESSAGES.values(), ids=MESSAGES)
-def test_failed_connection_is_explained_with_its_remedy(
-    serve: Port, how: Any, address: str, options: tuple[str, ...], message: str
-) -> None:
+def test_failed_connection_is_explained_with_its_remedy(serve, how, address, options, message):
     port = str(serve(**how))
     address = address.replace("PORT", port)
     found = fail("--server", address, *options)
@@ -195,10 +164,10 @@ def test_remedies_for_tls_work(serve: Port) -> None:
     [
         (("--ca", "absent"), "absent: No such file or directory"),
         (("--ca", "text"), "text cannot be used: "),
-        (("--ca", "ours.crt", "--cert", "text", "--key", "ours-client.key"), "text cannot be used: "),
+        ((*CA, "--cert", "text", "--key", "ours-client.key"), "text cannot be used: "),
         (
-            ("--ca", "ours.crt", "--cert", "ours-client.crt", "--key", "others-client.key"),
-            "ours-client.crt cannot be used: key values mismatch; ",
+            (*CA, "--cert", "ours-client.crt", "--key", "others-client.key"),
+            "ours-client.crt cannot be used: key",
         ),
     ],
 )
@@ -207,9 +176,7 @@ def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...
 
 
 @pytest.mark.parametrize("names", [("cert", "key"), ("key", "cert")])
-def test_option_completes_the_key_pair_of_the_environment(
-    serve: Port, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
-) -> None:
+def test_option_completes_the_key_pair_of_the_environment(serve, monkeypatch, names):
     files = {"cert": "ours-client.crt", "key": "ours-client.key"}
     option, variable = names
     monkeypatch.setenv(FILES[variable], files[variable])
@@ -226,9 +193,7 @@ def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("address", ["here", "here:", "127.0.0.1:http", "127.0.0.1:70000"])
-def test_address_without_a_port_is_rejected(
-    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_address_without_a_port_is_rejected(folder, address, monkeypatch):
     result = run("jobs", "--server", address)
     assert (result.exit_code, "HOST:PORT" in result.stderr) == (2, True)
     monkeypatch.setenv(client.SERVER, address)

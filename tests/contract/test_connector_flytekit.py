@@ -94,7 +94,6 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
         agents = AgentMetadataServiceStub(channel).ListAgents(admin.ListAgentsRequest(), timeout=60).agents
         (ours,) = [agent for agent in agents if agent.name == "kfpytorch"]
         assert [each.version for each in ours.supported_task_categories] == [0, 1]
-
         stub = AsyncAgentServiceStub(channel)
         done, endless = create(stub, "f1", 0), create(stub, "f2", 600)
         wait_for_phase(stub, done, "SUCCEEDED")
@@ -103,7 +102,6 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
         request = admin.DeleteTaskRequest(resource_meta=endless, task_category=CATEGORY)
         stub.DeleteTask(request, timeout=60)
         wait_for_phase(stub, endless, "RETRYABLE_FAILED")
-
         refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
         reference = bytes(stub.CreateTask(refused, timeout=60).resource_meta)
         assert phase(stub, reference) == "FAILED"

@@ -49,11 +49,6 @@ def probe_server(
     return asyncio.run(run())
 
 
-def test_trusted_certificate_causes_no_tls_problem(tmp_path: Path) -> None:
-    found = probe_server("grpcs://", secured(tmp_path), tmp_path / "ca.crt")
-    assert found.trouble == "serves no tasks of type pytorch; its types are none"
-
-
 @pytest.fixture
 def resetting() -> Iterator[int]:
     """The port of a server that closes every connection after the first byte."""
@@ -94,14 +89,9 @@ async def test_roots_of_grpc_are_trusted(tmp_path: Path) -> None:
     assert "does not support this call" in errors
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("absent", "No such file or directory"), ("roots.crt", "no certificate or crl found")],
-)
-def test_unusable_ca_file_is_reported_instead_of_the_server(tmp_path: Path, name: str, why: str) -> None:
-    (tmp_path / "roots.crt").write_text("not PEM")
-    found = probe_server("grpcs://", secured(tmp_path), tmp_path / name)
-    assert f"{name} cannot be used: {why}" in found.trouble
+def test_unusable_ca_file_is_reported_instead_of_the_server(tmp_path: Path) -> None:
+    found = probe_server("grpcs://", secured(tmp_path), tmp_path / "absent")
+    assert "absent cannot be used: No such file or directory" in found.trouble
     assert found.remedy.startswith("name PEM files with --ca")
 
 

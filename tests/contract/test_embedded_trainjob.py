@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import NAMESPACE, Served, serving, template, wait_until
+from serving import NAMESPACE, Served, is_phase, serving
+from tiny_service import wait_until
 from wheels import build_wheel, create_environment
 
 from backend_plugin.core.dialects.table import DIALECTS
@@ -31,17 +32,12 @@ class Jobs:
         self.cluster = cluster
         self.served = served
 
-    async def create(self, command: str, execution: str = "f1", workers: int = 1, **custom: Any) -> bytes:
+    async def create(self, command: str, workers: int = 1, **custom: Any) -> bytes:
         container = {"image": "i", "command": ["/bin/sh", "-c", command]}
-        replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
-        task_template = template(container=container, custom={**replicas, **custom})
-        return await self.served.create(execution=execution, template=task_template)
+        return await self.served.create(workers=workers, container=container, options=custom)
 
     async def wait_for_phase(self, reference: bytes, phase: str) -> None:
-        async def is_reached() -> bool:
-            return await self.served.phase(reference) == phase
-
-        await wait_until(is_reached, PATIENCE)
+        await wait_until(lambda: is_phase(self.served, reference, phase), PATIENCE)
 
     @property
     def pods(self) -> list[Pod]:
@@ -52,10 +48,10 @@ class Jobs:
         await wait_until(lambda: len(list(self.served.cache)) == 1 and bool(found(self.pods)), PATIENCE)
         return self.pods
 
-    async def fail(self, command: str, phase: str = "FAILED", **custom: Any) -> str:
+    async def fail(self, command: str, **custom: Any) -> str:
         """Create a job, and return the first line of its message when it has failed."""
         reference = await self.create(command, **custom)
-        await self.wait_for_phase(reference, phase)
+        await self.wait_for_phase(reference, "FAILED")
         message: str = (await self.served.get(reference)).message
         return message.partition("\n")[0]
 
@@ -108,11 +104,9 @@ def are_two_running(pods: list[Pod]) -> bool:
 async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs: Jobs) -> None:
     await jobs.create("true", workers=2)
     (runtime,) = await jobs.cluster.list_runtimes()
-    assert SUPPORT is not None
+    package_job = PackageJob(name="p", namespace=NAMESPACE, seconds=1)
     with pytest.raises(RequestRejected, match=r"spec\.trainer\.command: .* does not support it"):
-        await jobs.cluster.create(
-            SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace=NAMESPACE, seconds=1))
-        )
+        await jobs.cluster.create(SUPPORT.build_package_job(runtime, package_job))
     assert [runtime] == await jobs.cluster.list_runtimes()
     assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
     assert (runtime.nodes, runtime.framework, runtime.role) == (3, "torch", "node")
@@ -129,9 +123,7 @@ async def test_nodes_run_with_the_environment_of_a_training_job(jobs: Jobs) -> N
 
 
 async def test_mpi_job_fails_with_a_remedy(jobs: Jobs) -> None:
-    reference = await jobs.create("true", kfpytorch={"trainJob": {"framework": "mpi"}})
-    await jobs.wait_for_phase(reference, "FAILED")
-    message = (await jobs.served.get(reference)).message
+    message = await jobs.fail("true", kfpytorch={"trainJob": {"framework": "mpi"}})
     assert "the embedded cluster runs no MPI jobs" in message
     assert "use pyflyte run, or a cluster with Kubeflow Trainer" in message
     assert "does not support it" not in message
@@ -140,14 +132,6 @@ async def test_mpi_job_fails_with_a_remedy(jobs: Jobs) -> None:
 async def test_exclusive_topology_is_rejected(jobs: Jobs) -> None:
     topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
     assert await jobs.served.phase(await jobs.create("true", kfpytorch=topology)) == "FAILED"
-
-
-async def test_exit_code_of_a_node_fails_the_attempt(jobs: Jobs) -> None:
-    message = await jobs.fail("test $RANK = 0 || exit 3; exec sleep 600")
-    assert message == "node-1 failed: exit code 3 (user-error)"
-    # The Job controller deletes the pods that still run.
-    await jobs.wait_for_pods(lambda pods: all(pod.phase == "Failed" for pod in pods))
-    assert jobs.attempts == [("node-1", 0)]
 
 
 async def test_failure_restarts_all_nodes_up_to_the_limit(jobs: Jobs) -> None:
@@ -215,9 +199,7 @@ async def test_failed_installation_fails_the_task_with_the_pip_error(jobs_with_p
 
 
 @pytest.mark.parametrize("disrupt", [NodeController.drain_node, NodeController.fail_node])
-async def test_lost_node_costs_no_attempt(
-    jobs: Jobs, tmp_path: Path, disrupt: Callable[[NodeController, str], None]
-) -> None:
+async def test_lost_node_costs_no_attempt(jobs, tmp_path, disrupt):
     jobs.served.leave("outputs.pb")
     reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
     pods = await jobs.wait_for_pods(are_two_running)

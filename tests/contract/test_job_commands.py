@@ -22,7 +22,6 @@ from served_jobs import (
     a_pod,
     format_time,
     serving_jobs,
-    status,
 )
 
 from backend_plugin import client
@@ -78,12 +77,9 @@ def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
 
 
 def test_describe_shows_replicas_events_and_the_message_for_flyte(served: ServedJobs) -> None:
-    event = {
-        "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"},
-        "lastTimestamp": format_time(3),
-    }
+    event = {"type": "Warning", "reason": "BackOff", "message": "again", "lastTimestamp": format_time(3)}
     named = {"kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
-    served.apply({**named, **event, "type": "Warning", "reason": "BackOff", "message": "again"})
+    served.apply({**named, **event, "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"}})
     whole = printed("describe", "f2")
     assert whole.startswith(
         "project-development/f2-n0-0-bbb\n"
@@ -106,7 +102,7 @@ def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
 def test_describe_watch_ends_with_the_job_and_its_exit_code(served: ServedJobs) -> None:
     watching = command("describe", "f1", "--watch", "-o", "json", served=served)
     first = json.loads(watching.stdout.readline())
-    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    served.succeed("f1-n0-0-aaa")
     rest = [json.loads(line) for line in watching.communicate()[0].splitlines()]
     assert (first["change"], first["verdict"]["phase"]) == ("job", "RUNNING")
     assert (rest[-1]["verdict"]["phase"], watching.returncode) == ("SUCCEEDED", 0)
@@ -131,7 +127,7 @@ def test_jobs_watch_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
 def test_wait_returns_when_the_job_has_succeeded(served: ServedJobs) -> None:
     waiting = command("wait", "f1", "--timeout", "60s", served=served)
     served.wait_for_stream()
-    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    served.succeed("f1-n0-0-aaa")
     assert (waiting.communicate(), waiting.returncode) == (("f1-n0-0-aaa has ended: SUCCEEDED\n", ""), 0)
 
 
@@ -164,11 +160,7 @@ def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
         "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
     )
     assert printed("logs", "f1", "--node", "1") == "[worker-0] hello from worker-0\n"
-    assert records("logs", "f1", "--replica", "master-0") == {
-        "replica": "master-0",
-        "time": "2026-01-01T00:00:00.000Z",
-        "text": "hello from master-0",
-    }
+    assert records("logs", "f1", "--replica", "master-0")["text"] == "hello from master-0"
 
 
 def test_empty_log_is_reported(served: ServedJobs) -> None:
@@ -201,13 +193,8 @@ def test_log_prefixes_are_coloured_by_replica_on_a_terminal(served: ServedJobs) 
 def test_closed_output_pipe_ends_the_logs_command_quietly(served: ServedJobs) -> None:
     for number in range(20_000):
         served.cluster.write("f1-n0-0-aaa-worker-0", number / 100, "x" * 100)
-    done = subprocess.run(
-        ["bash", "-c", f"{KFPYTORCH} logs f1 | head -n 2; echo ${{PIPESTATUS[0]}}"],
-        env=environment(served),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shell = ["bash", "-c", f"{KFPYTORCH} logs f1 | head -n 2; echo ${{PIPESTATUS[0]}}"]
+    done = subprocess.run(shell, env=environment(served), capture_output=True, text=True, check=True)
     assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
 
 
@@ -227,9 +214,8 @@ def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPa
 
 
 def test_cancel_prints_the_result(served: ServedJobs) -> None:
-    assert (
-        printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
-    )
+    done = printed("cancel", "f1", "--reason", "no use")
+    assert done == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
     assert records("describe", "f1")["verdict"]["message"].endswith("`kfpytorch cancel`: no use")
     assert records("cancel", "f2")["already_finished"] is True
@@ -243,10 +229,10 @@ def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> N
 def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
-    assert [(each["name"], each["state"]) for each in records("nodes")] == [
-        ("node-0", "ready"),
-        ("node-1", "drained"),
-    ]
+    assert {each["name"]: each["state"] for each in records("nodes")} == {
+        "node-0": "ready",
+        "node-1": "drained",
+    }
     assert "f1-n0-0-aaa-master-0, f1-n0-0-aaa-worker-0" in printed("nodes")
 
 
@@ -264,9 +250,7 @@ def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
         (["wait", "f1", "--timeout", "soon"], 2, "'soon' is not a duration"),
     ],
 )
-def test_invalid_arguments_are_reported(
-    served: ServedJobs, arguments: list[str], code: int, message: str
-) -> None:
+def test_invalid_arguments_are_reported(served, arguments, code, message):
     result = typed(*arguments)
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.output
 
@@ -274,9 +258,7 @@ def test_invalid_arguments_are_reported(
 # ---- no server
 
 
-def test_missing_server_error_contains_the_start_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_server_error_contains_the_start_command(monkeypatch, tmp_path):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
     for arguments in (["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
@@ -290,13 +272,8 @@ def environment(served: ServedJobs) -> dict[str, str]:
 
 
 def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [KFPYTORCH, *arguments],
-        env=environment(served),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([KFPYTORCH, *arguments], env=environment(served), text=True, **outputs)
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "é"])
@@ -304,10 +281,7 @@ def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(client.TOKEN, token)
     result = typed("jobs", "--server", "127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert (
-        result.stderr
-        == "Error: KFPYTORCH_TOKEN does not contain a token: a token has only printable ASCII characters\n"
-    )
+    assert result.stderr.startswith("Error: KFPYTORCH_TOKEN does not contain a token: ")
 
 
 def test_trailing_newline_of_a_token_is_ignored(served: ServedJobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,9 +150,7 @@ async def scan(cluster: Runtimes, *jobs: Job, owned: Sequence[str] = ()) -> dict
     ],
     ids=["of a job", "of a job of another dialect", "young", "old"],
 )
-async def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(
-    created: datetime, jobs: list[Job], owners: dict[str, list[str]]
-) -> None:
+async def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(created, jobs, owners):
     assert await scan(Runtimes(a=created), *jobs) == owners
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from served_jobs import EXITED, FewNodes, ServedJobs, a_job, a_pod, serving_jobs, status
+from served_jobs import EXITED, FewNodes, ServedJobs, a_job, a_pod, serving_jobs
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -92,9 +92,7 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
     ],
     ids=" ".join,
 )
-def test_server_output_matches_the_documentation(
-    served: ServedJobs, arguments: tuple[str, ...], kind: str
-) -> None:
+def test_server_output_matches_the_documentation(served, arguments, kind):
     value = run(*arguments)
     assert value
     assert [*differences(value, kind)] == []
@@ -102,7 +100,7 @@ def test_server_output_matches_the_documentation(
 
 def test_output_about_an_ended_job_matches_the_documentation(served: ServedJobs) -> None:
     assert [*differences(run("wait", "f2", code=1), "Job")] == []
-    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    served.succeed("f1-n0-0-aaa")
     value = run("describe", "f1", "--watch")
     assert value.pop("change") == "job"
     assert [*differences(value, "Job")] == []

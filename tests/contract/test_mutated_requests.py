@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -373,20 +372,16 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
     ("number", "size"),
     [(200, 100), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-async def test_mutated_requests_cause_no_crash_and_leave_no_state(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int
-) -> None:
+async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, caplog, number, size):
     caplog.set_level(logging.ERROR)
     # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
-
     clock = [datetime.now(timezone.utc)]
     async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
         await wait_until(served.cache.ready.is_set)
         served.cluster.templates = [BASE]
         sender = Sender(served, random.Random(number))
         memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]
-
         print(sender.came_to, memory)
         assert served.cluster.objects == {}
         assert memory[-1] - memory[0] < MOST_GROWN

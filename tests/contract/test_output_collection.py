@@ -3,7 +3,8 @@
 from datetime import datetime, timezone
 
 import pytest
-from serving import NAMESPACE, Served, is_phase, name_of, pod, ready_server, status, terminated, wait_until
+from serving import NAMESPACE, Served, is_phase, name_of, pod, status, terminated
+from tiny_service import wait_until
 
 from backend_plugin.core import cleanup
 from backend_plugin.core.names import PLACE, PLACE_OF
@@ -15,12 +16,10 @@ def failed(job: str, replica: str, code: int):
     return pod(job, replica, "Failed", containerStatuses=terminated(code))
 
 
-async def create_job(served: Served, *pods: str) -> tuple[bytes, str]:
+async def create_job(served: Served) -> tuple[bytes, str]:
     """Let a job fail while its pods run, and return while the request for its pods is pending."""
     meta = await served.create()
-    name = name_of(meta)
-    for replica in pods:
-        served.cluster.apply(pod(name, replica, "Running"))
+    name = served.run(meta)
     served.cluster.late.clear()
     served.cluster.status(name, status("Failed"))
     await wait_until(lambda: "pods" in served.cluster.calls)
@@ -38,7 +37,7 @@ async def answered(served: Served) -> None:
 
 
 async def test_watch_event_during_a_pod_list_is_newer_than_the_list(served):
-    meta, name = await create_job(served, "master-0", "worker-0")
+    meta, name = await create_job(served)
     served.cluster.apply(failed(name, "worker-0", 3))
     await answered(served)
     assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
@@ -46,7 +45,7 @@ async def test_watch_event_during_a_pod_list_is_newer_than_the_list(served):
 
 
 async def test_pod_deleted_during_a_pod_list_stays_deleted(served):
-    _, name = await create_job(served, "master-0", "worker-0")
+    _, name = await create_job(served)
     served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
     await answered(served)
     assert phases(served) == {"master-0": "Running"}
@@ -78,13 +77,13 @@ async def test_placeholder_pod_is_kept_after_a_pod_list(served):
 
 async def test_known_pods_are_kept_if_pods_cannot_be_listed(served):
     served.cluster.blind = True
-    await create_job(served, "master-0", "worker-0")
+    await create_job(served)
     await answered(served)
     assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
 
 async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served):
-    _, name = await create_job(served, "master-0", "worker-0")
+    _, name = await create_job(served)
     (entry,) = served.cache
     job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
     served.cluster.apply({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
@@ -93,17 +92,15 @@ async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served)
     assert phases(served) == {}
 
 
-async def test_unexpected_list_error_does_not_block_the_verdict(tmp_path, caplog):
-    async with ready_server(tmp_path) as served:
+async def test_unexpected_list_error_does_not_block_the_verdict(served, caplog):
+    async def broken(*_: str) -> None:
+        raise KeyError("x")
 
-        async def broken(*_: str) -> None:
-            raise KeyError("x")
-
-        served.cluster.list_pods = broken  # type: ignore[method-assign] - no real cluster raises this.
-        meta = await served.create()
-        served.cluster.status(name_of(meta), status("Failed"))
-        await wait_until(lambda: all(entry.read for entry in served.cache))
-        assert await is_phase(served, meta, "RETRYABLE_FAILED")
+    served.cluster.list_pods = broken  # No real cluster raises this.
+    meta = await served.create()
+    served.cluster.status(name_of(meta), status("Failed"))
+    await wait_until(lambda: all(entry.read for entry in served.cache))
+    assert await is_phase(served, meta, "RETRYABLE_FAILED")
     assert "internal error: an operation stopped" in caplog.text
 
 

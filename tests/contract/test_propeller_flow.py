@@ -27,12 +27,8 @@ from backend_plugin.cli.propeller_emulator import (
 
 OUTPUTS = {"outputs": {"variables": {"o0": {"type": {"simple": "INTEGER"}}}}}
 ARGS = [
-    "--inputs",
-    "{{.input}}",
-    "--output-prefix",
-    "{{.outputPrefix}}",
-    "--prev",
-    "{{.prevCheckpointPrefix}}",
+    *("--inputs", "{{.input}}", "--output-prefix", "{{.outputPrefix}}"),
+    *("--prev", "{{.prevCheckpointPrefix}}"),
 ]
 
 
@@ -134,9 +130,8 @@ def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> No
 def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> None:
     scripted = Scripted([[("FAILED", "rank 1 failed")]])
     reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
-    assert reports[-1] == NodeFailed(
-        code="TaskFailedWithError", message="failed to run the job: rank 1 failed"
-    )
+    message = "failed to run the job: rank 1 failed"
+    assert reports[-1] == NodeFailed(code="TaskFailedWithError", message=message)
     assert (len(scripted.created), scripted.deleted) == (1, [])
 
 
@@ -165,32 +160,23 @@ def written(kind: int) -> bytes:
 
 
 OUTPUT, LASTING, PASSING = b"", written(ContainerError.NON_RECOVERABLE), written(ContainerError.RECOVERABLE)
-EXHAUSTED = "[1/1] currentAttempt done. Last Error: USER::"
+
+
+def exhausted(code: str, message: str) -> NodeFailed:
+    last = f"[1/1] currentAttempt done. Last Error: USER::{message}"
+    return NodeFailed(code=f"RetriesExhausted|{code}", message=last)
 
 
 @pytest.mark.parametrize(
     ("files", "end"),
     [
         ({"outputs.pb": OUTPUT}, NodeSucceeded()),
-        (
-            {},
-            NodeFailed(
-                code="RetriesExhausted|OutputsNotFound", message=f"{EXHAUSTED}outputs.pb was not found"
-            ),
-        ),
-        (
-            {"error.pb": LASTING, "outputs.pb": OUTPUT},
-            NodeFailed(code="USER:ValueError", message="no data"),
-        ),
-        (
-            {"error.pb": PASSING},
-            NodeFailed(code="RetriesExhausted|USER:ValueError", message=f"{EXHAUSTED}no data"),
-        ),
+        ({}, exhausted("OutputsNotFound", "outputs.pb was not found")),
+        ({"error.pb": LASTING, "outputs.pb": OUTPUT}, NodeFailed(code="USER:ValueError", message="no data")),
+        ({"error.pb": PASSING}, exhausted("USER:ValueError", "no data")),
     ],
 )
-def test_output_files_decide_the_result_of_a_task_with_outputs(
-    tmp_path: Path, files: dict[str, bytes], end: Any
-) -> None:
+def test_output_files_decide_the_result_of_a_task_with_outputs(tmp_path, files, end):
     node = a_node(tmp_path, interface=OUTPUTS)
     node.get_output_directory(0).mkdir(parents=True)
     for name, data in files.items():

@@ -70,7 +70,6 @@ async def test_caller_with_the_token_is_served(word: str) -> None:
 async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
-
     async with calling(token=Token.from_file(file)) as (served, channel):
         assert await served.echo(channel, metadata=bearer("first")) == b"hello"
         file.write_text("")  # An empty file is not a token, so the previous token stays valid.
@@ -90,9 +89,7 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"), [("", "no token"), ("a b", "no token"), (None, "No such file")]
 )
-def test_file_without_a_token_is_reported_at_startup(
-    tmp_path: Path, content: str | None, message: str
-) -> None:
+def test_file_without_a_token_is_reported_at_startup(tmp_path, content, message):
     if content is not None:
         (tmp_path / "token").write_text(content)
     with pytest.raises(UnusableCredentials, match=message):

@@ -104,13 +104,11 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
                 listed(here["endpoint"], token)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
         assert health(here["endpoint"]) == health_pb2.HealthCheckResponse.SERVING
-
         assert f"is in use by process {process.pid}" in fail("--state-dir", str(state))
         port = here["endpoint"].rpartition(":")[2]
         other = tmp_path / "other"
         assert f"cannot listen on 127.0.0.1:{port}" in fail("--state-dir", str(other), "--port", port)
         assert not (other / "server.json").exists()
-
     with serve(state, "--metrics-port", "0") as (process, after_kill, lines):
         assert after_kill["token"] != here["token"]
         assert listed(after_kill["endpoint"], after_kill["token"]) == ["pytorch", "pytorch"]
@@ -177,14 +175,10 @@ def test_health_command_uses_the_name_in_the_server_certificate(tls: TlsServer) 
         done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tls.state), *flags])
         return done.exit_code, done.stdout
 
-    well = (0, "SERVING\n")
-    assert [
-        run_health(),
-        run_health("--service", "liveness"),
-        run_health("--tls-server-name", "server.test"),
-    ] == [well] * 3
-    assert run_health("--tls-server-name", "another.example") == (1, "")
-    assert run_health("--service", "nonsense") == (1, "")
+    for flags in ((), ("--service", "liveness"), ("--tls-server-name", "server.test")):
+        assert run_health(*flags) == (0, "SERVING\n")
+    for flags in (("--tls-server-name", "another.example"), ("--service", "nonsense")):
+        assert run_health(*flags) == (1, "")
     tls.process.send_signal(signal.SIGSTOP)
     try:
         assert run_health() == (1, "")
@@ -192,9 +186,7 @@ def test_health_command_uses_the_name_in_the_server_certificate(tls: TlsServer) 
         tls.process.send_signal(signal.SIGCONT)
 
 
-def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(
-    tls: TlsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls, tmp_path, monkeypatch):
     monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
 
     def probe(known: str) -> ProbeResult:
@@ -234,9 +226,7 @@ def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None
         ("server.json", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
-def test_unusable_state_directory_is_reported_in_one_sentence(
-    tmp_path: Path, there: str, message: str
-) -> None:
+def test_unusable_state_directory_is_reported_in_one_sentence(tmp_path, there, message):
     (tmp_path / "state" / there).mkdir(parents=True)
     (tmp_path / "state" / MARKER).touch()
     run = fail if there == "server.json" else reject  # The last file is written by a server that listens.
@@ -249,9 +239,9 @@ def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) 
     data.write_text("years of work")
     tmp_path.chmod(0o755)
     for check in ([], ["--check"]):
+        message = reject("--state-dir", str(tmp_path), *check)
         assert (
-            "contains files that do not belong to an embedded cluster, such as 'pods'; name a new"
-            in reject("--state-dir", str(tmp_path), *check)
+            "contains files that do not belong to an embedded cluster, such as 'pods'; name a new" in message
         )
     assert (data.read_text(), tmp_path.stat().st_mode & 0o777) == ("years of work", 0o755)
     assert [path.name for path in tmp_path.iterdir()] == ["pods"]

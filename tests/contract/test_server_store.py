@@ -121,7 +121,6 @@ async def test_prefix_is_listed_and_its_error_files_are_read(bucket: Bucket) -> 
         "x/data/01/error.pb": document("not ours"),
     }
     outcomes = OutputReader(OutputPrefixes(["s3://flyte/x"]))
-
     first = await outcomes.read_outputs("s3://flyte/x/data/0")
     bucket.objects["x/data/0/error-0.pb"] = document("late")
     second = await outcomes.read_outputs("s3://flyte/x/data/0")
@@ -150,7 +149,6 @@ def test_denied_access_is_reported(bucket: Bucket) -> None:
 async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
     bucket.go_on.clear()
-
     outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=5, at_once=1))
     with pytest.raises(StoreUnavailable, match="did not answer within 5 s"):
         await outcomes.read_outputs("s3://flyte/x")

@@ -53,11 +53,8 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
     assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_path, caplog):
     files = OURS.issue_server(tmp_path)
-
     async with serving(credentials=build_server_credentials(files)) as served:
         credentials = grpc.ssl_channel_credentials(OURS.pem)
         async with grpc.aio.secure_channel(served.address, credentials) as old:

@@ -7,25 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
 from server_metrics import read_counts
-from serving import (
-    NAMESPACE,
-    Served,
-    get_now,
-    is_phase,
-    metadata,
-    name_of,
-    pod,
-    ready_server,
-    serving,
-    status,
-    template,
-    terminated,
-    wait_until,
-)
+from serving import NAMESPACE, Served, get_now, is_phase, name_of, pod, ready_server, serving, status
+from tiny_service import code_of, wait_until
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
@@ -42,14 +28,11 @@ async def test_concurrent_creates_of_one_attempt_create_one_job(served: Served) 
 
 async def test_job_in_deletion_is_not_adopted(served: Served) -> None:
     """A job with finalizers is deleted later; after that, the same attempt can create one."""
-
     await served.create()
     ((key, made),) = served.cluster.objects.items()
     metadata = {**made["metadata"], "deletionTimestamp": ago(0)}
     served.cluster.objects[key] = {**made, "metadata": metadata}
-    with pytest.raises(grpc.RpcError) as caught:
-        await served.create()
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    assert (await code_of(served.create()))[0] is grpc.StatusCode.UNAVAILABLE
     del served.cluster.objects[key]
     await served.create()
 
@@ -67,45 +50,28 @@ async def test_job_is_owned_by_the_workflow_of_its_execution(served: Served) -> 
     ("change", "word"),
     [
         ({"output_prefix": "file:///etc"}, "output_prefix"),
-        ({"output_prefix": "http://evil.example/x"}, "output_prefix"),
-        ({"output_prefix": ""}, "output_prefix"),
         ({"namespace": "kube-system"}, "task_execution_metadata.namespace"),
         ({"namespace": ""}, "task_execution_metadata.namespace"),
     ],
 )
 async def test_task_outside_the_allowlists_is_rejected(served: Served, change: Any, word: str) -> None:
-    about = metadata()
-    about.namespace = change.get("namespace", about.namespace)
-    request = admin.CreateTaskRequest(
-        template=template(),
-        output_prefix=change.get("output_prefix", served.prefix()),
-        task_execution_metadata=about,
-    )
-    meta = (await served.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+    meta = await served.create(**change)
     assert await served.phase(meta) == "FAILED"
     assert word in (await served.get(meta)).message
     assert served.cluster.calls == []
 
 
 async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(served: Served) -> None:
-    served.cluster.refusal = RequestRejected(
-        422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
-    )
+    served.cluster.refusal = RequestRejected(422, "Invalid", "spec: Required value")
     meta = await served.create()
-    resource = await served.get(meta)
-    assert (await served.phase(meta), resource.message.partition(":")[0]) == (
-        "FAILED",
-        "the cluster refuses the job (Invalid)",
-    )
+    assert await served.phase(meta) == "FAILED"
+    assert (await served.get(meta)).message.startswith("the cluster refuses the job (Invalid): ")
     assert read_counts(served.orders.metrics.creates) == {("rejected",): 1}
 
 
 async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
     meta = await served.create()
-    name = name_of(meta)
-    served.cluster.status(name, status("Running"))
-    for replica in ("master-0", "worker-0"):
-        served.cluster.apply(pod(name, replica, "Running"))
+    served.run(meta)
     before = list(served.cluster.calls)
     served.cluster.away = True
     served.cluster.slow.clear()
@@ -115,39 +81,20 @@ async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
 
 
 async def test_error_file_fails_a_succeeded_job(served: Served) -> None:
-    error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
-
     meta = await served.create()
-    served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
+    served.leave("error-1.pb", ErrorDocument(error=ContainerError(message="no data")).SerializeToString())
     served.cluster.status(name_of(meta), status("Running", "Succeeded"))
     await wait_until(lambda: is_phase(served, meta, "FAILED"))
     assert "no data" in (await served.get(meta)).message
 
 
-async def test_running_peers_of_a_failed_replica_are_stopped(served: Served) -> None:
-    meta = await served.create()
-    name = name_of(meta)
-    served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
-    served.cluster.apply(pod(name, "worker-0", "Running"))
-    served.cluster.status(name, status("Running", "Failed"))
-    await wait_until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
-    assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
+def began(seconds: float) -> Any:
+    return [{"name": "pytorch", "state": {"running": {"startedAt": ago(seconds)}}}]
 
 
 async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served: Served) -> None:
-    custom = {
-        "masterReplicas": {"replicas": 1},
-        "workerReplicas": {"replicas": 1},
-        "runPolicy": {"activeDeadlineSeconds": 60},
-    }
-    meta = await served.create(template=template(custom=custom))
-    name = name_of(meta)
-    began = {"running": {"startedAt": ago(90)}}
-    for replica in ("master-0", "worker-0"):
-        served.cluster.apply(
-            pod(name, replica, "Running", containerStatuses=[{"name": "pytorch", "state": began}])
-        )
-    served.cluster.status(name, status("Running"))
+    meta = await served.create(options={"runPolicy": {"activeDeadlineSeconds": 60}})
+    name = served.run(meta, containerStatuses=began(90))
     await wait_until(lambda: is_phase(served, meta, "FAILED"))
     message = (await served.get(meta)).message
     await wait_until(lambda: "patch" in served.cluster.calls)
@@ -163,30 +110,20 @@ async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served: Served) 
 
 
 async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) -> None:
-    clock = [get_now()]
-
+    clock, runs = [get_now()], {"containerStatuses": began(0)}
     async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
-        meta = await served.create(
-            template=template(
-                custom={"workerReplicas": {"replicas": 1}, "runPolicy": {"activeDeadlineSeconds": 1800}}
-            )
-        )
-        name = name_of(meta)
-        began = [{"name": "pytorch", "state": {"running": {"startedAt": ago(0)}}}]
-        for replica in ("master-0", "worker-0"):
-            served.cluster.apply(pod(name, replica, "Running", containerStatuses=began))
-        served.cluster.status(name, status("Running"))
-        entry = served.cache.get((NAMESPACE, name))
-        assert entry is not None
+        meta = await served.create(options={"runPolicy": {"activeDeadlineSeconds": 1800}})
+        name = served.run(meta, **runs)
+        (entry,) = served.cache
         await wait_until(lambda: entry.steady is not None)
         served.cluster.apply(pod(name, "worker-0", "Pending"))
         assert entry.steady is None
-        served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began))
+        served.cluster.apply(pod(name, "worker-0", "Running", **runs))
         await wait_until(lambda: entry.steady is not None)
         # Later than the verdict is known to be stable, but before the deadline. Pod changes do not change
         # the job.
         clock[0] += timedelta(minutes=20)
-        served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
+        served.cluster.apply(pod(name, "worker-0", "Running", **runs, hostIP="10.0.0.2"))
         await wait_until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
         assert "patch" not in served.cluster.calls
         clock[0] += timedelta(minutes=11)
@@ -194,9 +131,7 @@ async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) 
         assert entry.logged_phase is Phase.FAILED
 
 
-async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(
-    served: Served,
-) -> None:
+async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(served):
     meta = await served.create()
     key = ("PyTorchJob", NAMESPACE, name_of(meta))
     stored = served.cluster.objects.pop(key)
@@ -214,9 +149,7 @@ async def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_
     cluster = ScriptedCluster()
     async with ready_server(tmp_path, cluster=cluster) as served:
         meta = await served.create()
-        cluster.status(name_of(meta), status("Running"))
-        for replica in ("master-0", "worker-0"):
-            cluster.apply(pod(name_of(meta), replica, "Running"))
+        served.run(meta)
     async with ready_server(tmp_path, cluster=cluster) as served:
         assert await served.phase(meta) == "RUNNING"
         served.leave("outputs.pb")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 from scripted_cluster import ScriptedCluster
 from serving import NAMESPACE, serving, template
+from tiny_service import code_of
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.errors import RequestRejected
@@ -23,28 +24,24 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 TRAINER, JOBSET = "trainer.kubeflow.org", "jobset.x-k8s.io"
 APIS = {TRAINER: ["v1alpha1"], JOBSET: ["v1alpha2"]}
-REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
-OTHER_IMAGE = {**REPLICAS, "workerReplicas": {"replicas": 1, "image": "other:1"}}
-RUNTIME = {"runtime": "torch-distributed"}
+
+
+def job_options(runtime: str = "torch-distributed", **options: Any) -> Any:
+    return {"kfpytorch": {"trainJob": {"runtime": runtime, **options}}}
+
+
+def worker(**fields: Any) -> Any:
+    return {"workerReplicas": {"replicas": 1, **fields}}
 
 
 ROWS = {
-    "unequal nodes": (OTHER_IMAGE, {}, 'master and worker: image: "train:1" and "other:1"'),
-    "pod names that are too long": (
-        {**REPLICAS, "workerReplicas": {"replicas": 100_001}},
-        {},
-        "custom.workerReplicas.replicas: 100001",
-    ),
+    "unequal nodes": (worker(image="other:1"), 'master and worker: image: "train:1" and "other:1"'),
+    "pod names that are too long": (worker(replicas=100_001), "custom.workerReplicas.replicas: 100001"),
     "no name of a runtime": (
-        REPLICAS,
-        {"runtime": "Torch_Distributed"},
+        job_options("Torch_Distributed"),
         'custom.kfpytorch.trainJob.runtime: "Torch_Distributed"',
     ),
-    "restarts of a named runtime": (
-        REPLICAS,
-        {**RUNTIME, "maxRestarts": 1},
-        "custom.kfpytorch.trainJob.maxRestarts: 1",
-    ),
+    "restarts of a named runtime": (job_options(maxRestarts=1), "custom.kfpytorch.trainJob.maxRestarts: 1"),
 }
 MISSING = {
     "no Trainer": ({JOBSET: ["v1alpha2"]}, f"{TRAINER}/v1alpha1"),
@@ -63,14 +60,10 @@ class Source:
         return Capabilities(apis=self._apis)
 
 
-def build_custom(custom: Any, options: Any) -> Any:
-    return {**custom, "kfpytorch": {"trainJob": options}} if options else custom
-
-
-def render(folder: Path, custom: Any, apis: Any = APIS) -> str:
+def render(folder: Path, options: Any, apis: Any = APIS) -> str:
     """Return the output of `kfpytorch render`, which must reject the task."""
     files = {
-        "task.json": MessageToJson(template(custom=custom)),
+        "task.json": MessageToJson(template(options=options)),
         "settings.yaml": yaml.safe_dump({"plugins": {"k8s": SETTINGS}}),
         "capabilities.yaml": json.dumps({"apis": apis}),
     }
@@ -82,15 +75,15 @@ def render(folder: Path, custom: Any, apis: Any = APIS) -> str:
     return " ".join(ended.output.split())
 
 
-def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, apis: Any = APIS) -> str:
+def create(folder: Path, options: Any, cluster: ScriptedCluster | None = None, apis: Any = APIS) -> str:
     """Return the message of the failed task that CreateTask accepts; no object is left in the cluster."""
     cluster = cluster or ScriptedCluster()
 
     async def run() -> str:
         async with serving(folder, cluster, SETTINGS, source=Source(apis)) as served:
-            resource = await served.get(await served.create(custom=custom))
-            assert await served.phase(await served.create(custom=custom)) == "FAILED"
-            return str(resource.message)
+            meta = await served.create(options=options)
+            assert await served.phase(meta) == "FAILED"
+            return str((await served.get(meta)).message)
 
     message = asyncio.run(run())
     assert cluster.objects == {}
@@ -99,19 +92,15 @@ def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, ap
 
 
 @pytest.mark.parametrize("enter", [render, create])
-@pytest.mark.parametrize(("custom", "options", "found"), ROWS.values(), ids=[*ROWS])
-def test_unsupported_task_is_rejected_by_field_and_value(
-    tmp_path: Path, enter: Any, custom: Any, options: Any, found: str
-) -> None:
-    assert found in enter(tmp_path, build_custom(custom, options))
+@pytest.mark.parametrize(("options", "found"), ROWS.values(), ids=[*ROWS])
+def test_unsupported_task_is_rejected_by_field_and_value(tmp_path, enter, options, found):
+    assert found in enter(tmp_path, options)
 
 
 @pytest.mark.parametrize("enter", [render, create])
 @pytest.mark.parametrize(("apis", "lacking"), MISSING.values(), ids=[*MISSING])
-def test_missing_operator_error_contains_the_installation_command(
-    tmp_path: Path, enter: Any, apis: Any, lacking: str
-) -> None:
-    message = enter(tmp_path, build_custom(REPLICAS, RUNTIME), apis=apis)
+def test_missing_operator_error_contains_the_installation_command(tmp_path, enter, apis, lacking):
+    message = enter(tmp_path, job_options(), apis=apis)
     assert f"it has no {lacking}" in message
     assert "kubectl apply --server-side -k" in message
 
@@ -120,7 +109,7 @@ def test_outdated_definition_error_contains_the_upgrade_command(tmp_path: Path) 
     cluster = ScriptedCluster()
     unknown = 'strict decoding error: unknown field "spec.runtimePatches"'
     cluster.refusal = RequestRejected(400, "BadRequest", f"TrainJob in version v1alpha1: {unknown}")
-    message = create(tmp_path, build_custom(REPLICAS, RUNTIME), cluster)
+    message = create(tmp_path, job_options(), cluster)
     assert unknown in message
     assert "kubectl apply --server-side -k" in message
 
@@ -129,20 +118,16 @@ async def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     cluster.refusal = ClusterUnavailable("failed calling webhook: connection refused")
     async with serving(tmp_path, cluster, SETTINGS) as served:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.create(custom=REPLICAS)
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert NAMESPACE not in str(cluster.objects)
-
-
-def build_runtime(name: str, role: str = "node", **fields: Any) -> Runtime:
-    return Runtime(name=name, kind="ClusterTrainingRuntime", role=role, **fields)
+        assert (await code_of(served.create()))[0] is grpc.StatusCode.UNAVAILABLE
+    assert cluster.objects == {}
 
 
 FOUND = [
-    build_runtime("torch-distributed"),
-    build_runtime("torch-large"),
-    build_runtime("mpi", role="launcher"),
+    *(
+        Runtime(name=name, kind="ClusterTrainingRuntime", role="node")
+        for name in ("torch-distributed", "large")
+    ),
+    Runtime(name="mpi", kind="ClusterTrainingRuntime", role="launcher"),
     Runtime(name="of-a-job", kind="TrainingRuntime", role="node", namespace=NAMESPACE, job="of-a-job"),
 ]
 
@@ -150,23 +135,23 @@ FOUND = [
 def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = FOUND
-    message = create(tmp_path, build_custom(REPLICAS, {"runtime": "mpi"}), cluster)
+    message = create(tmp_path, job_options("mpi"), cluster)
     assert 'custom.kfpytorch.trainJob.runtime: "mpi"' in message
-    assert message.endswith("write one of torch-distributed, torch-large")
+    assert message.endswith("write one of large, torch-distributed")
 
 
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (RUNTIME, FOUND),
+        (job_options(), FOUND),
         # Without a permission, the list has no runtime of the kind.
-        (RUNTIME, []),
-        ({"runtime": "own", "runtimeKind": "TrainingRuntime"}, FOUND),
+        (job_options(), []),
+        (job_options("own", runtimeKind="TrainingRuntime"), FOUND),
     ],
 )
 async def test_suitable_or_unlisted_runtime_is_accepted(tmp_path: Path, options: Any, found: Any) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = found
     async with serving(tmp_path, cluster, SETTINGS) as served:
-        await served.create(custom=build_custom(REPLICAS, options))
+        await served.create(options=options)
     assert [kind for kind, *_ in cluster.objects] == ["TrainJob"]

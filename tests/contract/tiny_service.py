@@ -129,14 +129,16 @@ async def calling(**options: Any) -> AsyncIterator[tuple[TinyServed, grpc.aio.Ch
         yield served, channel
 
 
-async def wait_until(true: Callable[[], Awaitable[bool] | bool]) -> None:
+async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
     """Wait until a condition is true."""
-    for _ in range(3_000):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
         result = true()
         if result if isinstance(result, bool) else await result:
             return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come about")
+        assert loop.time() < deadline, "it did not come about"
+        await asyncio.sleep(0.01)
 
 
 async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:

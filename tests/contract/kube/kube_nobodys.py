@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from kube_server import KubeServer
-from kube_world import JOBS, get_object, job, list_objects
+from kube_world import JOBS, job
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 MARK = "kfpytorch.flyte.org/workflow-location"
@@ -41,8 +41,8 @@ def workflow(name: str, namespace: str = "ns") -> Any:
 
 
 def names(server: KubeServer) -> list[str]:
-    return sorted(each["metadata"]["name"] for each in list_objects(server, "pytorchjobs"))
+    return sorted(each["metadata"]["name"] for each in server.list_objects("pytorchjobs"))
 
 
 def metadata(server: KubeServer, name: str) -> Any:
-    return get_object(server, JOBS, name)["metadata"]
+    return server.get_object(JOBS, name)["metadata"]

@@ -103,6 +103,21 @@ class KubeServer(ThreadedServer):
 
         return self.run(done())
 
+    def apply(self, place: tuple[str, str], manifest: Any) -> Any:
+        """Create or replace an object, as a controller does; its default namespace is `ns`."""
+        meta = manifest["metadata"]
+        key = (*place, meta.get("namespace", "ns"), meta["name"])
+        return self.do(lambda objects: objects.apply(key, manifest))
+
+    def remove(self, place: tuple[str, str], name: str, namespace: str = "ns") -> None:
+        self.do(lambda objects: objects.remove((*place, namespace, name)))
+
+    def get_object(self, place: tuple[str, str], name: str, namespace: str = "ns") -> Any:
+        return self.do(lambda objects: objects.now[(*place, namespace, name)])
+
+    def list_objects(self, plural: str) -> list[Any]:
+        return [each for key, each in self.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
+
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,7 +1,7 @@
 """Kubernetes objects, a sink, and a client that is opened and closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -101,25 +101,8 @@ def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **fiel
     }
 
 
-def apply(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
-    meta = manifest["metadata"]
-    return lambda objects: objects.apply((*place, meta.get("namespace", "ns"), meta["name"]), manifest)
-
-
-def remove(place: tuple[str, str], name: str, namespace: str = "ns") -> Callable[[Any], Any]:
-    return lambda objects: objects.remove((*place, namespace, name))
-
-
-def get_object(server: KubeServer, place: tuple[str, str], name: str, namespace: str = "ns") -> Any:
-    return server.do(lambda objects: objects.now[(*place, namespace, name)])
-
-
 def ago(seconds: float) -> str:
     return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def list_objects(server: KubeServer, plural: str) -> list[Any]:
-    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
 class Heard:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, apply, connected, list_objects, opened, options
+from kube_world import EVENTS, connected, opened, options
 from serving import NAMESPACE, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -32,7 +32,7 @@ def operator(server: KubeServer, *args: str, **fields: Any) -> None:
     about = {"name": "training-operator", "namespace": "kubeflow", **fields}
     container = {"name": "operator", "command": ["/manager"], "args": ["--zap-log-level=2", *args]}
     spec = {"template": {"spec": {"containers": [container]}}}
-    server.do(apply(("apps", "deployments"), {"metadata": about, "spec": spec}))
+    server.apply(("apps", "deployments"), {"metadata": about, "spec": spec})
 
 
 def collect_capabilities(
@@ -93,13 +93,13 @@ def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
     server.groups["scheduling.volcano.sh"] = {"queues": "v1beta1"}
     server.groups["scheduling.run.ai"] = {"queues": "v2"}
     for name, namespace in (("mine", NAMESPACE), ("theirs", "other")):
-        server.do(apply(LOCAL_QUEUES, {"metadata": {"name": name, "namespace": namespace}}))
+        server.apply(LOCAL_QUEUES, {"metadata": {"name": name, "namespace": namespace}})
     for name, state in (("open", "Open"), ("shut", "Closed")):
         queue = {"metadata": {"name": name}, "status": {"state": state}}
-        server.do(apply(("scheduling.volcano.sh", "queues"), queue))
+        server.apply(("scheduling.volcano.sh", "queues"), queue)
     for number, by in enumerate(({"source": {"component": "a"}}, {"reportingComponent": "b"}, {})):
         about = {"name": f"e{number}", "namespace": "other"}
-        server.do(apply(EVENTS, {"metadata": about, "reason": "Scheduled", **by}))
+        server.apply(EVENTS, {"metadata": about, "reason": "Scheduled", **by})
     server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
     server.objects.keeps_scheduling_group = True
     found = collect_capabilities(server, tmp_path)
@@ -125,7 +125,7 @@ def test_default_container_resources_of_limit_ranges_are_detected(server, tmp_pa
     more = [{"type": "Container", "defaultRequest": {"cpu": "3", "ephemeral-storage": "1Gi"}}]
     for name, namespace, ranges in (("a", NAMESPACE, limits), ("b", NAMESPACE, more), ("c", "other", more)):
         about = {"name": name, "namespace": namespace}
-        server.do(apply(("", "limitranges"), {"metadata": about, "spec": {"limits": ranges}}))
+        server.apply(("", "limitranges"), {"metadata": about, "spec": {"limits": ranges}})
     found = collect_capabilities(server, tmp_path)
     assert found.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 
@@ -180,11 +180,10 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
     caplog.set_level(logging.INFO)
     server.groups |= COSCHEDULING
     operator(server)
-
     async with connected(server, tmp_path, AUTO, detects=True) as here:
         await here.create(workers=4)
         await here.create(workers=4, execution="f2")
-    assert len(list_objects(server, "podgroups")) == 2
+    assert len(server.list_objects("podgroups")) == 2
     messages = [each.message for each in caplog.records if each.message.startswith("gangs of")]
     assert messages == [
         f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (backend): "
@@ -206,20 +205,19 @@ async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
     async with connected(server, tmp_path, platform, detects=True) as here:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
-        assert list_objects(server, "pytorchjobs") == []
+        assert server.list_objects("pytorchjobs") == []
         if is_created:
-            server.do(apply(LOCAL_QUEUES, queue))
+            server.apply(LOCAL_QUEUES, queue)
         else:
             server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")
-    (job,) = list_objects(server, "pytorchjobs")
+    (job,) = server.list_objects("pytorchjobs")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
 
 
 async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.objects.admission_scheduler = "yunikorn"
-
     async with opened(options(server, tmp_path)) as cluster:
         found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang)
         await found.get_capabilities(NAMESPACE)
@@ -249,7 +247,6 @@ async def test_capabilities_are_collected_at_startup_and_periodically(server, tm
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(remembering, "REFRESH_SECONDS", 0.05)
     monkeypatch.setattr(remembering, "_MAX_IDLE_REFRESHES", 1)
-
     async with opened(options(server, tmp_path)) as cluster:
         found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
         life = asyncio.create_task(found.run())

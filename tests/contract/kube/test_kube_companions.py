@@ -6,19 +6,10 @@ from typing import Any
 
 import grpc
 import pytest
-from kube_server import Fault, KubeServer
-from kube_world import (
-    JOBS,
-    POD_GROUPS,
-    PODS,
-    WITH_POD_GROUPS,
-    apply,
-    build_replica,
-    connected,
-    list_objects,
-    remove,
-)
-from serving import NAMESPACE, wait_until
+from kube_server import GROUPS, Fault, KubeServer
+from kube_world import JOBS, POD_GROUPS, PODS, WITH_POD_GROUPS, build_replica, connected
+from serving import NAMESPACE
+from tiny_service import code_of, wait_until
 
 
 @pytest.fixture
@@ -38,14 +29,14 @@ def creations(server: KubeServer) -> list[str]:
 
 def end_job(server: KubeServer, kind: str = "Succeeded", **metadata: Any) -> None:
     """Set the condition of the only job, as its operator does."""
-    (job,) = list_objects(server, "pytorchjobs")
+    (job,) = server.list_objects("pytorchjobs")
     status = {"conditions": [{"type": kind, "status": "True"}]}
-    server.do(apply(JOBS, {**job, "metadata": {**job["metadata"], **metadata}, "status": status}))
+    server.apply(JOBS, {**job, "metadata": {**job["metadata"], **metadata}, "status": status})
 
 
 async def test_job_is_created_first_and_owns_its_pod_group(server, here):
     await here.create(workers=4)
-    (job,), (group,) = list_objects(server, "pytorchjobs"), list_objects(server, "podgroups")
+    (job,), (group,) = server.list_objects("pytorchjobs"), server.list_objects("podgroups")
     assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
     (owner,) = group["metadata"]["ownerReferences"]
     assert owner["uid"] == job["metadata"]["uid"]
@@ -53,42 +44,40 @@ async def test_job_is_created_first_and_owns_its_pod_group(server, here):
     assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
     # A second call creates nothing.
     await here.create(workers=4)
-    assert (len(list_objects(server, "pytorchjobs")), len(list_objects(server, "podgroups"))) == (1, 1)
+    assert (len(server.list_objects("pytorchjobs")), len(server.list_objects("podgroups"))) == (1, 1)
 
 
 async def test_next_server_creates_the_pod_group_after_an_interrupted_creation(server, tmp_path):
     server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
     async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
         await here.create(workers=4)  # The server continues the creation after the call.
-        assert (len(list_objects(server, "pytorchjobs")), list_objects(server, "podgroups")) == (1, [])
+        assert (len(server.list_objects("pytorchjobs")), server.list_objects("podgroups")) == (1, [])
     server.faults.clear()
     async with connected(server, tmp_path, WITH_POD_GROUPS):
         # Without any call.
-        await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
+        await wait_until(lambda: len(server.list_objects("podgroups")) == 1)
 
 
 async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
     await here.create(workers=4)
-    (group,) = list_objects(server, "podgroups")
+    (group,) = server.list_objects("podgroups")
     name, uid = group["metadata"]["name"], group["metadata"]["uid"]
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    server.do(remove(POD_GROUPS, name, NAMESPACE))
-    await wait_until(
-        lambda: any(each["metadata"]["uid"] != uid for each in list_objects(server, "podgroups"))
-    )
+    server.remove(POD_GROUPS, name, NAMESPACE)
+    await wait_until(lambda: any(each["metadata"]["uid"] != uid for each in server.list_objects("podgroups")))
     (entry,) = here.cache
     await wait_until(lambda: bool(entry.pod_groups))
     # After the job has ended, the group is deleted and not recreated.
     here.leave("outputs.pb")
     made = creations(server).count("PodGroup")
     end_job(server)
-    await wait_until(lambda: list_objects(server, "podgroups") == [])
+    await wait_until(lambda: server.list_objects("podgroups") == [])
     # A foreground deletion updates the group first, and only an update wakes waiting gangs.
     deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
     assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
     await wait_until(lambda: not entry.pod_groups)
     await asyncio.sleep(0.2)
-    assert (list_objects(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
+    assert (server.list_objects("podgroups"), creations(server).count("PodGroup")) == ([], made)
 
 
 async def test_pod_group_of_a_trainjob_is_recreated_although_the_operator_creates_those_of_pytorchjobs(
@@ -98,20 +87,20 @@ async def test_pod_group_of_a_trainjob_is_recreated_although_the_operator_create
     gang = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
     async with connected(server, tmp_path, {"kfpytorch": {"dialect": "trainjob", "gang": gang}}) as here:
         await here.create(workers=4)
-        (group,) = list_objects(server, "podgroups")
+        (group,) = server.list_objects("podgroups")
         await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-        server.do(remove(POD_GROUPS, group["metadata"]["name"], NAMESPACE))
-        await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
+        server.remove(POD_GROUPS, group["metadata"]["name"], NAMESPACE)
+        await wait_until(lambda: len(server.list_objects("podgroups")) == 1)
 
 
 async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, here):
     meta = await here.create(workers=4)
-    (group,) = list_objects(server, "podgroups")
+    (group,) = server.list_objects("podgroups")
     name = group["metadata"]["name"]
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
     theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
-    server.do(remove(POD_GROUPS, name, NAMESPACE))
-    server.do(apply(POD_GROUPS, theirs))
+    server.remove(POD_GROUPS, name, NAMESPACE)
+    server.apply(POD_GROUPS, theirs)
     (entry,) = here.cache
     await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
     made = creations(server).count("PodGroup")
@@ -122,15 +111,15 @@ async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server,
     await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
     await asyncio.sleep(0.3)
     assert creations(server).count("PodGroup") == made
-    assert "ownerReferences" not in list_objects(server, "podgroups")[0]["metadata"]
+    assert "ownerReferences" not in server.list_objects("podgroups")[0]["metadata"]
 
 
 async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, here):
     server.forbidden.add("delete podgroups")
     await here.create(workers=4)
-    (job,) = list_objects(server, "pytorchjobs")
+    (job,) = server.list_objects("pytorchjobs")
     worker = build_replica(job, "worker-0")
-    server.do(apply(PODS, {"metadata": worker, "status": {"phase": "Running"}}))
+    server.apply(PODS, {"metadata": worker, "status": {"phase": "Running"}})
     await wait_until(lambda: any(entry.pods for entry in here.cache))
     end_job(server, "Failed")
     stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{worker['name']}"
@@ -142,14 +131,14 @@ async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, h
     server.forbidden.add("create podgroups")
     meta = await here.create(workers=4)
     await asyncio.sleep(0.2)
-    assert len(list_objects(server, "pytorchjobs")) == 1
+    assert len(server.list_objects("pytorchjobs")) == 1
     assert await here.phase(meta) != "FAILED"
 
 
 @pytest.mark.parametrize("api_version", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
 async def test_edited_companions_annotation_causes_no_deletion(server, here, api_version):
     await here.create(workers=4)
-    (job,) = list_objects(server, "pytorchjobs")
+    (job,) = server.list_objects("pytorchjobs")
     edited = json.dumps([{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}])
     annotations = {**job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited}
     await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
@@ -170,45 +159,33 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
         server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
         await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
         await asyncio.sleep(0.2)
-    assert len(list_objects(server, "podgroups")) == 1
+    assert len(server.list_objects("podgroups")) == 1
     # One for the call and one for the concurrent pass.
     assert creations(server).count("PodGroup") <= 2
 
 
 @pytest.mark.parametrize(
-    ("forbid", "message"),
+    ("change", "message"),
     [
-        (
-            True,
-            "add to the ClusterRole: "
-            "{apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [create]}",
-        ),
-        (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
+        ({"forbidden": {"create podgroups"}}, "resources: [podgroups], verbs: [create]}"),
+        ({"groups": GROUPS}, "the cluster has no podgroups.scheduling.x-k8s.io"),
     ],
+    ids=["forbidden", "no such kind"],
 )
-async def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, here, forbid, message):
-    groups = server.groups[POD_GROUPS[0]]
-    if forbid:
-        server.forbidden.add("create podgroups")
-    else:
-        del server.groups[POD_GROUPS[0]]
-    with pytest.raises(grpc.RpcError) as caught:
-        await here.create(workers=4)
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
-    assert message in caught.value.details()  # type: ignore[attr-defined]
-    await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
-    server.forbidden.clear()
-    server.groups[POD_GROUPS[0]] = groups
+async def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, here, change, message):
+    before = {name: getattr(server, name) for name in change}
+    vars(server).update(change)
+    code, details = await code_of(here.create(workers=4))
+    assert (code, message in details) == (grpc.StatusCode.UNAVAILABLE, True), details
+    await wait_until(lambda: server.list_objects("pytorchjobs") == [])
+    vars(server).update(before)
     await here.create(workers=4)
-    assert len(list_objects(server, "podgroups")) == 1
+    assert len(server.list_objects("podgroups")) == 1
 
 
 async def test_exceeded_quota_of_a_pod_group_returns_a_retryable_error(server, here):
     status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
-    server.faults.append(Fault(method="POST", path="podgroups", times=1_000, code=403, status=status))
-    with pytest.raises(grpc.RpcError) as caught:
-        await here.create(workers=4)
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
-    server.faults.clear()
+    server.faults.append(Fault("POST", "podgroups", code=403, status=status))
+    assert (await code_of(here.create(workers=4)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     await here.create(workers=4)
-    assert len(list_objects(server, "podgroups")) == 1
+    assert len(server.list_objects("podgroups")) == 1

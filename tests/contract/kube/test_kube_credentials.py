@@ -11,7 +11,7 @@ import psutil
 import pytest
 from certificates import Authority
 from kube_server import Fault, kubeconfig, served
-from kube_world import JOBS, NAME, SetCredentials, apply, following, job, opened
+from kube_world import JOBS, NAME, SetCredentials, following, job, opened
 from serving import wait_until
 
 from backend_plugin.kube.connection import ApiRequest, Connection
@@ -34,7 +34,7 @@ API = "client.authentication.k8s.io/v1"
 @pytest.fixture
 def server(server):
     server.tokens = {"first"}
-    server.do(apply(JOBS, job()))
+    server.apply(JOBS, job())
     return server
 
 
@@ -60,7 +60,7 @@ async def test_watch_continues_with_a_new_token(server, tmp_path):
         server.tokens = {"second"}
         token.write_text("second")
         server.cut()
-        server.do(apply(JOBS, job("f2-n0-0-0123456789ab")))
+        server.apply(JOBS, job("f2-n0-0-0123456789ab"))
         await wait_until(lambda: len(heard.names()) == 2)
 
 
@@ -185,7 +185,7 @@ def paper(tmp_path):
 
 async def test_renewed_client_certificate_is_used(paper, tmp_path):
     with served(paper.context) as server:
-        server.do(apply(JOBS, job()))
+        server.apply(JOBS, job())
         user = {"client-certificate": str(paper.cert), "client-key": str(paper.key)}
         config = kubeconfig(server, tmp_path / "config", user, **{"certificate-authority": str(paper.ca)})
         async with opened(KubernetesOptions(kubeconfig=config)) as cluster:
@@ -213,7 +213,7 @@ async def test_api_server_with_an_untrusted_certificate_is_rejected(paper, tmp_p
 @pytest.mark.parametrize("name", ["server.test", "server.test.", "other.test"])
 async def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name):
     with served(paper.context) as server:
-        server.do(apply(JOBS, job()))
+        server.apply(JOBS, job())
         cluster = {"certificate-authority": str(paper.ca), "tls-server-name": name}
         config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
         async with opened(KubernetesOptions(kubeconfig=config, patience=2)) as cluster:
@@ -299,7 +299,6 @@ def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
 async def test_rewritten_kubeconfig_is_read_again(server, tmp_path):
     config = tmp_path / "config"
     held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
-
     assert (await held.load()).authorization == "Bearer first"
     content = json.loads(config.read_text())
     content["users"][0]["user"]["token"] = "the-second"

@@ -6,7 +6,7 @@ import pytest
 from builders import a_template
 from click.testing import CliRunner
 from kube_server import kubeconfig
-from kube_world import apply, collect_facts
+from kube_world import collect_facts
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.settings import read
@@ -132,7 +132,7 @@ def test_queues_before_a_gang_scheduler_are_read(server, tmp_path):
         {**TRAINER, "kueue.x-k8s.io": kueue, "scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
     )
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "metadata": {"name": "team", "namespace": "ns"}}
-    server.do(apply(("kueue.x-k8s.io", "localqueues"), queue))
+    server.apply(("kueue.x-k8s.io", "localqueues"), queue)
     gang = {"scheduler": "coscheduling", "pod-groups-by": "operator", "local-queue": "team"}
     facts = collect_facts(server, tmp_path, settings=read({"kfpytorch": {"gang": gang}}))
     assert [each["metadata"]["name"] for each in facts.get_objects(Subject.QUEUES)] == ["team"]

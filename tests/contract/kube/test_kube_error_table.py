@@ -116,11 +116,8 @@ def test_each_row_has_an_example() -> None:
 
 
 @EXAMPLES
-async def test_response_is_handled_as_its_row_specifies(
-    server: KubeServer, tmp_path: Any, row: str, example: Example
-) -> None:
+async def test_response_is_handled_as_its_row_specifies(server, tmp_path, row, example):
     name = ObjectName(namespace="ns", name=NAME)
-
     async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
         answer = {"body": example.body} if example.body is not None else {"status": example.status}

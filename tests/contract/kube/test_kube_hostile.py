@@ -139,9 +139,7 @@ def attacked(folder: Path, *flags: str) -> Iterator[tuple[KubeServer, Serving]]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_hostile_requests_neither_stop_the_server_nor_grow_its_memory(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_hostile_requests_neither_stop_the_server_nor_grow_its_memory(tmp_path, request):
     """A share of the long tests sends its share of the requests, because they take minutes."""
     number = 10_000 // int(request.config.getoption("--share").partition("/")[2])
     with attacked(tmp_path) as (api, serving):

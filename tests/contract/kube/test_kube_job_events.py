@@ -12,15 +12,11 @@ from kube_world import (
     PODS,
     WITH_POD_GROUPS,
     ago,
-    apply,
     build_replica,
     connected,
     event,
-    job,
-    list_objects,
     opened,
     options,
-    remove,
 )
 from serving import NAMESPACE, Served, is_phase, serving, wait_until
 
@@ -32,7 +28,7 @@ from backend_plugin.shell.cached_job import CachedJob
 
 
 def reasons(server: KubeServer) -> list[str]:
-    return [each["reason"] for each in list_objects(server, "events")]
+    return [each["reason"] for each in server.list_objects("events")]
 
 
 def list_reasons(entry: CachedJob) -> list[str]:
@@ -48,13 +44,13 @@ class Playing:
 
     def __init__(self, server: KubeServer) -> None:
         self._server = server
-        (self.job,) = list_objects(server, "pytorchjobs")
+        (self.job,) = server.list_objects("pytorchjobs")
         self.name = self.job["metadata"]["name"]
 
     def runs(self) -> None:
         running = {"type": "Running", "status": "True", "lastTransitionTime": ago(30)}
         status = {"startTime": ago(60), "conditions": [running]}
-        self._server.do(apply(JOBS, {**self.job, "status": status}))
+        self._server.apply(JOBS, {**self.job, "status": status})
         for replica in ("master-0", "worker-0"):
             self.pod(replica, created=90)
 
@@ -64,11 +60,11 @@ class Playing:
         metadata = build_replica(self.job, replica, creationTimestamp=ago(created))
         spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
         status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
-        self._server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
+        self._server.apply(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     def loses(self) -> None:
         """Replace a worker by one that does not fit any node."""
-        self._server.do(remove(PODS, f"{self.name}-worker-0", NAMESPACE))
+        self._server.remove(PODS, f"{self.name}-worker-0", NAMESPACE)
         self.pod("worker-0", created=10, placed=False)
 
 
@@ -98,7 +94,7 @@ async def test_event_is_written_once_by_several_servers(server, tmp_path):
         await wait_until(lambda: one.cache.ready.is_set() and other.cache.ready.is_set())
         play, meta = await turned(server, one)
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
-        (event,) = list_objects(server, "events")
+        (event,) = server.list_objects("events")
         line = (await one.get(meta)).message.partition("\n")[0]
         assert (event["message"], event["type"]) == (line, "Warning")
         assert line.startswith("worker-0 waiting for a node: no node of 4 fits")
@@ -154,7 +150,7 @@ async def test_earlier_wait_event_is_kept_among_many_other_events(server, here):
     await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
     for number in range(60):
         other = event(f"Other{number}", name=f"{play.name}-master-0")
-        server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
+        server.apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
     await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
     play.pod("worker-0", created=10)
     await wait_until(lambda: "Resumed" in reasons(server))
@@ -195,24 +191,8 @@ async def test_existing_event_is_not_changed(server, cluster):
     await cluster.record_event(event("Turned", message="first"))
     await cluster.record_event(event("Turned", message="second"))
     await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
-    assert [each["message"] for each in list_objects(server, "events")] == ["first"]
+    assert [each["message"] for each in server.list_objects("events")] == ["first"]
     assert posts(server) == 2
-
-
-async def test_job_creation_does_not_wait_for_hanging_event_requests(server, tmp_path):
-    server.faults.append(Fault(method="POST", path="/events", times=100, hang=100.0))
-
-    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
-        events = [
-            asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)
-        ]
-        while posts(server) < 16:
-            await asyncio.sleep(0.01)
-        await asyncio.wait_for(cluster.create(job()), 60)
-        assert not any(each.done() for each in events)
-        for each in events:
-            each.cancel()
-        await asyncio.gather(*events, return_exceptions=True)
 
 
 # ---- a job that runs is checked rarely, apart from some changes
@@ -247,7 +227,7 @@ async def test_late_wait_event_of_another_server_is_answered_immediately_while_p
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
     other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
-    server.do(apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}}))
+    server.apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
     await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
 
 
@@ -257,5 +237,5 @@ async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_pat
     async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
         play, entry = await create_logged_job(server, here)
         assert len(entry.pod_groups) == 1
-        server.do(remove(POD_GROUPS, play.name, NAMESPACE))
-        await wait_until(lambda: len(list_objects(server, POD_GROUPS[1])) == 1, seconds=50)
+        server.remove(POD_GROUPS, play.name, NAMESPACE)
+        await wait_until(lambda: len(server.list_objects(POD_GROUPS[1])) == 1, seconds=50)

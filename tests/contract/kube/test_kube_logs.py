@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 from kube_server import Fault
-from kube_world import NAME, PODS, apply, opened, options, pod
+from kube_world import NAME, PODS, opened, options, pod
 
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
@@ -16,7 +16,7 @@ TOLD = [LogLine(time=line.partition(" ")[0], text=line.partition(" ")[2]) for li
 
 @pytest.fixture
 def server(server):
-    server.do(apply(PODS, pod(phase="Succeeded")))
+    server.apply(PODS, pod(phase="Succeeded"))
     return server
 
 
@@ -64,22 +64,21 @@ def test_blank_line_is_kept_and_long_line_is_truncated(server, tmp_path):
 def test_missing_replaced_or_unscheduled_pod_has_no_log_lines(server, tmp_path):
     assert lines_of(server, tmp_path) == []
     assert lines_of(server, tmp_path, uid="another") == []
-    server.do(apply(PODS, pod(nodeName="")))
+    server.apply(PODS, pod(nodeName=""))
     assert lines_of(server, tmp_path) == []
     server.objects.now.clear()
     assert lines_of(server, tmp_path, follow=True) == []
 
 
 async def test_follow_continues_over_restarts_until_the_container_has_terminated(server, cluster):
-    server.do(apply(PODS, pod(phase="Running", restartPolicy="OnFailure")))
+    server.apply(PODS, pod(phase="Running", restartPolicy="OnFailure"))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
-
     found = []
     name, request = (ObjectName(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True))
     async for line in cluster.read_log(name, request):
         found.append(line)
         if line == TOLD[2]:
-            server.do(apply(PODS, pod(phase="Succeeded")))
+            server.apply(PODS, pod(phase="Succeeded"))
     assert found == TOLD
     assert "follow=true" in list_log_queries(server)[0]
     assert "sinceTime=2026-01-01T00:00:01Z" in list_log_queries(server)[1]
@@ -87,7 +86,7 @@ async def test_follow_continues_over_restarts_until_the_container_has_terminated
 
 
 async def test_follow_continues_after_a_connection_reset(server, cluster):
-    server.do(apply(PODS, pod(phase="Running")))
+    server.apply(PODS, pod(phase="Running"))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
     assert await follow_until(cluster, TOLD[3].text) == TOLD
 
@@ -99,7 +98,7 @@ async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluste
         "2026-01-01T02:00:04.000000000+02:00 at the same time",
         "2026-01-01T02:00:06.000000000+02:00 after",
     ]
-    server.do(apply(PODS, pod(phase="Running")))
+    server.apply(PODS, pod(phase="Running"))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
     found = await follow_until(cluster, "after")
     assert [line.text for line in found] == ["before", "put back", "at the same time", "after"]

@@ -17,7 +17,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_served import serve
 from kube_server import Fault, KubeServer, served
-from kube_world import JOBS, NAME, PODS, apply, build_replica, get_object, job, pod, remove
+from kube_world import JOBS, NAME, PODS, build_replica, job, pod
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import get_exported_name, list_metrics
 from serving import condition, metadata, template
@@ -91,7 +91,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with served() as api:
-        api.do(apply(JOBS, job()))
+        api.apply(JOBS, job())
         folder = tmp_path_factory.mktemp("servers")
         with scraped(api, folder / "a") as one, scraped(api, folder / "b") as two:
             yield World(api, one, two)
@@ -109,7 +109,7 @@ def asked_for(server: KubeServer, method: str) -> int:
 
 
 def verdict(server: KubeServer) -> str:
-    return str(get_object(server, JOBS, NAME)["metadata"].get("annotations", {}).get(ANNOTATION, ""))
+    return str(server.get_object(JOBS, NAME)["metadata"].get("annotations", {}).get(ANNOTATION, ""))
 
 
 def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World) -> None:
@@ -146,7 +146,7 @@ def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> No
     wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
     before = it.value("watch_age_seconds", kind="pods")
     api.muted.clear()
-    api.do(apply(PODS, pod()))
+    api.apply(PODS, pod())
     wait_until(lambda: it.value("watch_age_seconds", kind="pods") < before)
     ages = {dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"}
     assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
@@ -165,7 +165,7 @@ def test_failure_is_counted_once_by_two_servers(world: World) -> None:
     """Both read the job before one of them can store its verdict."""
     api, one, two = world.api, world.one, world.two
     api.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
-    api.do(apply(JOBS, job(status=FAILED)))
+    api.apply(JOBS, job(status=FAILED))
     for each in (one, two):
         wait_until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
     wait_until(lambda: all(asked_for(api, method) >= 2 for method in ("GET", "PATCH")))
@@ -181,11 +181,11 @@ def test_retry_of_a_cleanup_does_not_count_its_failure_again(world: World) -> No
     api, one, two = world.api, world.one, world.two
     before, tries = one.failures() + two.failures(), [each.count_retries() for each in (one, two)]
     api.faults.append(Fault("DELETE", path="/pods/", code=503, times=10**6))
-    api.do(remove(JOBS, NAME))
-    api.do(apply(JOBS, job()))
-    owned = build_replica(get_object(api, JOBS, NAME), "master-0")
-    api.do(apply(PODS, {**pod(), "metadata": owned}))
-    api.do(apply(JOBS, job(status=FAILED)))
+    api.remove(JOBS, NAME)
+    api.apply(JOBS, job())
+    owned = build_replica(api.get_object(JOBS, NAME), "master-0")
+    api.apply(PODS, {**pod(), "metadata": owned})
+    api.apply(JOBS, job(status=FAILED))
     for each, earlier in zip((one, two), tries, strict=True):
         wait_until(lambda each=each, earlier=earlier: each.count_retries() >= earlier + 1)
     api.faults.clear()
@@ -198,7 +198,7 @@ def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
     api, one, two = world.api, world.one, world.two
     namespace = metadata().namespace
     api.do(lambda objects: objects.namespaces.update({namespace: "Active"}))
-    api.do(remove(JOBS, NAME))  # A waiting job of another test.
+    api.remove(JOBS, NAME)  # A waiting job of another test.
     request = admin.CreateTaskRequest(
         template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
         output_prefix="s3://bucket/f1/n0/0",

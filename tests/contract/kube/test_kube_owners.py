@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kube_server import Fault
-from kube_world import WORKFLOWS, apply, opened, options
+from kube_world import WORKFLOWS, opened, options
 
 RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"
 
@@ -19,7 +19,7 @@ def owners(server, tmp_path, *executions, **settings):
 
 def exists(server, name):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-    return server.do(apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
+    return server.apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}})
 
 
 def test_missing_workflow_does_not_prevent_the_next_lookup(server, tmp_path):
@@ -59,7 +59,6 @@ async def test_forbidden_namespace_is_logged_once_and_others_are_queried(server,
     exists(server, "f1")
     refused = {"kind": "Status", "message": 'User "us" cannot get resource "flyteworkflows"'}
     server.faults.append(Fault(path="/other/flyteworkflows", times=100, code=403, status=refused))
-
     async with opened(options(server, tmp_path, refused_pause=0.0)) as cluster:
         for _ in range(3):
             assert await cluster.find_owner("other", "f1") is None
@@ -72,7 +71,6 @@ async def test_forbidden_lookup_is_repeated_with_growing_pauses(server, tmp_path
     caplog.set_level("INFO")
     exists(server, "f1")
     server.forbidden.add("get flyteworkflows")
-
     async with opened(options(server, tmp_path, refused_pause=0.05)) as cluster:
         loop = asyncio.get_running_loop()
         pauses, last, asked = [], loop.time(), 0

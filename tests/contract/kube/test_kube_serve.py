@@ -11,7 +11,7 @@ from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_served import serve
-from kube_world import JOBS, NAME, apply, job
+from kube_world import JOBS, NAME, job
 from serving import NAMESPACE, template
 from serving import metadata as task_metadata
 
@@ -22,7 +22,7 @@ from backend_plugin.core.job import JobRef
 
 
 def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
-    server.do(apply(JOBS, job()))
+    server.apply(JOBS, job())
 
     def list_jobs(server: str, token: str | None = None) -> Result:
         known = {"HOME": str(tmp_path), "KFPYTORCH_SERVER": server, "KFPYTORCH_TOKEN": token}
@@ -32,7 +32,6 @@ def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
         with grpc.insecure_channel(serving.endpoint) as channel:
             stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
             assert stub.ListAgents(admin.ListAgentsRequest(), timeout=60).agents
-
         assert list_jobs(serving.endpoint).exit_code != 0
         assert list_jobs(serving.endpoint, "wrong").exit_code != 0
         for found in (list_jobs(serving.endpoint, serving.token), list_jobs(str(tmp_path / "state"))):
@@ -61,8 +60,8 @@ def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(se
 
 def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-    server.do(apply(JOBS, ours("asked")))
-    server.do(apply(JOBS, ours("gone")))
+    server.apply(JOBS, ours("asked"))
+    server.apply(JOBS, ours("gone"))
     name = "asked-n0-0-0123456789ab"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

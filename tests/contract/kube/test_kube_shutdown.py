@@ -15,7 +15,7 @@ from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import names, ours, prefix
 from kube_served import Serving, serve
 from kube_server import Fault, KubeServer
-from kube_world import JOBS, apply
+from kube_world import JOBS
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT
@@ -28,7 +28,7 @@ NAMES = [f"{execution}-n0-0-0123456789ab" for execution in EXECUTIONS]
 @pytest.fixture
 def server(server: KubeServer) -> KubeServer:
     for execution in EXECUTIONS:
-        server.do(apply(JOBS, ours(execution)))
+        server.apply(JOBS, ours(execution))
     return server
 
 
@@ -68,9 +68,7 @@ def given_up(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     return sorted((each["level"], each["job"]) for each in records if each["message"] == word)
 
 
-def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_server(
-    server: KubeServer, tmp_path: Path
-) -> None:
+def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_server(server, tmp_path):
     with serve(server, tmp_path, **UNSIGNED) as serving:
         busy(server)
         delete_all(serving)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, JOBS, PODS, ago, apply, build_replica, connected, event, get_object
+from kube_world import EVENTS, JOBS, PODS, ago, build_replica, connected, event
 from serving import NAMESPACE, Served, is_phase, wait_until
 
 from backend_plugin.core import verdict_annotation
@@ -15,21 +15,21 @@ LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
 
 
 def the_job(server: KubeServer, name: str) -> Any:
-    return get_object(server, JOBS, name, NAMESPACE)
+    return server.get_object(JOBS, name, NAMESPACE)
 
 
 def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> None:
     status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}
     spec = {"nodeName": "n", "containers": [{"name": "pytorch"}]}
     metadata = build_replica(the_job(server, name), replica)
-    server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
+    server.apply(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
     """Set a condition of the job as the operator does."""
     condition = {"type": kind, "status": "True", "lastTransitionTime": ago(since)}
     status = {"startTime": ago(60), "conditions": [{**condition, "reason": f"PyTorchJob{kind}"}]}
-    server.do(apply(JOBS, {**the_job(server, name), "status": status}))
+    server.apply(JOBS, {**the_job(server, name), "status": status})
 
 
 async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
@@ -74,7 +74,6 @@ def written(server: KubeServer, name: str) -> Any:
 @pytest.mark.parametrize("protobuf", [True, False])
 async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, tmp_path, protobuf):
     server.protobuf = protobuf
-
     async with connected(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
@@ -96,7 +95,7 @@ async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(ser
         "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
     )
     metadata = {**exit_event["metadata"], "namespace": NAMESPACE}
-    server.do(apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)}))
+    server.apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)})
     await wait_until(lambda: all(entry.events for entry in here.cache))
     fails(server, name)
     assert await wait_for_end(here, meta) == ["FAILED"]
@@ -106,7 +105,6 @@ async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(ser
 
 async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):
     trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
-
     meta, name = await running(server, here)
     server.muted.add("pods")
     server.faults.append(trouble)

@@ -11,21 +11,7 @@ from dataclasses import replace
 import pytest
 from kube_objects import expired
 from kube_server import Fault
-from kube_world import (
-    EVENTS,
-    JOBS,
-    NAME,
-    PODS,
-    Heard,
-    apply,
-    event,
-    following,
-    job,
-    opened,
-    options,
-    pod,
-    remove,
-)
+from kube_world import EVENTS, JOBS, NAME, PODS, Heard, event, following, job, opened, options, pod
 from kubernetes_messages import frame
 from serving import wait_until
 
@@ -50,33 +36,32 @@ async def followed(server, tmp_path, **settings):
 @pytest.mark.parametrize("protobuf", [True, False])
 async def test_existing_objects_are_reported_and_then_each_change(server, tmp_path, protobuf):
     server.protobuf = protobuf
-    server.do(apply(JOBS, job()))
-    server.do(apply(PODS, pod()))
-    server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
-    server.do(apply(EVENTS, event("Scheduled")))
-    server.do(apply(EVENTS, event("Pulling", name="stranger")))
-
+    server.apply(JOBS, job())
+    server.apply(PODS, pod())
+    server.apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}})
+    server.apply(EVENTS, event("Scheduled"))
+    server.apply(EVENTS, event("Pulling", name="stranger"))
     async with followed(server, tmp_path) as heard:
         assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
         assert heard.names() == [NAME]
         assert heard.names(Pod) == [REPLICA]
         assert heard.events == ["Scheduled"]
-        server.do(apply(PODS, pod(phase="Running")))
-        server.do(apply(EVENTS, event("Started")))
-        server.do(apply(JOBS, job(OTHER)))
+        server.apply(PODS, pod(phase="Running"))
+        server.apply(EVENTS, event("Started"))
+        server.apply(JOBS, job(OTHER))
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         await wait_until(lambda: heard.events == ["Scheduled", "Started"] and heard.names() == [NAME, OTHER])
-        server.do(remove(JOBS, NAME))
+        server.remove(JOBS, NAME)
         await wait_until(lambda: heard.names() == [OTHER])
         assert heard.dropped[-1].uid
-        server.do(remove(PODS, REPLICA))
+        server.remove(PODS, REPLICA)
         await wait_until(lambda: heard.names(Pod) == [])
         assert heard.replaced.count("Pod") == 1
 
 
 async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
     for number in range(5):
-        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+        server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
     asked = []
 
     def change():
@@ -86,7 +71,6 @@ async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
             server.objects.compact()
 
     server.faults.append(Fault(path="pytorchjobs", times=2, first=change))
-
     async with followed(server, tmp_path, page=2) as heard:
         assert heard.names() == [f"f{number}-n0-0-0123456789ab" for number in (1, 2, 3, 4)]
         assert heard.replaced.count("Job") == 1
@@ -94,16 +78,15 @@ async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
 
 async def test_page_with_an_unreadable_pod_is_requested_again(server, tmp_path):
     names = [f"{job}-master-0" for job in (NAME, OTHER)]
-    server.do(apply(JOBS, job()))
-    server.do(apply(JOBS, job(OTHER)))
+    server.apply(JOBS, job())
+    server.apply(JOBS, job(OTHER))
     for each in names:
-        server.do(apply(PODS, pod(each)))
+        server.apply(PODS, pod(each))
     # A state that is not a valid message, in a page that is not the last one.
     broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
     page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
     envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
     server.faults.append(Fault(path="/pods", times=1, code=200, body=b"k8s\0" + envelope.SerializeToString()))
-
     async with followed(server, tmp_path, page=1) as heard:
         assert heard.names(Pod) == names
         assert heard.replaced.count("Pod") == 1
@@ -128,12 +111,11 @@ async def test_page_with_an_unreadable_pod_is_requested_again(server, tmp_path):
     ids=lambda fault: f"{fault.path}{fault.code}{fault.reset}{fault.truncate}",
 )
 async def test_list_is_repeated_until_it_is_complete(server, tmp_path, fault):
-    server.do(apply(JOBS, job()))
-    server.do(apply(JOBS, job(OTHER)))
-    server.do(apply(PODS, pod()))
-    server.do(apply(PODS, pod(f"{OTHER}-master-0")))
+    server.apply(JOBS, job())
+    server.apply(JOBS, job(OTHER))
+    server.apply(PODS, pod())
+    server.apply(PODS, pod(f"{OTHER}-master-0"))
     server.faults.append(replace(fault, times=2))
-
     async with followed(server, tmp_path, page=1) as heard:
         assert heard.names() == [NAME, OTHER]
         assert heard.names(Pod) == [REPLICA, f"{OTHER}-master-0"]
@@ -163,22 +145,20 @@ BROKEN_WATCHES = {
 
 @pytest.mark.parametrize("fault", BROKEN_WATCHES.values(), ids=BROKEN_WATCHES)
 async def test_interrupted_watch_loses_no_change(server, tmp_path, fault):
-    server.do(apply(PODS, pod()))
+    server.apply(PODS, pod())
     fault.path, fault.watch, fault.times = "/pods", True, 2
     server.faults.append(fault)
-
     async with followed(server, tmp_path) as heard:
-        server.do(apply(PODS, pod(phase="Running")))
+        server.apply(PODS, pod(phase="Running"))
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
 
 async def test_oversized_pod_is_skipped_and_the_next_one_is_reported(server, tmp_path, caplog):
-    server.do(apply(PODS, pod()))
-
+    server.apply(PODS, pod())
     async with followed(server, tmp_path) as heard:
-        server.do(apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
-        server.do(apply(PODS, pod(OTHER)))
+        server.apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)]))
+        server.apply(PODS, pod(OTHER))
         await wait_until(lambda: heard.names(Pod) == [REPLICA, OTHER])
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
     assert "is skipped" in caplog.text
@@ -186,8 +166,7 @@ async def test_oversized_pod_is_skipped_and_the_next_one_is_reported(server, tmp
 
 async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
     for number in range(4):
-        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
-
+        server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
     async with followed(server, tmp_path, page=2) as heard:
         before = heard.names()
         server.faults.append(Fault(path="pytorchjobs"))
@@ -201,11 +180,10 @@ async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
 
 
 async def test_stalled_watch_is_closed_and_reopened(server, tmp_path):
-    server.do(apply(PODS, pod()))
-
+    server.apply(PODS, pod())
     async with followed(server, tmp_path, silence=0.4) as heard:
         server.muted.add("pods")
-        server.do(apply(PODS, pod(phase="Running")))
+        server.apply(PODS, pod(phase="Running"))
         watched = "GET watch /api/v1/pods"
         await wait_until(lambda: server.asked.count(watched) >= 2)
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
@@ -232,8 +210,7 @@ async def test_watch_continues_after_an_api_server_restart(server, tmp_path, cap
     monkeypatch.setattr(random, "random", lambda: 1.0)
     failures = count_failures(monkeypatch)
     caplog.set_level(logging.INFO)
-    server.do(apply(PODS, pod()))
-
+    server.apply(PODS, pod())
     async with followed(server, tmp_path) as heard:
         await asyncio.to_thread(server.stop)
         await wait_until(lambda: failures["pods"] >= 2)
@@ -246,7 +223,7 @@ async def test_watch_continues_after_an_api_server_restart(server, tmp_path, cap
 
 
 async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_path):
-    server.do(apply(JOBS, job()))
+    server.apply(JOBS, job())
     workload = {
         "kind": "Workload",
         "metadata": {
@@ -257,8 +234,7 @@ async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_p
         "spec": {"queueName": "gpus", "active": False},
         "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
     }
-    server.do(apply(WORKLOADS, workload))
-
+    server.apply(WORKLOADS, workload)
     async with followed(server, tmp_path) as heard:
         assert heard.names(PodGroup) == []
         server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
@@ -266,15 +242,14 @@ async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_p
         group = heard.there["PodGroup"]["ns", NAME]
         assert (group.kind, group.queue, group.active) == ("Workload", "gpus", False)
         assert group.conditions[0].message == "wait"
-        server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
+        server.remove(WORKLOADS, "pytorchjob-f1-5f3a1")
         await wait_until(lambda: heard.names(PodGroup) == [])
 
 
 async def test_forbidden_kind_is_logged_once_and_does_not_delay_others(server, tmp_path, caplog):
     server.forbidden |= {"list events", "list pods"}
-    server.do(apply(JOBS, job()))
-    server.do(apply(PODS, pod()))
-
+    server.apply(JOBS, job())
+    server.apply(PODS, pod())
     async with followed(server, tmp_path) as heard:
         assert (heard.names(), heard.names(Pod)) == ([NAME], [])
         await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
@@ -290,14 +265,13 @@ async def test_forbidden_kind_is_logged_once_and_does_not_delay_others(server, t
 
 
 async def test_only_allowed_namespaces_are_watched(server, tmp_path):
-    server.do(apply(JOBS, job()))
+    server.apply(JOBS, job())
     other = job(OTHER)
     other["metadata"]["namespace"] = "other"
-    server.do(apply(JOBS, other))
+    server.apply(JOBS, other)
     third = job("f3-n0-0-0123456789ab")
     third["metadata"]["namespace"] = "third"
-    server.do(apply(JOBS, third))
-
+    server.apply(JOBS, third)
     async with followed(server, tmp_path, namespaces=("ns", "other")) as heard:
         assert heard.names() == [NAME, OTHER]
         assert not [
@@ -322,7 +296,6 @@ async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
     server.forbidden.add("list events")
     server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
     troubles = []
-
     async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
         cluster.watch_status.trouble = troubles.append
         async with following(cluster):
