@@ -1,13 +1,14 @@
 """Builders of attempts, task templates and jobs, with defaults that a test can override."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import custom
-from backend_plugin.core.errors import collect_problems
+from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
 from backend_plugin.core.job import Attempt, TrainingJob
 
 CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
@@ -39,3 +40,10 @@ def a_template(custom_fields: Mapping[str, Any], **fields: Any) -> TaskTemplate:
 def decoded(custom_fields: Mapping[str, Any], **fields: Any) -> TrainingJob:
     with collect_problems() as problems:
         return custom.decode(a_template(custom_fields, **fields), a_run(), problems)
+
+
+def reject(decide: Callable[..., object], *arguments: Any, **fields: Any) -> tuple[Problem, ...]:
+    """Return the problems for which a function rejects a task."""
+    with pytest.raises(InvalidTask) as caught:
+        decide(*arguments, **fields)
+    return caught.value.problems

@@ -111,10 +111,7 @@ def test_failure_verdict_is_kept_after_its_pods_are_deleted() -> None:
     assert (later.phase, later.message, nothing) == (verdict.phase, verdict.message, NONE)
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"),
-    [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))],
-)
+@pytest.mark.parametrize(("policy", "left"), [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))])
 def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice) -> None:
     manifest = job(RUNNING, SUCCEEDED, workers=2)
     manifest["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
@@ -125,8 +122,7 @@ def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice
 
 
 @pytest.mark.parametrize(
-    ("seconds", "left"),
-    [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])],
+    ("seconds", "left"), [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])]
 )
 def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a_delay(
     seconds: float, left: list[str]
@@ -411,10 +407,7 @@ def test_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
 
 @pytest.mark.parametrize(
     ("manifest", "each"),
-    [
-        (job(RUNNING, cleanPodPolicy="All"), running("worker-0")),
-        (job(RUNNING), pod("worker-0", "Pending")),
-    ],
+    [(job(RUNNING, cleanPodPolicy="All"), running("worker-0")), (job(RUNNING), pod("worker-0", "Pending"))],
     ids=["all", "pending"],
 )
 def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(manifest: Any, each: Any) -> None:

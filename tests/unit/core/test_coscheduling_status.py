@@ -70,12 +70,7 @@ def test_finished_member_holds_no_resources():
 
 
 @pytest.mark.parametrize(
-    ("now", "phase", "warned"),
-    [
-        (20, "", False),
-        (300, "", True),
-        (300, "Scheduling", False),
-    ],
+    ("now", "phase", "warned"), [(20, "", False), (300, "", True), (300, "Scheduling", False)]
 )
 def test_pod_group_without_a_controller_has_a_warning(now, phase, warned):
     waits = build_waiting_members("podGroup ns/j failed recently")

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from builders import decoded
+from builders import decoded, reject
 from msgspec import structs
 
-from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import ReplicaGroup, ReplicaRole, Resources
 
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
@@ -17,64 +16,56 @@ def workers(replicas: int, **fields: Any) -> ReplicaGroup:
 
 
 def refusals(custom: dict[str, Any], **fields: Any) -> list[str]:
-    with pytest.raises(InvalidTask) as caught:
-        decoded(custom, **fields)
-    return [f"{problem.field}={problem.value}" for problem in caught.value.problems]
+    """Return the path below `custom` and the value of each problem."""
+    return [
+        f"{problem.field.removeprefix('custom.')}={problem.value}"
+        for problem in reject(decoded, custom, **fields)
+    ]
 
 
+def of_masters(**fields: Any) -> dict[str, Any]:
+    return {"masterReplicas": fields}
+
+
+def of_workers(**fields: Any) -> dict[str, Any]:
+    return {"workerReplicas": fields}
+
+
+ALWAYS, FOUR = "RESTART_POLICY_ALWAYS", of_workers(replicas=4)
+COMMON = {"replicas": 2, "image": "b"}
+OF_MASTER = {"requests": [{"name": "CPU", "value": "2"}]}
+OF_WORKER = {
+    "requests": [{"name": 3, "value": "1Gi"}],
+    "limits": [{"name": "GPU", "value": "8"}, {"name": "EPHEMERAL_STORAGE", "value": "9Gi"}],
+}
+PARSED = Resources(requests={"memory": "1Gi"}, limits={"nvidia.com/gpu": "8", "ephemeral-storage": "9Gi"})
 ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerNode": 2}
 
 
 @pytest.mark.parametrize(
     ("custom", "groups"),
     [
-        ({"workerReplicas": {"replicas": 2.0}, "masterReplicas": {}}, (MASTER, workers(2))),
+        ({**of_workers(replicas=2.0), "masterReplicas": {}}, (MASTER, workers(2))),
         ({"worker_replicas": {"replicas": "3"}}, (MASTER, workers(3))),
-        ({"workerReplicas": {}, "masterReplicas": {"replicas": 1}}, (MASTER,)),
+        ({**of_workers(), **of_masters(replicas=1)}, (MASTER,)),
+        (of_workers(replicas=1, restartPolicy=1), (MASTER, workers(1, restart_policy="OnFailure"))),
         (
-            {"workerReplicas": {"replicas": 1, "restartPolicy": 1}},
-            (MASTER, workers(1, restart_policy="OnFailure")),
-        ),
-        (
-            {"workerReplicas": {"replicas": 1, "restartPolicy": "RESTART_POLICY_ALWAYS", "unknown": {}}},
+            of_workers(replicas=1, restartPolicy=ALWAYS, unknown={}),
             (MASTER, workers(1, restart_policy="Always")),
         ),
+        (of_workers(replicas=9, image="a", common=COMMON), (MASTER, workers(2, image="b"))),
         (
-            {"workerReplicas": {"replicas": 9, "image": "a", "common": {"replicas": 2, "image": "b"}}},
-            (MASTER, workers(2, image="b")),
-        ),
-        (
-            {
-                "masterReplicas": {"resources": {"requests": [{"name": "CPU", "value": "2"}]}},
-                "workerReplicas": {
-                    "replicas": 1,
-                    "resources": {
-                        "requests": [{"name": 3, "value": "1Gi"}],
-                        "limits": [
-                            {"name": "GPU", "value": "8"},
-                            {"name": "EPHEMERAL_STORAGE", "value": "9Gi"},
-                        ],
-                    },
-                },
-            },
+            {**of_masters(resources=OF_MASTER), **of_workers(replicas=1, resources=OF_WORKER)},
             (
                 structs.replace(MASTER, resources=Resources(requests={"cpu": "2"})),
-                workers(
-                    1,
-                    resources=Resources(
-                        requests={"memory": "1Gi"}, limits={"nvidia.com/gpu": "8", "ephemeral-storage": "9Gi"}
-                    ),
-                ),
+                workers(1, resources=PARSED),
             ),
         ),
         (
-            {"workerReplicas": {"replicas": 4, "image": None}, "worker_replicas": None, "runPolicy": None},
+            {**of_workers(replicas=4, image=None), "worker_replicas": None, "runPolicy": None},
             (MASTER, workers(4)),
         ),
-        (
-            {"workerReplicas": {"replicas": 4}, "masterReplicas": {"replicas": 1}, "elasticConfig": ELASTIC},
-            (workers(4, processes=2),),
-        ),
+        ({**FOUR, **of_masters(replicas=1), "elasticConfig": ELASTIC}, (workers(4, processes=2),)),
     ],
 )
 def test_replicas_are_parsed_like_protobuf_does(
@@ -106,8 +97,8 @@ TWO = {"workerReplicas": {"replicas": 2}}
     [
         (TWO, {"type": "spark"}, 'type="spark"'),
         (TWO, {"taskTypeVersion": 2}, "taskTypeVersion=2"),
-        (TWO, {"taskTypeVersion": 0}, 'custom.workerReplicas={"replicas": 2.0}'),
-        ({"workers": -1}, {"taskTypeVersion": 0}, "custom.workers=-1"),
+        (TWO, {"taskTypeVersion": 0}, 'workerReplicas={"replicas": 2.0}'),
+        ({"workers": -1}, {"taskTypeVersion": 0}, "workers=-1"),
     ],
 )
 def test_invalid_type_or_version_of_a_task_is_rejected(custom: Any, fields: Any, expected: str) -> None:
@@ -119,12 +110,11 @@ def two_with(**extension: Any) -> dict[str, Any]:
     return {**TWO, "kfpytorch": extension}
 
 
+LIMITS = "masterReplicas.resources.limits"
+OF_TWO = {**ELASTIC, "minReplicas": 2}
 NO_ELASTIC = {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}
-TOLERATIONS = [
-    {"key": "a", "operator": "In", "effect": "No"},
-    {"value": "b"},
-    {"operator": "Exists", "value": "c"},
-]
+IN = {"key": "a", "operator": "In", "effect": "No"}
+TOLERATIONS = [IN, {"value": "b"}, {"operator": "Exists", "value": "c"}]
 
 
 @pytest.mark.parametrize(
@@ -132,83 +122,57 @@ TOLERATIONS = [
     [
         ({}, ["custom={}"]),
         ({"runPolicy": {}}, ['custom={"runPolicy": {}}']),
-        ({**TWO, "workers": 2}, ["custom.workers=2.0"]),
-        ({"workerReplicas": {"replicas": 2.5}}, ["custom.workerReplicas.replicas=2.5"]),
-        ({"workerReplicas": {"replicas": 2**31}}, ["custom.workerReplicas.replicas=2147483648.0"]),
-        ({"workerReplicas": {"replicas": "two"}}, ['custom.workerReplicas.replicas="two"']),
-        ({"workerReplicas": {"replicas": True}}, ["custom.workerReplicas.replicas=true"]),
-        ({"workerReplicas": {"replicas": 100001}}, ["custom.workerReplicas.replicas=100001"]),
-        ({"workerReplicas": {"image": 1}}, ["custom.workerReplicas.image=1.0"]),
-        ({"workerReplicas": [2]}, ["custom.workerReplicas=[2.0]"]),
-        ({"workerReplicas": {"common": {"replicas": -2}}}, ["custom.workerReplicas.common.replicas=-2"]),
-        ({"masterReplicas": {"replicas": 2}}, ["custom.masterReplicas.replicas=2"]),
-        ({"masterReplicas": {"restartPolicy": 7}}, ["custom.masterReplicas.restartPolicy=7"]),
-        ({"masterReplicas": {"restartPolicy": "NEVER"}}, ['custom.masterReplicas.restartPolicy="NEVER"']),
+        ({"workerReplicas": {"replicas": 2.5}}, ["workerReplicas.replicas=2.5"]),
+        ({"workerReplicas": {"replicas": 2**31}}, ["workerReplicas.replicas=2147483648.0"]),
+        ({"workerReplicas": {"replicas": "two"}}, ['workerReplicas.replicas="two"']),
+        ({"workerReplicas": {"replicas": True}}, ["workerReplicas.replicas=true"]),
+        ({"workerReplicas": {"replicas": 100001}}, ["workerReplicas.replicas=100001"]),
+        ({"workerReplicas": {"image": 1}}, ["workerReplicas.image=1.0"]),
+        ({"workerReplicas": [2]}, ["workerReplicas=[2.0]"]),
+        ({"workerReplicas": {"common": {"replicas": -2}}}, ["workerReplicas.common.replicas=-2"]),
+        ({"masterReplicas": {"restartPolicy": "NEVER"}}, ['masterReplicas.restartPolicy="NEVER"']),
         (
             {**TWO, "runPolicy": {"cleanPodPolicy": 9, "backoffLimit": -1, "activeDeadlineSeconds": -2}},
-            [
-                "custom.runPolicy.activeDeadlineSeconds=-2",
-                "custom.runPolicy.backoffLimit=-1",
-                "custom.runPolicy.cleanPodPolicy=9",
-            ],
+            ["runPolicy.activeDeadlineSeconds=-2", "runPolicy.backoffLimit=-1", "runPolicy.cleanPodPolicy=9"],
         ),
-        ({**TWO, "worker_replicas": {}}, ["custom.worker_replicas={}"]),
+        ({**TWO, "worker_replicas": {}}, ["worker_replicas={}"]),
         (
-            {
-                "masterReplicas": {
-                    "resources": {"limits": [{"name": "STORAGE"}, {"name": 8}, {"name": "TPU"}]}
-                }
-            },
-            [
-                'custom.masterReplicas.resources.limits[2].name="TPU"',
-                'custom.masterReplicas.resources.limits[0].name="STORAGE"',
-                "custom.masterReplicas.resources.limits[1].name=8",
-            ],
+            of_masters(resources={"limits": [{"name": "STORAGE"}, {"name": 8}, {"name": "TPU"}]}),
+            [f'{LIMITS}[2].name="TPU"', f'{LIMITS}[0].name="STORAGE"', f"{LIMITS}[1].name=8"],
         ),
-        ({**TWO, "elasticConfig": {}}, ["custom.elasticConfig={}"]),
+        ({**TWO, "elasticConfig": {}}, ["elasticConfig={}"]),
         (
             {**TWO, "elasticConfig": NO_ELASTIC},
             [
-                "custom.elasticConfig.maxRestarts=-1",
-                "custom.elasticConfig.nprocPerNode=0",
-                "custom.elasticConfig.minReplicas=0",
-                "custom.elasticConfig.maxReplicas=-1",
+                f"elasticConfig.{each}"
+                for each in ("maxRestarts=-1", "nprocPerNode=0", "minReplicas=0", "maxReplicas=-1")
             ],
         ),
-        ({**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 3}}, ["custom.workerReplicas.replicas=2"]),
-        ({"elasticConfig": ELASTIC}, ["custom.workerReplicas.replicas=0"]),
-        ({**TWO, "kfpytorch": 1}, ["custom.kfpytorch=1.0"]),
-        (two_with(version=2), ["custom.kfpytorch.version=2"]),
-        (two_with(gang={"minMember": 4}), ["custom.kfpytorch.gang.minMember=4"]),
-        (
-            {**two_with(gang={"minMember": 1}), "elasticConfig": {**ELASTIC, "minReplicas": 2}},
-            ["custom.kfpytorch.gang.minMember=1"],
-        ),
+        ({**TWO, "elasticConfig": {**ELASTIC, "minReplicas": 3}}, ["workerReplicas.replicas=2"]),
+        ({"elasticConfig": ELASTIC}, ["workerReplicas.replicas=0"]),
+        ({**TWO, "kfpytorch": 1}, ["kfpytorch=1.0"]),
+        (two_with(gang={"minMember": 4}), ["kfpytorch.gang.minMember=4"]),
+        ({**two_with(gang={"minMember": 1}), "elasticConfig": OF_TWO}, ["kfpytorch.gang.minMember=1"]),
         (
             two_with(gang={"minMember": 0, "pendingTimeoutSeconds": -1}),
-            ["custom.kfpytorch.gang.minMember=0", "custom.kfpytorch.gang.pendingTimeoutSeconds=-1"],
+            ["kfpytorch.gang.minMember=0", "kfpytorch.gang.pendingTimeoutSeconds=-1"],
         ),
-        (two_with(trainJob={"runtimeKind": "X"}), ['custom.kfpytorch.trainJob.runtimeKind="X"']),
-        ({**two_with(master={}), "elasticConfig": ELASTIC}, ['custom.kfpytorch.master="{...}"']),
+        (two_with(trainJob={"runtimeKind": "X"}), ['kfpytorch.trainJob.runtimeKind="X"']),
+        ({**two_with(master={}), "elasticConfig": ELASTIC}, ['kfpytorch.master="{...}"']),
         (
             two_with(worker={"nodeSelector": {"a b": "c", "d": "e f"}}),
-            ['custom.kfpytorch.worker.nodeSelector="a b"', 'custom.kfpytorch.worker.nodeSelector.d="e f"'],
+            ['kfpytorch.worker.nodeSelector="a b"', 'kfpytorch.worker.nodeSelector.d="e f"'],
         ),
         (
             two_with(master={"priorityClassName": "A"}, gang={"priorityClassName": ""}),
-            ['custom.kfpytorch.master.priorityClassName="A"', 'custom.kfpytorch.gang.priorityClassName=""'],
+            ['kfpytorch.master.priorityClassName="A"', 'kfpytorch.gang.priorityClassName=""'],
         ),
-        (
-            two_with(worker={"nodeSelector": {"a": 1}}),
-            ['custom.kfpytorch.worker.nodeSelector={"a": 1.0}'],
-        ),
+        (two_with(worker={"nodeSelector": {"a": 1}}), ['kfpytorch.worker.nodeSelector={"a": 1.0}']),
         (
             two_with(worker={"tolerations": TOLERATIONS}),
             [
-                'custom.kfpytorch.worker.tolerations[0].operator="In"',
-                'custom.kfpytorch.worker.tolerations[0].effect="No"',
-                'custom.kfpytorch.worker.tolerations[1].key=""',
-                'custom.kfpytorch.worker.tolerations[2].value="c"',
+                f"kfpytorch.worker.tolerations{each}"
+                for each in ('[0].operator="In"', '[0].effect="No"', '[1].key=""', '[2].value="c"')
             ],
         ),
     ],

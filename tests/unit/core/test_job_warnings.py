@@ -28,10 +28,7 @@ def test_scheduler_that_does_not_run_is_named_after_a_delay(fields, question):
     assert f"{SILENCE}{question}" in result.message.splitlines()
 
 
-LIMIT = {
-    "type": "UnschedulableOnNodePool",
-    "reasons": [{"reason": "OverLimit", "message": "over its limit"}],
-}
+LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
 FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
 NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
 

@@ -19,6 +19,7 @@ from kfpytorch_common.causes import Cause
 
 POD_SET = "couldn't assign flavors to pod set worker: "
 BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
+UNCOUNTED = BEYOND.replace("(2)", "(?)")
 SUSPENDED = condition("Suspended")
 SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
 
@@ -29,10 +30,8 @@ def workload(message, *more, reason="Pending", **fields):
 
 
 TEXTS = {
-    POD_SET
-    + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free",
-    POD_SET
-    + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in queue team",
+    f"{POD_SET}insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free",
+    f"{POD_SET}insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in queue team",
     # Kueue counted only the master.
     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 requested, 1 free",
     # Either of two flavors would be sufficient.
@@ -42,30 +41,18 @@ TEXTS = {
     "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
     "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
     # One flavor can never satisfy the request, but another one can.
-    POD_SET
-    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 requested, 8 free",
-    POD_SET
-    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 requested, 18 free",
+    f"{POD_SET}{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 requested, 8 free",
+    f"{POD_SET}{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 requested, 18 free",
     # The same flavor lacks a second resource.
-    POD_SET
-    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    f"{POD_SET}{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     # Kueue counts a later pod set together with the earlier ones.
-    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
-    + POD_SET
-    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 requested, 1 free",
-    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; "
-    + POD_SET
-    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
-    POD_SET
-    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
-    BEYOND.replace(
-        "(2)", "(?)"
-    ): "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
+    f"couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; {POD_SET}insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 requested, 1 free",
+    f"couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; {POD_SET}{BEYOND}": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    f"{POD_SET}{BEYOND}": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    UNCOUNTED: "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
     # Messages of older releases of Kueue.
-    POD_SET
-    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
-    POD_SET
-    + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
+    f"{POD_SET}insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    f"{POD_SET}resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
     "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
     "something new": "queue team: something new",
@@ -142,6 +129,11 @@ def test_workload_with_reserved_quota_waits_for_admission_checks(more):
 TOO_MUCH = "it requests more than it can ever get: request less, or use another queue"
 STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
 INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
+NOT_HERE = "the task requires something that this cluster does not have or allow; change the task"
+NO_RESOURCE = (
+    "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue"
+)
+EXCLUDED = "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or use another queue"
 ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
 
 
@@ -149,11 +141,7 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
     ("message", "cause", "hint"),
     [
         (POD_SET + BEYOND, "queue", TOO_MUCH),
-        (
-            "LocalQueue team doesn't exist",
-            "invalid-config",
-            "the task requires something that this cluster does not have or allow; change the task",
-        ),
+        ("LocalQueue team doesn't exist", "invalid-config", NOT_HERE),
         ("something new", "queue", get_remedy(Cause.QUEUE)),
         ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
         ("LocalQueue team is inactive", "queue", INACTIVE.format("localqueue team")),
@@ -162,16 +150,8 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
         ("ClusterQueue cq doesn't exist", "queue", ABSENT),
         ("ClusterQueue cq not found", "queue", ABSENT),
         ("LocalQueue team is terminating or missing", "queue", ABSENT),
-        (
-            POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue",
-            "queue",
-            "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue",
-        ),
-        (
-            "Workload namespace doesn't match ClusterQueue selector",
-            "queue",
-            "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or use another queue",
-        ),
+        (POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue", "queue", NO_RESOURCE),
+        ("Workload namespace doesn't match ClusterQueue selector", "queue", EXCLUDED),
     ],
 )
 def test_remedy_depends_on_whether_waiting_helps(message, cause, hint):
@@ -257,11 +237,7 @@ def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
         ({"queue": "team", "schedulerName": "scheduler-plugins-scheduler"}, [], False),
         ({"queue": "team", "byOperator": True}, [], False),
         ({"queue": "team", "workers": 0}, [], False),
-        (
-            {"queue": "team"},
-            [running(name) for name in ("master-0", *(f"worker-{n}" for n in range(4)))],
-            False,
-        ),
+        ({"queue": "team"}, [running(f"worker-{n}") for n in range(5)], False),
     ],
 )
 def test_job_with_only_kueue_has_a_warning_about_a_partial_start(fields, pods, warned):

@@ -13,11 +13,7 @@ from backend_plugin.core.job import OwnerReference
 
 PREFIX = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
 RUNS = st.builds(
-    a_run,
-    execution=st.text(),
-    node_id=st.text(),
-    attempt=st.integers(0, 2**32 - 1),
-    output_prefix=st.text(),
+    a_run, execution=st.text(), node_id=st.text(), attempt=st.integers(0, 2**32 - 1), output_prefix=st.text()
 )
 
 

@@ -68,11 +68,7 @@ def test_attempt_fields_of_a_request_are_checked() -> None:
 
 
 def marked(label: str, prefix: str) -> Manifest:
-    metadata = {
-        "name": "j",
-        "labels": {names.IDENTITY: label},
-        "annotations": {names.OUTPUT_PREFIX: prefix},
-    }
+    metadata = {"name": "j", "labels": {names.IDENTITY: label}, "annotations": {names.OUTPUT_PREFIX: prefix}}
     return {"metadata": metadata}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend_plugin.core import settings
-from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader
 from backend_plugin.core.settings import value_parsers as parsers
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
@@ -68,6 +68,12 @@ def test_each_setting_has_a_test_row() -> None:
     )
 
 
+def reject(section: Any) -> tuple[Problem, ...]:
+    with pytest.raises(InvalidSettings) as refusal:
+        settings.read(section)
+    return refusal.value.problems
+
+
 UNKNOWN = "has the unknown field {}; write it as in a pod's spec"
 TERMS = "podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 NOT_WHOLE = 'runAsUser "root" is not a whole number of 64 bits; write a whole number, without quotes'
@@ -87,16 +93,13 @@ NOT_WHOLE = 'runAsUser "root" is not a whole number of 64 bits; write a whole nu
     ],
 )
 def test_unknown_pod_field_in_a_setting_is_rejected(key: str, value: Any, problem: str) -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read({key: value})
-    (found,) = refusal.value.problems
+    (found,) = reject({key: value})
     assert (found.field, f"{found.message}; {found.remedy}") == (key, problem)
 
 
 def test_long_value_is_truncated_in_the_problem() -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
-    assert len(str(refusal.value)) < 400
+    (problem,) = reject({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
+    assert len(str(problem)) < 400
 
 
 def test_pod_part_of_a_setting_is_normalized_like_kubernetes_does() -> None:
@@ -155,9 +158,8 @@ def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
         name.replace("_", "-")
         for name in (*JudgingSettings.__dataclass_fields__, *LogLinkSettings.__dataclass_fields__)
     }
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read({"kfpytorch": {"logs": dict.fromkeys(names, ()), "timeouts": dict.fromkeys(names, ())}})
-    unknown = [each.field for each in refusal.value.problems if each.message == "is not a setting"]
+    problems = reject({"kfpytorch": {"logs": dict.fromkeys(names, ()), "timeouts": dict.fromkeys(names, ())}})
+    unknown = [each.field for each in problems if each.message == "is not a setting"]
     assert {name for name in names if sum(field.endswith(f".{name}") for field in unknown) == 2} == {
         "pending-timeout",
         "image-pull-backoff-grace-period",
@@ -192,9 +194,7 @@ def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
     ],
 )
 def test_invalid_timeouts_and_logs_are_problems(section: Any, message: str) -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read(section)
-    assert [problem.message for problem in refusal.value.problems] == [message]
+    assert [problem.message for problem in reject(section)] == [message]
 
 
 def test_variables_are_read_from_the_given_environment() -> None:
@@ -225,9 +225,7 @@ def test_variables_are_read_from_the_given_environment() -> None:
     ],
 )
 def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read(section)
-    assert [(problem.field, problem.value) for problem in refusal.value.problems] == [(field, value)]
+    assert [(problem.field, problem.value) for problem in reject(section)] == [(field, value)]
 
 
 @pytest.mark.parametrize(
@@ -240,9 +238,8 @@ def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> N
     ],
 )
 def test_similar_setting_name_is_suggested(section: Any, name: str | None) -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read(section)
-    assert name is None or [each.remedy for each in refusal.value.problems] == [f"did you mean {name}?"]
+    (problem,) = reject(section)
+    assert name is None or problem.remedy == f"did you mean {name}?"
 
 
 def test_each_key_has_a_field_or_is_part_of_one() -> None:
@@ -253,9 +250,8 @@ def test_each_key_has_a_field_or_is_part_of_one() -> None:
         "kfpytorch.gang.by-project",
         "kfpytorch.gang.allowed-schedulers",
     )
-    for key in {*loader.list_keys()} - {
-        "default-env-vars-from-env"
-    }:  # That one is part of `default-env-vars`.
+    # The excluded key is part of `default-env-vars`.
+    for key in {*loader.list_keys()} - {"default-env-vars-from-env"}:
         attrgetter(loader.get_field(key))(Settings())
 
 

@@ -24,10 +24,7 @@ def test_task_annotation_is_equal_after_encoding_and_decoding(
     word: str, attempt: int, deadlines: Deadlines, config: dict[str, str]
 ) -> None:
     run = a_run(execution=word, task_name=word, attempt=attempt, output_prefix=word, namespace="ns")
-    annotations = {
-        ANNOTATION: encode(run, deadlines, config),
-        "kfpytorch.flyte.org/output-prefix": word,
-    }
+    annotations = {ANNOTATION: encode(run, deadlines, config), "kfpytorch.flyte.org/output-prefix": word}
     assert read(annotations, "ns") == TaskAnnotation(run=run, deadlines=deadlines, task_config=config)
 
 

@@ -229,10 +229,7 @@ LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed 
 
 @pytest.mark.parametrize(
     ("workers", "expected"),
-    [
-        (1, ("FAILED", "EarlyExit", "user-error")),
-        (2, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
-    ],
+    [(1, ("FAILED", "EarlyExit", "user-error")), (2, ("RETRYABLE_FAILED", "RuntimeError", "system-error"))],
 )
 def test_replica_that_exited_before_its_lost_peer_failed_is_named(workers, expected):
     pods = [build_ended_pod("worker-0", 0, finished=88), build_ended_pod("master-0", 1, finished=92)]

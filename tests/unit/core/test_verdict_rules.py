@@ -71,11 +71,6 @@ def test_timeout_changes_the_verdict(job, pods, more, rules, now, expected):
     assert short(verdict(job, *pods, rules=rules, now=now, **more)) == expected
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_only_user_errors_and_invalid_configs_are_not_retryable(cause):
-    assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG))
-
-
 def test_unknown_cause_or_state_raises_an_assertion_error():
     with pytest.raises(AssertionError):
         is_retryable("new")  # type: ignore[arg-type]

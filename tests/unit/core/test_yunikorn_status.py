@@ -79,24 +79,19 @@ def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
     assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
 
 
+SKIPPED = "Task t is skipped from scheduling because the queue quota has been exceed"
+POSTPONED = "Task ns/p is pending for the requested resources become available"
+OVER_USER_QUOTA = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
+OF_USER = "500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free)"
+NEITHER = "neither its queue nor a node has enough free resources"
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "cause"),
     [
-        (
-            "Task t is skipped from scheduling because the queue quota has been exceed",
-            "master-0 waiting: its queue has too few free resources",
-            Cause.QUEUE,
-        ),
-        (
-            "Task ns/p is pending for the requested resources become available",
-            "master-0 waiting for a node: neither its queue nor a node has enough free resources",
-            Cause.UNSCHEDULABLE,
-        ),
-        (
-            FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota"),
-            "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster",
-            Cause.QUEUE,
-        ),
+        (SKIPPED, "master-0 waiting: its queue has too few free resources", Cause.QUEUE),
+        (POSTPONED, f"master-0 waiting for a node: {NEITHER}", Cause.UNSCHEDULABLE),
+        (OVER_USER_QUOTA, f"master-0: waiting for {OF_USER} in the cluster", Cause.QUEUE),
     ],
 )
 def test_pod_outside_a_gang_has_its_own_pending_reason(message, reason, cause):
@@ -138,23 +133,18 @@ def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
     assert get_remedy(Cause(cause)) in result.message.splitlines()
 
 
+IN_QUEUE = "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free"
+IN_SERIES = {"lastTimestamp": None, "eventTime": at(55), "series": {"lastObservedTime": at(90)}}
+
+
 @pytest.mark.parametrize(
     ("times", "reason"),
     [
-        (
-            {"lastTimestamp": at(60)},
-            "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:01:00 UTC",
-        ),
+        ({"lastTimestamp": at(60)}, f"{IN_QUEUE} at 00:01:00 UTC"),
         # The numbers are those of the first report.
-        (
-            {"lastTimestamp": None, "eventTime": at(55), "series": {"lastObservedTime": at(90)}},
-            "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:00:55 UTC",
-        ),
+        (IN_SERIES, f"{IN_QUEUE} at 00:00:55 UTC"),
         # The event is about the earlier pod incarnation.
-        (
-            {"lastTimestamp": at(40)},
-            "worker-0 waiting for a node: neither its queue nor a node has enough free resources",
-        ),
+        ({"lastTimestamp": at(40)}, f"worker-0 waiting for a node: {NEITHER}"),
     ],
 )
 def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, reason):
@@ -169,10 +159,7 @@ def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, reaso
 def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
     state = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
     stuck = holder("x", "worker", condition("PodScheduled"), node="n1")
-    stuck["status"] = {
-        "phase": "Pending",
-        "containerStatuses": [{"name": "pause", "image": "p", "state": state}],
-    }
+    stuck["status"] |= {"phase": "Pending", "containerStatuses": [{"image": "p", "state": state}]}
     events = [event(ONE, name="tg-j-worker-x", reason="Informational")]
     result = verdict(gang(), *members(), *PLACED, stuck, events=events, now=100)
     assert first_line(result) == "image p: denied (0 of 5 replicas ready)"
@@ -183,57 +170,37 @@ FAILED = "Application j scheduling failed, reason: ApplicationRejected: " + REJE
 
 
 def test_rejected_application_is_reported_despite_later_members():
-    rejected = pod(
-        "master-0",
-        "Failed",
-        node="",
-        reason="ApplicationRejected",
-        message=" queue root.small cannot fit application j",
-    )
-    late = members()[1:]
-    result = verdict(
-        gang(), rejected, *late, events=[event(FAILED, reason="ApplicationFailed", type="Warning")]
-    )
+    cut_off = {"reason": "ApplicationRejected", "message": " queue root.small cannot fit application j"}
+    rejected, *late = pod("master-0", "Failed", node="", **cut_off), *members()[1:]
+    failed = event(FAILED, reason="ApplicationFailed", type="Warning")
+    result = verdict(gang(), rejected, *late, events=[failed])
     assert (result.phase.value, result.reason) == ("FAILED", "ApplicationRejected")
     assert first_line(result) == f"its scheduler has rejected it: {REJECTED}"
     cut = verdict(gang(), rejected, *late)
     # The event with the full message has not arrived.
     assert cut.phase.value == "WAITING_FOR_RESOURCES"
-    assert first_line(cut).startswith(
-        "its scheduler has rejected it: queue root.small cannot fit application j ("
-    )
+    assert first_line(cut).startswith(f"its scheduler has rejected it:{cut_off['message']} (")
+
+
+RESUMED = "Application j resuming as non-gang application (SOFT)"
+FALLEN_BACK = "Application j fall back to normal scheduling"
+UNREAD = "unable to get taskGroups for pod, reason: x"
+UNLIKE_PLACEHOLDER = "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'"
 
 
 @pytest.mark.parametrize(
     ("action", "message", "warning"),
     [
-        (
-            "GangSchedulingFailed",
-            "Application j resuming as non-gang application (SOFT)",
-            "it is no longer a gang",
-        ),
-        (
-            "PlaceholderCreateFailed",
-            "Application j fall back to normal scheduling",
-            "it is not a gang: its scheduler could not create",
-        ),
-        (
-            "TaskGroupsError",
-            "unable to get taskGroups for pod, reason: x",
-            "it is not a gang: its scheduler cannot read",
-        ),
-        (
-            "X",
-            "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'",
-            "a pod has other requests than its placeholder pod",
-        ),
+        ("GangSchedulingFailed", RESUMED, "it is no longer a gang"),
+        ("PlaceholderCreateFailed", FALLEN_BACK, "it is not a gang: its scheduler could not create"),
+        ("TaskGroupsError", UNREAD, "it is not a gang: its scheduler cannot read"),
+        ("X", UNLIKE_PLACEHOLDER, "a pod has other requests than its placeholder pod"),
     ],
 )
 def test_abandoned_gang_scheduling_has_a_warning(action, message, warning):
     job = gang(condition("Running"), workers=0)
-    result = verdict(
-        job, running("master-0"), events=[event(message, reason="GangScheduling", action=action)]
-    )
+    told = event(message, reason="GangScheduling", action=action)
+    result = verdict(job, running("master-0"), events=[told])
     assert result.phase.value == "RUNNING"
     (note,) = result.info["notes"]
     assert note.startswith(warning)

@@ -1,9 +1,11 @@
 """API admission of PyTorchJobs: errors of the API server and the operator's webhook, and defaults."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kept_objects import AT_ONCE
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import merge_patch
@@ -15,9 +17,12 @@ CAUSE = re.compile(
 )
 
 
-def list_causes(refused: RequestRejected) -> str:
-    """Return the fields and kinds of the causes."""
-    return ", ".join(f"{field}: {kind}" for field, kind in CAUSE.findall(refused.message))
+def reject(admit: Callable[..., object], *objects: Any) -> tuple[int, str]:
+    """Return the code of the rejection, and the fields and kinds of its causes."""
+    with pytest.raises(RequestRejected) as refused:
+        admit(*objects)
+    causes = CAUSE.findall(refused.value.message)
+    return refused.value.code, ", ".join(f"{field}: {kind}" for field, kind in causes)
 
 
 def a_spec(**role: Any) -> dict[str, Any]:
@@ -52,8 +57,7 @@ def test_null_fields_are_removed() -> None:
     stored["spec"]["runPolicy"] = {"suspend": False}
     stored["metadata"]["labels"] = {"a": ""}
     assert admit_job(job) == stored
-    with pytest.raises(RequestRejected):
-        admit_job({**job, "spec": None})
+    assert reject(admit_job, {**job, "spec": None}) == (403, f"{ROLES}: Required value")
 
 
 def limited(amount: Any) -> dict[str, Any]:
@@ -97,71 +101,45 @@ MISSING: list[tuple[Any, str]] = [
 ]
 PORTS = [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}, {"containerPort": 80}]
 MOUNTS = [{"name": "a", "mountPath": "/x"}, {"name": "b", "mountPath": "/x"}]
+# Tolerations have no key.
+TWICE = {"tolerations": [{}, {}], "imagePullSecrets": [{"name": "a"}] * 2}
+UNCOUNTED = {"template": a_role()["template"]}
+ELASTIC_MASTER = {"elasticPolicy": {}, "pytorchReplicaSpecs": {"Master": a_role()}}
+TWO_PROCESS_COUNTS = {**a_spec(), "nprocPerNode": "1", "elasticPolicy": {"nProcPerNode": 2}}
+INVALID: list[tuple[Any, str]] = [
+    *((a_job(spec), f"{path}: Invalid value") for spec, path in WRONG_TYPES),
+    *((manifest, f"{path}: Required value") for manifest, path in MISSING),
+    (a_pod(containers=[{"name": "pytorch", "image": "a"}] * 2), f"{PAIR}.containers[1]: Duplicate value"),
+    (a_container(env=[{"name": "A"}] * 2), f"{PAIR}.containers[0].env[1]: Duplicate value"),
+    (a_container(ports=PORTS), f"{PAIR}.containers[0].ports[2]: Duplicate value"),
+    (a_container(volumeMounts=MOUNTS), f"{PAIR}.containers[0].volumeMounts[1]: Duplicate value"),
+    (a_pod(**TWICE), f"{PAIR}.imagePullSecrets[1]: Duplicate value"),
+    (limited("lots"), f"{CPU}: Invalid value"),
+    (limited(0.5), f"{CPU}: Invalid value"),
+    (a_job(name=""), "metadata.name: Required value"),
+    (a_pod(containers=["a"]), f"{POD}.containers[0]: Invalid value, {PAIR}.containers[0]: Invalid value"),
+    (a_job(a_spec(replicas=-1)), f".{ROLES}.Worker.replicas: Invalid value"),
+    (a_job(a_spec(replicas=2**31)), f".{ROLES}.Worker.replicas: Invalid value"),
+]
+# Refused by the operator's webhook.
+FORBIDDEN: list[tuple[Any, str]] = [
+    (a_job(name="1job"), "metadata.name: Invalid value"),
+    (a_job(name="j" * 64), "metadata.name: Invalid value"),
+    (a_job({**a_spec(), "runPolicy": {"managedBy": ""}}), "spec.runPolicy.managedBy: Unsupported value"),
+    (a_job(ELASTIC_MASTER), f"{ROLES}[Worker]: Required value"),
+    (a_job(TWO_PROCESS_COUNTS), "spec.elasticPolicy.nProcPerNode: Forbidden"),
+    (a_job({"pytorchReplicaSpecs": {"worker": a_role()}}), f"{ROLES}[worker]: Unsupported value"),
+    (a_pod(containers=[]), f"{PAIR}.containers: Required value, {PAIR}.containers: Required value"),
+    (a_container(image=""), f"{PAIR}.containers[0].image: Required value"),
+    (a_container(name="main"), f"{PAIR}.containers: Required value"),
+    (a_job({"pytorchReplicaSpecs": {"Master": a_role(replicas=2)}}), f"{ROLES}[Master].replicas: Forbidden"),
+    (a_job({"pytorchReplicaSpecs": {"Master": UNCOUNTED}}), f"{ROLES}[Master].replicas: Forbidden"),
+    (a_job(a_spec(replicas=0)), f"{ROLES}[Worker].replicas: Forbidden"),
+    ({key: value for key, value in a_job().items() if key != "spec"}, f"{ROLES}: Required value"),
+]
 REFUSED: list[tuple[Any, int, str]] = [
-    *((a_job(spec), 422, f"{path}: Invalid value") for spec, path in WRONG_TYPES),
-    *((manifest, 422, f"{path}: Required value") for manifest, path in MISSING),
-    (
-        a_pod(containers=[{"name": "pytorch", "image": "a"}] * 2),
-        422,
-        f"{PAIR}.containers[1]: Duplicate value",
-    ),
-    (a_container(env=[{"name": "A"}] * 2), 422, f"{PAIR}.containers[0].env[1]: Duplicate value"),
-    (a_container(ports=PORTS), 422, f"{PAIR}.containers[0].ports[2]: Duplicate value"),
-    (a_container(volumeMounts=MOUNTS), 422, f"{PAIR}.containers[0].volumeMounts[1]: Duplicate value"),
-    # Tolerations have no key.
-    (
-        a_pod(tolerations=[{}, {}], imagePullSecrets=[{"name": "a"}] * 2),
-        422,
-        f"{PAIR}.imagePullSecrets[1]: Duplicate value",
-    ),
-    (limited("lots"), 422, f"{CPU}: Invalid value"),
-    (
-        limited(0.5),
-        422,
-        f"{CPU}: Invalid value",
-    ),
-    (a_job(name=""), 422, "metadata.name: Required value"),
-    (
-        a_pod(containers=["a"]),
-        422,
-        f"{POD}.containers[0]: Invalid value, {PAIR}.containers[0]: Invalid value",
-    ),
-    (a_job(a_spec(replicas=-1)), 422, f".{POD.removesuffix('.template.spec')}.replicas: Invalid value"),
-    (a_job(a_spec(replicas=2**31)), 422, f".{POD.removesuffix('.template.spec')}.replicas: Invalid value"),
-    # Refused by the operator's webhook.
-    (a_job(name="1job"), 403, "metadata.name: Invalid value"),
-    (a_job(name="j" * 64), 403, "metadata.name: Invalid value"),
-    (a_job({**a_spec(), "runPolicy": {"managedBy": ""}}), 403, "spec.runPolicy.managedBy: Unsupported value"),
-    (
-        a_job({"elasticPolicy": {}, "pytorchReplicaSpecs": {"Master": a_role()}}),
-        403,
-        f"{ROLES}[Worker]: Required value",
-    ),
-    (
-        a_job({**a_spec(), "nprocPerNode": "1", "elasticPolicy": {"nProcPerNode": 2}}),
-        403,
-        "spec.elasticPolicy.nProcPerNode: Forbidden",
-    ),
-    (a_job({"pytorchReplicaSpecs": {"worker": a_role()}}), 403, f"{ROLES}[worker]: Unsupported value"),
-    (
-        a_pod(containers=[]),
-        403,
-        f"{PAIR}.containers: Required value, {PAIR}.containers: Required value",
-    ),
-    (a_container(image=""), 403, f"{PAIR}.containers[0].image: Required value"),
-    (a_container(name="main"), 403, f"{PAIR}.containers: Required value"),
-    (
-        a_job({"pytorchReplicaSpecs": {"Master": a_role(replicas=2)}}),
-        403,
-        f"{ROLES}[Master].replicas: Forbidden",
-    ),
-    (
-        a_job({"pytorchReplicaSpecs": {"Master": {"template": a_role()["template"]}}}),
-        403,
-        f"{ROLES}[Master].replicas: Forbidden",
-    ),
-    (a_job(a_spec(replicas=0)), 403, f"{ROLES}[Worker].replicas: Forbidden"),
-    ({key: value for key, value in a_job().items() if key != "spec"}, 403, f"{ROLES}: Required value"),
+    *((manifest, 422, causes) for manifest, causes in INVALID),
+    *((manifest, 403, causes) for manifest, causes in FORBIDDEN),
     # What the webhook cannot decode.
     (a_job({**a_spec(), "runPolicy": {"backoffLimit": 3_000_000_000}}), 400, ""),
     (limited("1e1.5"), 400, ""),
@@ -173,9 +151,7 @@ REFUSED: list[tuple[Any, int, str]] = [
 
 @pytest.mark.parametrize(("manifest", "code", "causes"), REFUSED)
 def test_invalid_job_is_rejected(manifest: Any, code: int, causes: str) -> None:
-    with pytest.raises(RequestRejected) as refused:
-        admit_job(manifest)
-    assert (refused.value.code, list_causes(refused.value)) == (code, causes)
+    assert reject(admit_job, manifest) == (code, causes)
 
 
 @pytest.mark.parametrize(
@@ -186,9 +162,7 @@ def test_invalid_job_is_rejected(manifest: Any, code: int, causes: str) -> None:
     ],
 )
 def test_invalid_job_that_the_upstream_webhook_accepts_is_denied(spec: Any, cause: str) -> None:
-    with pytest.raises(RequestRejected) as refused:
-        admit_job(a_job(spec))
-    assert (refused.value.code, list_causes(refused.value)) == (403, cause)
+    assert reject(admit_job, a_job(spec)) == (403, cause)
     assert admit_job(a_job(spec), upstream=True) == a_job(spec)
 
 
@@ -196,13 +170,8 @@ def test_invalid_job_that_the_upstream_webhook_accepts_is_denied(spec: Any, caus
 
 
 def stored(job: dict[str, Any]) -> dict[str, Any]:
-    metadata = {
-        **job["metadata"],
-        "uid": "u",
-        "resourceVersion": "1",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-    }
-    return {**job, "metadata": metadata, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    metadata = {**job["metadata"], "uid": "u", "resourceVersion": "1", "creationTimestamp": AT_ONCE}
+    return {**job, "metadata": metadata, "status": {"startTime": AT_ONCE}}
 
 
 def test_update_keeps_identity_and_status() -> None:
@@ -212,28 +181,22 @@ def test_update_keeps_identity_and_status() -> None:
     assert admit_job_update(old, merge_patch(old, patch)) == expected
 
 
+OF_NO_WORKER = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}}
+OF_QUEUE_B = {"spec": {"runPolicy": {"schedulingPolicy": {"queue": "b"}}}}
+
+
 @pytest.mark.parametrize(
     ("patch", "code", "cause"),
     [
         ({"metadata": {"name": "other"}}, 422, "metadata.name: Invalid value"),
         ({"metadata": {"uid": None}}, 422, "metadata.uid: Invalid value"),
-        (
-            {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}},
-            403,
-            f"{ROLES}[Worker].replicas: Forbidden",
-        ),
-        (
-            {"spec": {"runPolicy": {"schedulingPolicy": {"queue": "b"}}}},
-            422,
-            "spec.runPolicy.schedulingPolicy.queue: Invalid value",
-        ),
+        (OF_NO_WORKER, 403, f"{ROLES}[Worker].replicas: Forbidden"),
+        (OF_QUEUE_B, 422, "spec.runPolicy.schedulingPolicy.queue: Invalid value"),
     ],
 )
 def test_immutable_field_change_is_rejected(patch: Any, code: int, cause: str) -> None:
     old = stored(a_job({**a_spec(), "runPolicy": {"schedulingPolicy": {"queue": "a"}}}))
-    with pytest.raises(RequestRejected) as refused:
-        admit_job_update(old, merge_patch(old, patch))
-    assert (refused.value.code, list_causes(refused.value)) == (code, cause)
+    assert reject(admit_job_update, old, merge_patch(old, patch)) == (code, cause)
 
 
 @pytest.mark.parametrize("queue", [None, "a"])

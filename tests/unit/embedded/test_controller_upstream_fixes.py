@@ -1,5 +1,7 @@
 """The default mode compared with the operator: one test for each deviation."""
 
+from typing import Any
+
 from operated_jobs import (
     NOW,
     a_condition,
@@ -14,69 +16,69 @@ from operated_jobs import (
     stamp,
 )
 
-from backend_plugin.embedded.operators.base import JobSnapshot
+from backend_plugin.embedded.operators.base import JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
-MODES = (False, True)
+
+
+def run_both(job: Any, *pods: Any, **more: Any) -> list[ReconcileResult]:
+    """Run a pass in the default mode, and one in the mode of the operator."""
+    return [run_controller(job, *pods, upstream=mode, **more) for mode in (False, True)]
 
 
 def test_created_condition_is_written_with_the_first_status() -> None:
     job = a_job(worker={})
-    assert conditions(run_controller(job)) == ["Created=True"]
-    step = run_controller(job, upstream=True)
-    assert step.status is not None
-    assert "conditions" not in step.status
+    ours, theirs = run_both(job)
+    assert conditions(ours) == ["Created=True"]
+    assert theirs.status is not None
+    assert "conditions" not in theirs.status
     # The operator has this condition only in its cache.
     assert conditions(run_controller(with_created_condition(job, NOW), upstream=True)) == ["Created=True"]
 
 
 def test_deadline_has_a_timer() -> None:
     job = a_job(worker={}, runPolicy={"activeDeadlineSeconds": 60}, status=STARTED)
-    ours, theirs = (run_controller(job, a_pod("worker-0", "Running"), upstream=mode) for mode in MODES)
+    ours, theirs = run_both(job, a_pod("worker-0", "Running"))
     assert (ours.wake_at, theirs.wake_at) == (after(60), None)
 
 
 def test_recreations_count_towards_the_backoff_limit() -> None:
     job = a_job(worker=ON_FAILURE, runPolicy={"backoffLimit": 1}, status=STARTED)
-    steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    steps = run_both(job, a_pod("worker-0", "Failed", exit=1))
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"], ["Restarting=True"]]
     assert replicas(steps[1]) == {"Worker": {"failed": 1}}
 
 
 def test_failure_has_a_completion_time() -> None:
-    job = a_job(worker={"restartPolicy": "ExitCode"}, status=STARTED)
-    steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    steps = run_both(
+        a_job(worker={"restartPolicy": "ExitCode"}, status=STARTED), a_pod("worker-0", "Failed", exit=1)
+    )
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"]] * 2
     assert [(step.status or {}).get("completionTime") for step in steps] == [stamp(), None]
 
 
 def test_failed_job_without_a_completion_time_expires() -> None:
-    job = a_job(
-        worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status={"conditions": [a_condition("Failed")]}
-    )
-    ours, theirs = (run_controller(job, upstream=mode) for mode in MODES)
+    failed = {"conditions": [a_condition("Failed")]}
+    ours, theirs = run_both(a_job(worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status=failed))
     assert ((ours.status or {})["completionTime"], ours.wake_at) == (stamp(), after(5))
     assert (theirs.status, theirs.wake_at) == (None, None)
 
 
 def test_deadline_is_applied_before_the_job_is_deleted() -> None:
     policy = {"activeDeadlineSeconds": 0, "ttlSecondsAfterFinished": 0}
-    ours, theirs = (
-        run_controller(a_job(worker={}, runPolicy=policy, status=STARTED), upstream=mode) for mode in MODES
-    )
+    ours, theirs = run_both(a_job(worker={}, runPolicy=policy, status=STARTED))
     assert (list_actions(ours), conditions(ours)[-1]) == ([], "Failed=True")
     assert (list_actions(theirs), theirs.status) == (["DeleteJob"], None)
-    assert list_actions(run_controller(a_job(worker={}, runPolicy=policy, status=ours.status))) == [
-        "DeleteJob"
-    ]
+    next_pass = run_controller(a_job(worker={}, runPolicy=policy, status=ours.status))
+    assert list_actions(next_pass) == ["DeleteJob"]
 
 
 def test_job_has_one_terminal_condition() -> None:
     job = a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED)
     pods = [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")]
-    assert [conditions(run_controller(job, *pods, upstream=mode))[1:] for mode in MODES] == [
+    assert [conditions(step)[1:] for step in run_both(job, *pods)] == [
         ["Running=False", "Succeeded=True"],
         ["Running=False", "Succeeded=True", "Failed=True"],
     ]
@@ -85,9 +87,7 @@ def test_job_has_one_terminal_condition() -> None:
 def test_failed_job_has_no_success_event() -> None:
     job = a_job(master={}, worker={"restartPolicy": "ExitCode"}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exit=1)]
-    recorded = [
-        {event["reason"] for event in run_controller(job, *pods, upstream=mode).events} for mode in MODES
-    ]
+    recorded = [{event["reason"] for event in step.events} for step in run_both(job, *pods)]
     assert ["PyTorchJobSucceeded" in reasons for reasons in recorded] == [False, True]
 
 
@@ -95,11 +95,11 @@ def test_surplus_pods_are_not_created() -> None:
     nothing = a_job(worker={"replicas": 0}, status=STARTED)
     gap = a_job(worker={}, status=STARTED)
     pods = [a_pod("worker-0", "Running"), a_pod("worker-2", "Running", deleted=30)]
-    assert [list_actions(run_controller(nothing, upstream=mode)) for mode in MODES] == [
+    assert [list_actions(step) for step in run_both(nothing)] == [
         [],
         ["CreatePod job-worker-0", "CreateService job-worker-0"],
     ]
-    assert [list_actions(run_controller(gap, *pods, upstream=mode)) for mode in MODES] == [
+    assert [list_actions(step) for step in run_both(gap, *pods)] == [
         ["DeleteService job-worker-2"],
         ["CreatePod job-worker-1", "CreateService job-worker-1", "DeleteService job-worker-2"],
     ]
@@ -108,9 +108,8 @@ def test_surplus_pods_are_not_created() -> None:
 def test_failed_surplus_pod_is_deleted_once() -> None:
     pods = [a_pod("worker-0", "Running"), a_pod("worker-1", "Failed")]
     job = a_job(worker=ON_FAILURE, status=STARTED)
-    assert [list_actions(run_controller(job, *pods, upstream=mode)) for mode in MODES] == [
-        ["DeletePod job-worker-1", "DeleteService job-worker-1"]
-    ] * 2
+    actions = ["DeletePod job-worker-1", "DeleteService job-worker-1"]
+    assert [list_actions(step) for step in run_both(job, *pods)] == [actions] * 2
 
 
 def test_terminating_surplus_pod_does_not_fail_the_job() -> None:
@@ -124,13 +123,8 @@ def test_unchanged_condition_is_not_written_again() -> None:
     restarting = {"conditions": [a_condition("Created"), a_condition("Restarting")], "startTime": stamp()}
     job = a_job(master=ON_FAILURE, worker=ON_FAILURE, status=restarting)
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
-    times = [
-        [
-            each["lastUpdateTime"]
-            for each in (run_controller(job, *pods, now=after(9), upstream=mode).status or {})["conditions"]
-        ]
-        for mode in MODES
-    ]
+    statuses = [step.status or {} for step in run_both(job, *pods, now=after(9))]
+    times = [[each["lastUpdateTime"] for each in status["conditions"]] for status in statuses]
     assert times == [[stamp(), stamp()], [stamp(), stamp(9)]]
 
 

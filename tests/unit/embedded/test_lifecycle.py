@@ -115,19 +115,6 @@ def test_first_restart_is_immediate_and_later_delays_double():
     assert app.restarts == 8
 
 
-def test_container_in_backoff_has_the_waiting_state_of_the_kubelet():
-    app = container("app")
-    of = pod(app)
-    for now in (0.0, 1.0):
-        run(of, now)
-        record_exit(app, 1, now)
-    assert due(of, 5.0) == []
-    assert app.waiting == ("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=p_a(u)")
-    assert of.wake_at == 11
-    assert run(of, 11.0) == ["app"]
-    assert app.waiting is None
-
-
 def test_backoff_is_reset_after_a_long_run():
     app = container("app")
     of = pod(app)

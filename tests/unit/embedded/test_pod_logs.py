@@ -169,32 +169,6 @@ def test_previous_run_can_be_read(written):
     assert (written.read(), written.read(previous=True)) == (["second"], ["first"])
 
 
-def test_following_continues_across_restarts_until_the_container_is_done(written):
-    log = LogFile(str(written.logs), 0, 1 << 20, 5)
-    written.container = ContainerState(kind="app", running_since=1)
-    log.write(b"stdout", b"one\n")
-
-    def restarts():
-        log.write(b"stdout", b"three\n")
-        log.close()
-        written.run(1, (b"stdout", b"four\n"))
-
-    def ends():
-        written.container = ContainerState(kind="app", running_since=2, restarts=2, done=False)
-
-    def ends_for_good():
-        written.container = ContainerState(kind="app", restarts=2, done=True)
-
-    written.later = [
-        lambda: log.write(b"stdout", b"two\n"),
-        restarts,
-        lambda: written.run(2, (b"stdout", b"five\n")),
-        ends,
-        ends_for_good,
-    ]
-    assert written.read(follow=True) == ["one", "two", "three", "four", "five"]
-
-
 def test_following_waits_for_the_start_of_the_container(written):
     written.later = [lambda: None, lambda: written.run(0, (b"stdout", b"one\n"))]
     assert written.read(follow=True, tail=3) == ["one"]

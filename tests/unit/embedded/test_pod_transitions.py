@@ -5,7 +5,7 @@ from kept_objects import AT_ONCE, BEGAN, container, pod, stored
 
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.embedded import pod_transitions
-from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding, Unschedulable
+from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": AT_ONCE}
 
@@ -24,14 +24,6 @@ def test_bound_pod_has_its_node_and_the_scheduled_condition():
     assert "annotations" not in bound()["metadata"]
 
 
-def test_unschedulable_pod_can_be_bound_later():
-    why = Unschedulable(uid="u", reason="Unschedulable", message="0/2 nodes are available")
-    waits = pod_transitions.mark_unschedulable(pod(), why, BEGAN)
-    scheduled = read_pod(waits).scheduled
-    assert (scheduled.true, scheduled.reason, scheduled.message) == (False, why.reason, why.message)
-    assert read_pod(pod_transitions.bind(waits, Binding(uid="u", node="n"), BEGAN)).scheduled.true
-
-
 def test_kubelet_status_keeps_conditions_of_other_components():
     evicted = pod_transitions.mark_evicted(bound(), BEGAN)
     merged = pod_transitions.merge_status(evicted, {"phase": "Running", "conditions": [READY]})
@@ -48,13 +40,6 @@ def test_deletion_uses_the_grace_period_of_the_pod(spec, grace):
     ending = pod_transitions.mark_terminating({**pod(), "spec": spec}, BEGAN)
     assert ending["metadata"]["deletionGracePeriodSeconds"] == grace
     assert read_pod(ending).deleted == BEGAN
-
-
-def test_pod_on_a_lost_node_has_failed_with_a_disruption_condition():
-    lost = read_pod(pod_transitions.mark_node_lost(bound(), BEGAN))
-    assert (lost.phase, lost.reason) == ("Failed", "NodeLost")
-    assert lost.message == "Node node-1 which was running pod p is unresponsive"
-    assert lost.disrupted.reason == "DeletionByTaintManager"
 
 
 def test_containers_see_only_the_gpus_that_they_request():

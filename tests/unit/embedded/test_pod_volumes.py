@@ -121,12 +121,3 @@ def test_working_directory_is_a_mount_or_the_code_or_a_new_directory(asked, foun
 def test_working_directory_below_a_mount_is_created():
     assert mounted(workingDir="/data/x")["directories"] == [HERE, f"{HERE}/x"]
     assert mounted(workingDir="/code/x")["directories"] == [HERE]
-
-
-def test_termination_message_path_is_a_file_of_the_pod():
-    found = only(container("sh", "-c", "echo bye > /dev/termination-log", env={"F": "/dev/termination-log"}))
-    assert found["termination"] == "/pods/u/termination/pytorch"
-    assert found["env"]["F"] == found["termination"]
-    assert found["argv"][-1] == f"echo bye > {found['termination']}"
-    other = only(container("/tmp/last/word", terminationMessagePath="/tmp/last"))
-    assert other["argv"] == ["/pods/u/termination/pytorch/word"]

@@ -21,8 +21,6 @@ from backend_plugin.embedded.scheduling_cycle import (
 )
 from backend_plugin.embedded.store import Store
 
-CPU_LACKS = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
-
 
 def placed(pods, nodes, *, bound=()):
     claims, taken = ([read_pod_info(each) for each in some] for some in (pods, bound))
@@ -49,11 +47,6 @@ def refusal(pods, nodes, *, bound=()):
 def test_pods_are_spread_over_the_nodes(requests):
     decisions = placed([build_pod(uid, **requests) for uid in "123"], [node("a"), node("b")])
     assert decisions == [Binding(uid=uid, node=name) for uid, name in zip("123", "aba", strict=True)]
-
-
-def test_running_pod_uses_node_resources():
-    running = bind("a", build_pod("1", cpu="3500m"))
-    assert refusal([build_pod("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
 
 
 def test_pods_are_scheduled_by_priority_and_then_creation_order():
@@ -98,35 +91,6 @@ def test_gated_pod_is_not_scheduled():
     message = "Scheduling is blocked due to non-empty scheduling gates"
     gated = Unschedulable(uid="1", reason="SchedulingGated", message=message)
     assert placed([asked], [node("a")]) == [gated]
-
-
-SIDECAR = {**container("s", cpu="2500m"), "restartPolicy": "Always"}
-SPECS = {
-    "the sum of containers": {"containers": [container("a", cpu="2"), container("b", cpu="2500m")]},
-    "the hungriest init container": {
-        "containers": [container(cpu="1")],
-        "initContainers": [container("i", cpu="3"), container("k", cpu="4500m")],
-    },
-    "sidecars beside the containers": {"containers": [container(cpu="2")], "initContainers": [SIDECAR]},
-    "sidecars beside later init containers": {
-        "containers": [container(cpu="1")],
-        "initContainers": [SIDECAR, container("i", cpu="2")],
-    },
-    "limits where no requests are": {"containers": [container(limits={"cpu": "4500m"})]},
-    "overhead": {"containers": [container(cpu="4")], "overhead": {"cpu": "500m"}},
-}
-
-
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_pod_requests_are_computed_from_its_spec(spec):
-    asked = stored({**pod(), "spec": spec}, "1")
-    assert placed([asked], [node("a", cpu="4500m")]) == [Binding(uid="1", node="a")]
-    assert isinstance(placed([asked], [node("a", cpu="4499m")])[0], Unschedulable)
-
-
-def test_requests_count_instead_of_higher_limits():
-    asked = stored(pod("p", container(limits={"cpu": "9"}, cpu="1")), "1")
-    assert placed([asked], [node("a")]) == [Binding(uid="1", node="a")]
 
 
 def test_gpus_are_assigned_by_index_to_one_pod_each():

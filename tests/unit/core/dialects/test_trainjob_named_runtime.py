@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from builders import decoded
+from builders import reject as list_problems
 from msgspec import structs
-from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
+from train_job_objects import ELASTIC, REPLICAS, plan_train_job
 
 from backend_plugin.core.dialects.trainjob import DIALECT, named_runtime
-from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.runtimes import Runtime
 
 RULE = {"action": "FailJob", "exitCodes": [1]}
@@ -25,45 +25,30 @@ def plan_job(custom: Any = REPLICAS, **part: Any) -> Any:
 
 def reject(custom: Any = REPLICAS, **part: Any) -> dict[str, str]:
     """Return the value of each rejected field."""
-    with pytest.raises(InvalidTask) as caught:
-        plan_job(custom, **part)
-    return {each.field: each.value for each in caught.value.problems}
+    return {each.field: each.value for each in list_problems(plan_job, custom, **part)}
 
 
 def reject_options(**options: Any) -> dict[str, str]:
-    """Return the value of each rejected field of a task with further options."""
-    with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {**RUNTIME["trainJob"], **options}}})
-    return {each.field: each.value for each in caught.value.problems}
+    """Return the value of each rejected field of a task with these options of a TrainJob."""
+    custom = {**REPLICAS, "kfpytorch": {"trainJob": options}}
+    return {each.field: each.value for each in list_problems(plan_train_job, custom)}
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [({}, "ClusterTrainingRuntime"), ({"runtimeKind": "TrainingRuntime"}, "TrainingRuntime")],
-)
-def test_job_references_the_runtime_that_the_author_names(options: Any, kind: str) -> None:
-    extension = {"trainJob": {"runtime": "torch-distributed", **options}}
-    planned = plan_train_job({**REPLICAS, "kfpytorch": extension})
-    reference = {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": "torch-distributed"}
-    assert planned.job["spec"]["runtimeRef"] == reference
-    assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "namedRuntime": True}
+def test_job_may_reference_a_runtime_of_its_namespace() -> None:
+    extension = {"trainJob": {**RUNTIME["trainJob"], "runtimeKind": "TrainingRuntime"}}
+    reference = plan_train_job({**REPLICAS, "kfpytorch": extension}).job["spec"]["runtimeRef"]
+    assert (reference["kind"], reference["name"]) == ("TrainingRuntime", "torch-distributed")
 
 
-def test_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
+def test_patch_has_the_volumes_of_the_pods() -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     spec = {
         "volumes": [{"name": "data", "emptyDir": {}}],
         "containers": [{"name": "primary", "volumeMounts": mounts}],
     }
-    job = plan_job(nodeSelector={"pool": "a"}, podTemplate={"spec": spec})
-    (patch,) = job["spec"]["runtimePatches"]
-    assert patch["manager"] == "kfpytorch.flyte.org/connector"
+    (patch,) = plan_job(podTemplate={"spec": spec})["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    template = node["template"]["spec"]["template"]
-    assert node["name"] == "node"
-    assert template["metadata"]["labels"].items() <= job["metadata"]["labels"].items()
-    assert template["spec"] == {
-        "nodeSelector": {"pool": "a"},
+    assert node["template"]["spec"]["template"]["spec"] == {
         "volumes": spec["volumes"],
         "containers": [{"name": "node", "volumeMounts": mounts}],
     }
@@ -79,10 +64,11 @@ def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
     path = "custom.kfpytorch.trainJob."
+    named = RUNTIME["trainJob"]
     policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
     values = {f"{path}successPolicy": '"0"', f"{path}podFailurePolicy": '["FailJob"]'}
-    assert reject_options(**policies) == values
-    assert reject_options(maxRestarts=0) == {f"{path}maxRestarts": "0"}
+    assert reject_options(**named, **policies) == values
+    assert reject_options(**named, maxRestarts=0) == {f"{path}maxRestarts": "0"}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +90,8 @@ def test_field_that_a_patch_cannot_express_is_rejected(part: Any, field: str, va
 def test_sidecar_is_rejected_with_a_named_runtime() -> None:
     job = decoded(REPLICAS)
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
-    with pytest.raises(InvalidTask) as caught:
-        named_runtime.build_spec(structs.replace(job, groups=job.groups[:1]), pod, "j", {})
-    (problem,) = caught.value.problems
+    one = structs.replace(job, groups=job.groups[:1])
+    (problem,) = list_problems(named_runtime.build_spec, one, pod, "j", {})
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 
 
@@ -119,9 +104,7 @@ def test_restart_policy_and_long_lists_are_rejected() -> None:
 
 
 def test_runtime_kind_without_a_runtime_is_rejected() -> None:
-    with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtimeKind": "TrainingRuntime"}}})
-    assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.runtimeKind"]
+    assert [*reject_options(runtimeKind="TrainingRuntime")] == ["custom.kfpytorch.trainJob.runtimeKind"]
 
 
 def find_reference_problems(
@@ -170,6 +153,4 @@ def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
 
 @pytest.mark.parametrize("name", ["Torch", 254 * "a", ""])
 def test_the_name_of_a_runtime_is_that_of_an_object(name: str) -> None:
-    with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtime": name}}})
-    assert "custom.kfpytorch.trainJob.runtime" in {each.field for each in caught.value.problems}
+    assert "custom.kfpytorch.trainJob.runtime" in reject_options(runtime=name)

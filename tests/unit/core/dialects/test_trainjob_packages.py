@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import reject
 from train_job_objects import REPLICAS, plan_train_job
 from wheels import build_wheel, create_environment
 
-from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.package_installation import PROGRAM, find_failure, with_packages
 from backend_plugin.core.terminations import classify_exit_code
 from kfpytorch_common.causes import Cause
@@ -111,13 +111,11 @@ def test_command_replaces_the_entry_point_of_the_image() -> None:
 
 
 def test_packages_without_a_command_of_the_task_are_rejected() -> None:
-    with pytest.raises(InvalidTask) as caught:
-        with_packages({"name": "node"}, ["a"], "pod.spec.containers[node]")
-    assert [each.field for each in caught.value.problems] == ["pod.spec.containers[node].args"]
+    (problem,) = reject(with_packages, {"name": "node"}, ["a"], "pod.spec.containers[node]")
+    assert problem.field == "pod.spec.containers[node].args"
 
 
 @pytest.mark.parametrize("package", ["", "--index-url=http://x", "a b", "./a.whl"])
 def test_pip_options_are_rejected_as_packages(package: str) -> None:
-    with pytest.raises(InvalidTask) as caught:
-        get_trainer(["a", package])
-    assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.packages[1]"]
+    (problem,) = reject(get_trainer, ["a", package])
+    assert problem.field == "custom.kfpytorch.trainJob.packages[1]"

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
+from builders import reject
 from train_job_objects import REPLICAS, plan_train_job
-
-from backend_plugin.core.errors import InvalidTask
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
@@ -64,9 +63,7 @@ def test_kueue_selects_a_domain_for_pods_that_another_scheduler_places() -> None
     [("required", None), ("preferred", COSCHEDULING), (None, COSCHEDULING), ("exclusive", ADMITTED)],
 )
 def test_topology_mode_that_the_scheduler_does_not_support_is_rejected(mode: str | None, gang: Any) -> None:
-    with pytest.raises(InvalidTask) as caught:
-        find_annotations(mode, gang)
-    (problem,) = caught.value.problems
+    (problem,) = reject(find_annotations, mode, gang)
     assert problem.field == "custom.kfpytorch.trainJob.topology.mode"
     assert problem.value == f'"{mode or "exclusive"}"'
 
@@ -80,7 +77,6 @@ def test_topology_mode_that_the_scheduler_does_not_support_is_rejected(mode: str
     ],
 )
 def test_invalid_topology_is_rejected(topology: Any, field: str, value: str) -> None:
-    with pytest.raises(InvalidTask) as caught:
-        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}})
-    (problem, *_) = caught.value.problems
+    custom = {**REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}}
+    (problem, *_) = reject(plan_train_job, custom)
     assert (problem.field, problem.value) == (f"custom.kfpytorch.trainJob.topology.{field}", value)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from builders import reject as list_problems
 from train_job_objects import (
     ELASTIC,
     REPLICAS,
@@ -15,7 +16,6 @@ from train_job_objects import (
 )
 
 from backend_plugin.core.dialects.trainjob import DIALECT
-from backend_plugin.core.errors import InvalidTask
 from kfpytorch_common.completion_indexes import parse_indexes
 
 DISRUPTION = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -34,11 +34,8 @@ def plan_policies(custom: Any = REPLICAS, **options: Any) -> Any:
 
 
 def reject(custom: Any = REPLICAS, **options: Any) -> dict[str, str]:
-    with pytest.raises(InvalidTask) as caught:
-        plan_policies(custom, **options)
-    return {
-        each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in caught.value.problems
-    }
+    problems = list_problems(plan_policies, custom, **options)
+    return {each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in problems}
 
 
 def test_rules_of_the_author_follow_that_of_disruptions() -> None:

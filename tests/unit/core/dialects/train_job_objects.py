@@ -82,10 +82,7 @@ def build_pod(
             **deleted,
         },
         "spec": {"nodeName": node, "containers": [{"name": "node"}]},
-        "status": {
-            "phase": phase,
-            "containerStatuses": [{"name": "node", "state": state}] if state else [],
-        },
+        "status": {"phase": phase, "containerStatuses": [{"name": "node", "state": state}] if state else []},
     }
 
 

@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from pods import (
-    METADATA,
-    WORKER,
-    container,
-    pod,
-    pod_template,
-    refused,
-    request,
-    unrendered,
-)
+from pods import METADATA, WORKER, container, pod, pod_template, refused, request, unrendered
 
 from backend_plugin.core.manifest.pod import find_warnings
 

@@ -31,13 +31,12 @@ def pod(*containers: Any, **rest: Any) -> dict[str, Any]:
     return {"k8sPod": {"podSpec": {"containers": list(containers), **rest}}, "config": PRIMARY}
 
 
-# The task, the overrides of its Flyte node, and the merged task.
-# The task, the overrides of its Flyte node, and the merged task.
 LIMITS = [{"name": "CPU", "value": "8"}]
 GPUS = {"name": "GPU", "value": "8"}
 INIT = {"name": "init", "image": "a"}
 MEMORY = {"sharedMemory": {"mountName": "m"}}
 IN_PODS = pod({"name": "main", "image": "a", "env": [RENDERED]})
+# The task, the overrides of its Flyte node, and the merged task.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a container": (
         container("a", requests=[{"name": "CPU", "value": "1"}, GPUS], limits=LIMITS),

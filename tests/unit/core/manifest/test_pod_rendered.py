@@ -216,16 +216,8 @@ def test_pod_metadata_is_merged_and_the_last_layer_wins() -> None:
     run = replace(RUN, labels=layers[3], annotations=layers[3], execution_identity="-Jo@@Ex/" + "x" * 99)
     expected = {"default": "default", "base": "base", "task": "task", "run": "run", "all": "run"}
     assert pod(template, section, base, run=run)["metadata"] == {
-        "labels": {
-            **expected,
-            "inject-flyte-secrets": "true",
-            "execution-identity": "jo-ex-" + "x" * 56,
-        },
-        "annotations": {
-            **expected,
-            "flyte.secrets/s0": SECRET,
-            "flyte.secrets/s1": "",
-        },
+        "labels": {**expected, "inject-flyte-secrets": "true", "execution-identity": "jo-ex-" + "x" * 56},
+        "annotations": {**expected, "flyte.secrets/s0": SECRET, "flyte.secrets/s1": ""},
     }
 
 

@@ -28,14 +28,13 @@ def in_pod(**values: Any) -> dict[str, Any]:
     return {**in_container(), **values}
 
 
-# A pod spec, and the path and value of the rejected field.
 def in_pod_context(**values: Any) -> dict[str, Any]:
     return in_pod(securityContext=values)
 
 
-# A pod spec, and the path below that of its container or pod and the value of the rejected field.
 UNCONFINED_TYPE = {"type": "Unconfined"}
 PRIVILEGED = {"name": "a", "image": "i", "securityContext": {"privileged": True}}
+# A pod spec, and the path and value of the rejected field.
 REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
     (in_pod(hostNetwork=True), "hostNetwork", "true"),
     (in_pod(hostPID=True), "hostPID", "true"),

@@ -1,33 +1,11 @@
 """Tests for the gang annotation of a job and for the names of objects that belong to a gang."""
 
 import pytest
-from builders import a_run, a_template
 
-from backend_plugin.core import settings
-from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.observed import PodGroup
-from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import gang_annotation, registry
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
-
-
-def carried(custom, **ganging):
-    platform = settings.read({"kfpytorch": {"gang": ganging}})
-    job = read_job(plan(a_template(custom), a_run(), platform).manifests[0])
-    return gang_annotation.read_gang_summary(job.annotations)
-
-
-ELASTIC = {
-    "workerReplicas": {"replicas": 4},
-    "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
-}
-
-
-@pytest.mark.parametrize(("scheduler", "members"), [("kueue", 4), ("kai", 2)])
-def test_elastic_gang_counts_the_members_that_its_scheduler_counts(scheduler, members):
-    gang = carried(ELASTIC, scheduler=scheduler, queue="team")
-    assert sum(role.count for role in gang.roles) == members
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])

@@ -47,12 +47,7 @@ YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP
             "is for yunikorn",
             "{scheduler: yunikorn} in the settings",
         ),
-        (
-            GROUP,
-            "labels.scheduling.x-k8s.io/pod-group",
-            "is for coscheduling",
-            "{scheduler: coscheduling",
-        ),
+        (GROUP, "labels.scheduling.x-k8s.io/pod-group", "is for coscheduling", "{scheduler: coscheduling"),
         ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "selects volcano", "{scheduler: volcano"),
     ],
 )

@@ -4,10 +4,9 @@
 from typing import Any
 
 import pytest
-from builders import a_run, a_template
+from builders import a_run, a_template, reject
 
 from backend_plugin.core import settings
-from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -32,9 +31,7 @@ def planned(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
 
 
 def refused(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> list[str]:
-    with pytest.raises(InvalidTask) as caught:
-        planned(ganging, found, **fields)
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in reject(planned, ganging, found, **fields)]
 
 
 def describe_plan(made: Plan) -> tuple[str, str]:
