@@ -34,6 +34,8 @@ _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _STACK = re.compile(
     r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
 )
+# The traceback of a recursion has thousands of frames.
+_LONGEST_TEXT = 64_000
 _CRASHED = "Fatal Python error"
 
 
@@ -82,19 +84,19 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
 
 
 def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
-    stack = exceptions.read_stack(error)
+    raised = exceptions.read_exception(error)
     failure = Failure(
         **vars(identity),
         exit_code=exceptions.read_exit_code(error),
         time_ns=time.time_ns(),
         pid=os.getpid(),
-        exception=exceptions.read_class_name(error),
-        message=exceptions.read_message(error),
-        frames=read_user_frames(stack),
-        chain=exceptions.read_chain(error),
-        collective=exceptions.find_collective(stack),
-        traceback=exceptions.format_traceback(error),
-        from_torch=exceptions.is_from_torch(error, stack),
+        exception=exceptions.get_class_name(raised),
+        message=exceptions.format_message(raised)[:_LONGEST_TEXT],
+        frames=read_user_frames(raised.stack),
+        chain=exceptions.list_chain(raised),
+        collective=exceptions.find_collective(raised.stack),
+        traceback="".join(raised.format())[-_LONGEST_TEXT:],
+        from_torch=exceptions.is_from_torch(raised),
         recoverable=recoverable,
     )
     return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))

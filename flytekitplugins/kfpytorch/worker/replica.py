@@ -93,11 +93,11 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
 def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    is_exit = exceptions.is_instance(error, SystemExit)
+    is_exit = isinstance(error, SystemExit)
     if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
         failure_file.write_exit(directory, who, error)
         return 0
-    recoverable = exceptions.is_instance(error, FlyteRecoverableException)
+    recoverable = isinstance(error, FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
         create_recoverable_error_file()
@@ -158,7 +158,7 @@ def spawn_helper(
             return compute_result(function, kwargs)
     except exceptions.UserError as caught:
         error = caught.error
-    if exceptions.is_instance(error, FlyteRecoverableException):
+    if isinstance(error, FlyteRecoverableException):
         create_recoverable_error_file()
     raise error  # Outside the handler, so that `UserError` does not become its context.
 

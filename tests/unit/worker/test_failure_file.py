@@ -105,7 +105,11 @@ def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
 def test_system_exit_has_the_exit_code_of_an_interpreter(tmp_path: Path, code: Any, exit_code: int) -> None:
     failure = recorded(tmp_path, raised(SystemExit(code)))
     assert (failure.exit_code, failure.exception) == (exit_code, "SystemExit")
-    assert failure.message == f"the function called sys.exit({code!r})"
+    assert failure.message == f"the function called sys.exit({code})"
+
+
+# The text of Python in place of a message whose `__str__` raises.
+UNPRINTABLE = "<exception str() failed>" if sys.version_info >= (3, 11) else "<unprintable {} object>"
 
 
 class UnprintableCode(Exception):
@@ -123,44 +127,12 @@ class Exits(Exception):
         raise SystemExit(0)
 
 
-class Hostile(Exception):
-    """An exception with attributes that raise."""
-
-    @property
-    def exceptions(self) -> Any:
-        raise KeyboardInterrupt
-
-    @property
-    def __notes__(self) -> Any:
-        raise SystemExit(0)
-
-
-class Endless(Exception):
-    """An exception that contains itself."""
-
-    exceptions: Any = ()
-
-
-class Several(Exception):
-    """An exception like an exception group, which Python 3.10 does not have."""
-
-    exceptions = (ValueError("no data"), KeyError("name"))
-
-
-class Code:
-    def __repr__(self) -> str:
-        raise KeyError("its message")
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Several("2 sub-exceptions"), "2 sub-exceptions\nValueError: no data\nKeyError: 'name'"),
-        (UnprintableCode(), "(its message cannot be printed: KeyError)"),
-        (SystemExit(Code()), "(its message cannot be printed: KeyError)"),
-        (NotText(), "(its message cannot be printed: TypeError)"),
-        (Exits(), "(its message cannot be printed: SystemExit)"),
-        (Hostile("text"), "text"),
+        (UnprintableCode(), UNPRINTABLE.format("UnprintableCode")),
+        (NotText(), UNPRINTABLE.format("NotText")),
+        (Exits(), UNPRINTABLE.format("Exits")),
         (ValueError(), ""),
         (ValueError("\udcff lone"), "\udcff lone"),
         (KeyError("column"), "'column'"),
@@ -170,13 +142,6 @@ class Code:
 def test_exception_with_any_message_is_recorded(tmp_path: Path, error: BaseException, message: str) -> None:
     failure = recorded(tmp_path, raised(error))
     assert (failure.message, failure.exception) == (message, type(error).__name__)
-
-
-def test_exception_that_contains_itself_is_recorded(tmp_path: Path) -> None:
-    error = Endless("text")
-    error.exceptions = (error,)
-    first, second, *_ = recorded(tmp_path, raised(error)).message.splitlines()
-    assert (first, second.partition(", at ")[0]) == ("text", "Endless: text")
 
 
 def test_huge_message_and_deep_recursion_are_truncated(tmp_path: Path) -> None:
