@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from kubernetes_messages import varint
-from serving import CONTAINER, metadata, template
+from serving import ASYNC, CONTAINER, metadata, template
 
 Build = Callable[[int], dict[str, Any]]
 Request = tuple[str, bytes]
@@ -130,6 +131,16 @@ def _creation(task: TaskTemplate, execution: str) -> admin.CreateTaskRequest:
         output_prefix=f"s3://bucket/{execution}/n0/data/0",
         task_execution_metadata=metadata(0, execution),
     )
+
+
+async def send(channel: grpc.aio.Channel, method: str, data: bytes) -> tuple[str, bytes]:
+    """Return the status code of a call, and the response if there is one."""
+    if method == "GetTaskLogs":
+        stream = channel.unary_stream(ASYNC + method)(data, timeout=60)
+        return (await stream.code()).name, b""
+    call = channel.unary_unary(ASYNC + method)(data, timeout=60)
+    code = await call.code()
+    return code.name, await call if code is grpc.StatusCode.OK else b""
 
 
 def all_kinds(size: int, meta: bytes) -> Iterator[Request]:

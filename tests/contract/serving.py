@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from builders import a_template
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.tasks_pb2 import TaskTemplate
-from google.protobuf.json_format import ParseDict
+from flyteidl.service.agent_pb2_grpc import AsyncAgentServiceStub
 from scripted_cluster import ScriptedCluster, ago
 from tiny_service import wait_until
 
@@ -33,7 +33,6 @@ from backend_plugin.shell.output_reader import OutputReader
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.task_responses import TaskResponses
 
-T = TypeVar("T")
 ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
@@ -47,20 +46,13 @@ def template(workers: int = 1, options: Mapping[str, Any] = {}, **fields: Any) -
 
 
 def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMetadata:
-    return ParseDict(
-        {
-            "taskExecutionId": {
-                "nodeExecutionId": {
-                    "nodeId": "n0",
-                    "executionId": {"project": "flytesnacks", "domain": "development", "name": execution},
-                },
-                "retryAttempt": attempt,
-            },
-            "namespace": NAMESPACE,
-            "labels": {"execution-id": execution},
-        },
-        admin.TaskExecutionMetadata(),
-    )
+    about = admin.TaskExecutionMetadata(namespace=NAMESPACE, labels={"execution-id": execution})
+    about.task_execution_id.retry_attempt = attempt
+    node = about.task_execution_id.node_execution_id
+    node.node_id = "n0"
+    node.execution_id.project, node.execution_id.domain = "flytesnacks", "development"
+    node.execution_id.name = execution
+    return about
 
 
 @dataclass
@@ -77,13 +69,9 @@ class Served:
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
 
-    async def call(self, method: str, request: Any, answer: type[T]) -> T:
-        ask = self.channel.unary_unary(
-            ASYNC + method,
-            request_serializer=lambda each: each if isinstance(each, bytes) else each.SerializeToString(),
-            response_deserializer=answer.FromString,  # type: ignore[attr-defined]
-        )
-        return await ask(request, timeout=60)  # type: ignore[no-any-return]
+    @property
+    def stub(self) -> AsyncAgentServiceStub:
+        return AsyncAgentServiceStub(self.channel)
 
     async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
         prefix = fields.pop("output_prefix", self.prefix(attempt, execution))
@@ -92,7 +80,7 @@ class Served:
         request = admin.CreateTaskRequest(
             template=template(**fields), output_prefix=prefix, task_execution_metadata=about
         )
-        return (await self.call("CreateTask", request, admin.CreateTaskResponse)).resource_meta
+        return (await self.stub.CreateTask(request, timeout=60)).resource_meta
 
     def run(self, meta: bytes, **fields: Any) -> str:
         """Let the job and its two replicas run; `fields` are in the status of each pod. Return its name."""
@@ -104,27 +92,22 @@ class Served:
 
     async def get(self, meta: bytes) -> admin.Resource:
         request = admin.GetTaskRequest(resource_meta=meta, task_type="pytorch")
-        return (await self.call("GetTask", request, admin.GetTaskResponse)).resource
+        return (await self.stub.GetTask(request, timeout=60)).resource
 
     async def phase(self, meta: bytes) -> str:
         return TaskExecution.Phase.Name((await self.get(meta)).phase)
 
     async def delete(self, meta: bytes) -> None:
-        await self.call("DeleteTask", admin.DeleteTaskRequest(resource_meta=meta), admin.DeleteTaskResponse)
+        await self.stub.DeleteTask(admin.DeleteTaskRequest(resource_meta=meta), timeout=60)
 
     async def read_logs(self, meta: bytes) -> list[str]:
         """Return the last two log lines of each replica."""
-        ask = self.channel.unary_stream(
-            ASYNC + "GetTaskLogs",
-            request_serializer=admin.GetTaskLogsRequest.SerializeToString,
-            response_deserializer=admin.GetTaskLogsResponse.FromString,
-        )
-        answers = ask(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
+        answers = self.stub.GetTaskLogs(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
         return [line async for each in answers for line in each.body.results]
 
     def leave(self, name: str, data: bytes = b"", attempt: int = 0) -> None:
         """Write a file below the output prefix, as the task's pod does."""
-        folder = self.store / "f1" / "n0" / "data" / str(attempt)
+        folder = Path(self.prefix(attempt).removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 

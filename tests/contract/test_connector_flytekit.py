@@ -44,15 +44,10 @@ def stop(process: "subprocess.Popen[str]") -> None:
 @contextmanager
 def hosted(state: Path) -> Iterator[grpc.Channel]:
     command = [sys.executable, str(SERVER), MODULE]
+    env = environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true", KFPYTORCH_PORT="0")
     with (
         state.with_suffix(".log").open("w+") as log,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true", KFPYTORCH_PORT="0"),
-        ) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env) as process,
     ):
         assert process.stdout is not None
         try:
@@ -109,13 +104,8 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
 
 
 def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {MODULE}"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environ(tmp_path / "state"),
-    )
+    command, env = [sys.executable, "-c", f"import {MODULE}"], environ(tmp_path / "state")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     assert done.returncode == 1
     output = " ".join(done.stderr.split())  # flytekit wraps its output.
     assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in output

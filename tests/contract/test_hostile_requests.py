@@ -5,11 +5,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import hostile_requests
 import pytest
-from serving import ASYNC, Served, serving, wait_until
+from serving import ready_server
 
 SIZES = (240 * 2**10, 1_000_000)
 """One size below the limit of every part, and one that exceeds most limits."""
@@ -46,21 +45,9 @@ class Watchdog:
         return {what: int(longest) for what, longest in self.longest.items() if longest > LONGEST_MS}
 
 
-async def send(served: Served, method: str, data: bytes) -> str:
-    """Return the status code of a call."""
-    call: Any
-    if method == "GetTaskLogs":
-        call = served.channel.unary_stream(ASYNC + method)(data, timeout=60)
-        await call.code()
-    else:
-        call = served.channel.unary_unary(ASYNC + method)(data, timeout=60)
-    return (await call.code()).name
-
-
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
 async def test_large_requests_do_not_block_the_event_loop(tmp_path: Path, size: int) -> None:
-    async with serving(tmp_path) as served:
-        await wait_until(served.cache.ready.is_set)
+    async with ready_server(tmp_path) as served:
         meta = await served.create(execution="f0")
         creations = list(hostile_requests.creations(size))
         others = list(hostile_requests.build_job_requests(size, meta))
@@ -68,10 +55,10 @@ async def test_large_requests_do_not_block_the_event_loop(tmp_path: Path, size: 
         async with watchdog.watching():
             for name, data in creations:
                 watchdog.current = name
-                came_to[name] = await send(served, "CreateTask", data)
+                came_to[name], _ = await hostile_requests.send(served.channel, "CreateTask", data)
             for number, (method, data) in enumerate(others):
                 watchdog.current = f"{method} {number}"
-                came_to[watchdog.current] = await send(served, method, data)
+                came_to[watchdog.current], _ = await hostile_requests.send(served.channel, method, data)
     print({each: round(longest) for each, longest in watchdog.longest.items()}, came_to)
     assert watchdog.slow == {}
     assert {*came_to.values()} <= {"OK", "INVALID_ARGUMENT"}

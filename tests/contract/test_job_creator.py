@@ -58,12 +58,8 @@ class Trainer:
 
 def create(cluster: Trainer, folder: Path) -> bool:
     """Return True if the job is new."""
-    creator = job_creator.JobCreator(
-        cluster,  # type: ignore[arg-type]
-        Cache(system_clock),
-        NO_CAPABILITIES,
-        KeyRing.from_directory(folder, accepts_unsigned=True),
-    )
+    ring = KeyRing.from_directory(folder, accepts_unsigned=True)
+    creator = job_creator.JobCreator(cluster, Cache(system_clock), NO_CAPABILITIES, ring)
     return asyncio.run(creator.create_or_find(PLANNED, a_run()))[1]
 
 
@@ -102,14 +98,11 @@ class Runtimes:
     """A cluster with TrainingRuntimes."""
 
     def __init__(self, **created: datetime) -> None:
-        self.items: dict[str, Any] = {
-            name: {
-                "apiVersion": "trainer.kubeflow.org/v1alpha1",
-                "kind": "TrainingRuntime",
-                "metadata": {"name": name, "namespace": "n", "creationTimestamp": at.isoformat()},
-            }
-            for name, at in created.items()
-        }
+        kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime"}
+        self.items: dict[str, Any] = {}
+        for name, at in created.items():
+            metadata = {"name": name, "namespace": "n", "creationTimestamp": at.isoformat()}
+            self.items[name] = {**kind, "metadata": metadata}
 
     async def list_prerequisites(self) -> list[Manifest]:
         return [*self.items.values()]

@@ -81,16 +81,13 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("jobs",), "list of Job"),
-        (("jobs", "--all"), "list of Job"),
-        (("describe", "f2"), "Job"),
-        (("logs", "f1"), "LogLine"),
-        (("cancel", "f1"), "CancelJobResponse"),
-        (("cancel", "f2"), "CancelJobResponse"),
-        (("nodes",), "list of Node"),
-        (("runtimes", "list"), "list of Runtime"),
+        (["jobs", "--all"], "list of Job"),
+        (["describe", "f2"], "Job"),
+        (["logs", "f1"], "LogLine"),
+        *((["cancel", each], "CancelJobResponse") for each in ("f1", "f2")),
+        (["nodes"], "list of Node"),
+        (["runtimes", "list"], "list of Runtime"),
     ],
-    ids=" ".join,
 )
 def test_server_output_matches_the_documentation(served, arguments, kind):
     value = run(*arguments)

@@ -24,7 +24,8 @@ from google.protobuf.message import Message
 from kubernetes_messages import BYTES
 from kubernetes_messages import field as encode_field
 from scripted_cluster import ScriptedCluster
-from serving import ASYNC, Served, metadata, serving, template, wait_until
+from serving import ASYNC, Served, metadata, ready_server, template
+from tiny_service import wait_until
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.operators.pytorchjob import admit_job
@@ -205,32 +206,19 @@ def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
 
 def _value(dice: random.Random) -> struct_pb2.Value:
     """Return a random value, including values that JSON does not allow."""
-    made = struct_pb2.Value()
-    match dice.randrange(6):
-        case 0 | 1 | 2:
-            return _leaf(dice)
-        case 3:
-            made.list_value.values.extend([_leaf(dice)] * dice.choice((0, 1, 1000)))
-        case 4:
-            made.struct_value.fields[dice.choice(TEXTS)].CopyFrom(_leaf(dice))
-        case _:
-            inner = made
-            for _ in range(dice.choice((3, DEPTH))):
-                is_object = dice.random() < 0.5
-                inner = inner.struct_value.fields["spec"] if is_object else inner.list_value.values.add()
-            inner.string_value = "deep"
-    return made
-
-
-def _leaf(dice: random.Random) -> struct_pb2.Value:
-    return dice.choice(
-        (
-            struct_pb2.Value(string_value=dice.choice(TEXTS)),
-            struct_pb2.Value(number_value=dice.choice(DOUBLES)),
-            struct_pb2.Value(bool_value=True),
-            struct_pb2.Value(null_value=struct_pb2.NULL_VALUE),
-        )
+    leaf = dice.choice((dice.choice(TEXTS), dice.choice(DOUBLES), True, None))
+    deep: Any = "deep"
+    for _ in range(dice.choice((3, DEPTH))):
+        deep = {"spec": deep} if dice.random() < 0.5 else [deep]
+    made = struct_pb2.ListValue()
+    made.extend(
+        [
+            dice.choice(
+                (leaf, leaf, leaf, [leaf] * dice.choice((0, 1, 1000)), {dice.choice(TEXTS): leaf}, deep)
+            )
+        ]
     )
+    return made.values[0]
 
 
 AT_ONCE = 32
@@ -240,21 +228,16 @@ OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
 TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # The message exceeds gRPC's own limit.
 DENIED = grpc.StatusCode.PERMISSION_DENIED  # The reference has an invalid signature.
 OVER = grpc.StatusCode.FAILED_PRECONDITION  # A mutated prefix may equal that of the next attempt.
-POD = {
-    "containers": [
-        {
-            "name": "primary",
-            "image": "image:1",
-            "args": ["pyflyte-execute"],
-            "env": [{"name": "LEVEL", "value": "info"}],
-            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-        }
-    ],
-    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-    "affinity": {},
-    "restartPolicy": "Never",
+MAIN = {
+    "name": "primary",
+    "image": "image:1",
+    "args": ["pyflyte-execute"],
+    "env": [{"name": "LEVEL", "value": "info"}],
+    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+    "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
 }
+VOLUME = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+POD = {"containers": [MAIN], "volumes": [VOLUME], "affinity": {}, "restartPolicy": "Never"}
 ELASTIC = {
     "workerReplicas": {"common": {"replicas": 2, "image": "image:2", "resources": {}}},
     "elasticConfig": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 2},
@@ -302,8 +285,7 @@ class Sender:
 
     async def send(self, method: str, data: bytes) -> bytes | None:
         """Return the response, or None for an expected rejection; fail the test on any other status."""
-        ask = self.served.channel.unary_unary(ASYNC + method)
-        call = ask(data, timeout=60)
+        call = self.served.channel.unary_unary(ASYNC + method)(data, timeout=60)
         code = await call.code()
         self.came_to[f"{method} {code.name}"] += 1
         expected = (OK, INVALID, TOO_MUCH, OVER if method == "CreateTask" else DENIED)
@@ -349,14 +331,10 @@ def _delete(meta: bytes) -> admin.DeleteTaskRequest:
 
 
 async def one_round(sender: Sender, number: int, clock: list[datetime]) -> int:
-    """Return the memory in use after the round, in bytes."""
+    """Return the memory in use after the round, in bytes, when everything has been forgotten."""
+    served = sender.served
     for _ in range(0, number, AT_ONCE):
         await asyncio.gather(*(sender.live() for _ in range(AT_ONCE)))
-    return await forgotten(sender.served, clock)
-
-
-async def forgotten(served: Served, clock: list[datetime]) -> int:
-    """Return the memory in use, in bytes, after everything has ended and has been forgotten."""
     await wait_until(lambda: len(served.orders) == 0, 60)
     clock[0] += 2 * REMEMBERED
     for entry in served.cache:
@@ -377,8 +355,7 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
     # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
     clock = [datetime.now(timezone.utc)]
-    async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
-        await wait_until(served.cache.ready.is_set)
+    async with ready_server(tmp_path, cluster=AdmittingCluster(), now=lambda: clock[0]) as served:
         served.cluster.templates = [BASE]
         sender = Sender(served, random.Random(number))
         memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]

@@ -21,7 +21,6 @@ from tiny_service import call, calling, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics, tracing
 from backend_plugin.shell.credentials import Token
-from backend_plugin.shell.reloaded_value import UnusableCredentials
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -86,31 +85,17 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
         assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [("", "no token"), ("a b", "no token"), (None, "No such file")]
-)
-def test_file_without_a_token_is_reported_at_startup(tmp_path, content, message):
-    if content is not None:
-        (tmp_path / "token").write_text(content)
-    with pytest.raises(UnusableCredentials, match=message):
-        Token.from_file(tmp_path / "token")
-
-
 async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
     async with calling(limit=2) as (served, channel):
         running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
-        refused = await code_of(served.echo(channel))
-        alive = await health(channel, "liveness")
+        code, details = await code_of(served.echo(channel))
+        assert code is EXHAUSTED
+        assert details == "2 calls are in progress, which is the limit of this server; retry later"
+        assert await health(channel, "liveness") == "SERVING"
         served.tiny.go_on.set()
-        result = [refused, alive, *await asyncio.gather(*running), await served.echo(channel)]
-    assert result == [
-        (EXHAUSTED, "2 calls are in progress, which is the limit of this server; retry later"),
-        "SERVING",
-        b"x",
-        b"x",
-        b"hello",
-    ]
+        assert await asyncio.gather(*running) == [b"x", b"x"]
+        assert await served.echo(channel) == b"hello"
 
 
 async def test_cancelled_call_frees_its_slot() -> None:
@@ -158,22 +143,22 @@ async def test_health_watches_use_no_slot_of_probes() -> None:
         assert await health(channel, "liveness") == "SERVING"
 
 
-async def test_message_size_is_limited() -> None:
-    async with serving(receive_bytes=1000, send_bytes=500) as served:
-        own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-            received, _ = await code_of(served.echo(channel, b"x" * 1001))
-            sent, _ = await code_of(served.echo(channel, b"x" * 501))
-            result = [received, sent, len(await served.echo(channel, b"x" * 500))]
-    assert result == [EXHAUSTED, EXHAUSTED, 500]
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
-async def test_largest_messages_of_propeller_are_accepted() -> None:
-    async with serving() as served:
-        own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-            result = len(await served.echo(channel, os.urandom(1) * (11 * 2**20)))
-    assert result == 11 * 2**20
+@pytest.mark.parametrize(
+    ("limits", "size", "too_large"),
+    # By default, the largest messages of FlytePropeller are accepted.
+    [({"receive_bytes": 1000, "send_bytes": 500}, 500, (501, 1001)), ({}, 11 * 2**20, ())],
+)
+async def test_message_size_is_limited(limits: Any, size: int, too_large: Any) -> None:
+    async with (
+        serving(**limits) as served,
+        grpc.aio.insecure_channel(served.address, options=UNLIMITED) as channel,
+    ):
+        assert len(await served.echo(channel, b"x" * size)) == size
+        for each in too_large:
+            assert (await code_of(served.echo(channel, b"x" * each)))[0] is EXHAUSTED
 
 
 async def test_calls_are_counted_by_result() -> None:
@@ -273,13 +258,8 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
     handler = grpc.unary_unary_rpc_method_handler(export, otlp.ExportTraceServiceRequest.FromString)
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
-        server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(
-                    "opentelemetry.proto.collector.trace.v1.TraceService", {"Export": handler}
-                ),
-            )
-        )
+        service = "opentelemetry.proto.collector.trace.v1.TraceService"
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:

@@ -100,16 +100,6 @@ async def test_server_replacement_is_transparent_with_the_service_config_of_the_
         assert all(await requests)
 
 
-async def test_two_servers_do_not_share_a_port() -> None:
-    async with serving() as served:
-        port = int(served.address.rpartition(":")[2])
-        with pytest.raises(PortUnavailable, match="Address already in use; set another --port, or 0"):
-            async with serving(port=port):
-                pass
-        async with grpc.aio.insecure_channel(served.address) as channel:
-            assert await served.echo(channel) == b"hello"
-
-
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 async def test_unusable_host_is_reported(host: str) -> None:
     with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):

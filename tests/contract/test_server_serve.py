@@ -19,7 +19,8 @@ import pytest
 from certificates import Authority
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
-from grpc_health.v1 import health_pb2
+from flyteidl.service import agent_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import external_probes
@@ -56,21 +57,16 @@ def serve(
 
 def listed(endpoint: str, token: str | None) -> list[str]:
     with grpc.insecure_channel(endpoint) as channel:
-        ask = channel.unary_unary(
-            "/flyteidl.service.AgentMetadataService/ListAgents",
-            request_serializer=admin.ListAgentsRequest.SerializeToString,
-            response_deserializer=admin.ListAgentsResponse.FromString,
-        )
+        stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
         metadata = [("authorization", f"Bearer {token}")] if token else []
-        answer = ask(admin.ListAgentsRequest(), metadata=metadata, timeout=60)
+        answer = stub.ListAgents(admin.ListAgentsRequest(), metadata=metadata, timeout=60)
         return [each.name for each in answer.agents[0].supported_task_categories]
 
 
 def health(endpoint: str) -> int:
     with grpc.insecure_channel(endpoint) as channel:
-        check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        answer = health_pb2.HealthCheckResponse.FromString(check(b"", timeout=60))
-        return answer.status
+        stub = health_pb2_grpc.HealthStub(channel)
+        return stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status
 
 
 def fail(*arguments: str) -> str:

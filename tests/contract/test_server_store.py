@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -29,10 +28,6 @@ class Bucket(ThreadingHTTPServer):
         self.denied = False
         self.go_on = threading.Event()
         self.go_on.set()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -80,31 +75,21 @@ def _listing(objects: dict[str, bytes], prefix: str) -> str:
     return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
 
 
-@contextmanager
-def served() -> Iterator[Bucket]:
-    """Run a bucket server."""
-    with Bucket() as bucket:
-        thread = threading.Thread(target=lambda: bucket.serve_forever(poll_interval=0.02))
-        thread.start()
-        try:
-            yield bucket
-        finally:
-            bucket.go_on.set()
-            bucket.shutdown()
-            thread.join()
-
-
 pytest.importorskip("s3fs")
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    with served() as bucket:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "here")
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION"):
+        monkeypatch.setenv(f"AWS_{name}", "any")
+    with Bucket() as bucket:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bucket.server_port}")
+        thread = threading.Thread(target=lambda: bucket.serve_forever(poll_interval=0.02))
+        thread.start()
         yield bucket
+        bucket.go_on.set()
+        bucket.shutdown()
+        thread.join()
 
 
 def document(message: str) -> bytes:
@@ -140,9 +125,8 @@ def test_empty_prefix_has_no_outputs(bucket: Bucket) -> None:
 
 def test_denied_access_is_reported(bucket: Bucket) -> None:
     bucket.denied = True
-    with pytest.raises(
-        StoreUnavailable, match=r"s3://flyte cannot be read: PermissionError.*may list and read"
-    ):
+    denied = r"s3://flyte cannot be read: PermissionError.*may list and read"
+    with pytest.raises(StoreUnavailable, match=denied):
         asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/x"))
 
 
@@ -153,5 +137,4 @@ async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
     with pytest.raises(StoreUnavailable, match="did not answer within 5 s"):
         await outcomes.read_outputs("s3://flyte/x")
     bucket.go_on.set()
-    result = await outcomes.read_outputs("s3://flyte/x")
-    assert result == TaskOutputs(outputs=True)
+    assert await outcomes.read_outputs("s3://flyte/x") == TaskOutputs(outputs=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.reflection import Reflection
@@ -58,12 +58,8 @@ class Tiny:
         listed = unary(
             self.list_agents, admin.ListAgentsRequest.FromString, admin.ListAgentsResponse.SerializeToString
         )
-        return (
-            grpc.method_handlers_generic_handler("tiny.Tiny", words),
-            grpc.method_handlers_generic_handler(
-                "flyteidl.service.AgentMetadataService", {"ListAgents": listed}
-            ),
-        )
+        services = {"tiny.Tiny": words, "flyteidl.service.AgentMetadataService": {"ListAgents": listed}}
+        return [grpc.method_handlers_generic_handler(*each) for each in services.items()]
 
 
 @dataclass
@@ -85,12 +81,8 @@ async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **opti
 
 
 async def health(channel: grpc.aio.Channel, service: str = "") -> str:
-    check = channel.unary_unary(
-        "/grpc.health.v1.Health/Check",
-        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-        response_deserializer=health_pb2.HealthCheckResponse.FromString,
-    )
-    answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=60)
+    stub = health_pb2_grpc.HealthStub(channel)
+    answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builders import a_run, a_template
-from serving import NAMESPACE, Served, serving, template, wait_until
+from serving import NAMESPACE, Served, serving, wait_until
 
 import backend_plugin
 from backend_plugin.core.cleanup import build_cancellation, plan_cleanup
@@ -71,7 +71,7 @@ async def run_jobs(folder: Path) -> dict[str, Any]:
 
 async def create(served: Served, execution: str, command: str) -> bytes:
     container = {"image": "i", "command": ["/bin/sh", "-c", command]}
-    return await served.create(execution=execution, template=template(container=container))
+    return await served.create(execution=execution, container=container)
 
 
 async def wait_for_phase(served: Served, reference: bytes, phase: str) -> None:

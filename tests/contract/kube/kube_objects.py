@@ -144,15 +144,11 @@ class Objects:
         old = self.get(key)
         new: Any = merge_patch(old, patch)
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
-            reason = "metadata.uid: Invalid value: field is immutable"
-            raise Refusal(
-                422, "Invalid", reason, causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
-            )
+            causes = [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
+            raise Refusal(422, "Invalid", "metadata.uid: Invalid value: field is immutable", causes=causes)
         if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            reason = (
-                f'Operation cannot be fulfilled on {key[1]}.{key[0]} "{key[3]}": the object has been modified'
-            )
-            raise Refusal(409, "Conflict", f"{reason}; please apply your changes to the latest version")
+            reason = "the object has been modified; please apply your changes to the latest version"
+            raise Refusal(409, "Conflict", f"Operation cannot be fulfilled on {key[1]}: {reason}")
         return self.apply(key, new)
 
     def delete(self, key: Key, options: Any) -> Any:
@@ -161,10 +157,6 @@ class Objects:
         if wanted != there["uid"]:
             reason = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {there['uid']}"
             raise Refusal(409, "Conflict", reason)
-        if there.get("finalizers"):
-            return self.apply(
-                key, merge_patch(self.now[key], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
-            )
         return self.remove(key)
 
     def page(self, group: str, plural: str, namespace: str, query: Any) -> Any:

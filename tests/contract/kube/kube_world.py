@@ -31,32 +31,21 @@ WITH_POD_GROUPS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-grou
 
 
 def job(name: str = NAME, **fields: Any) -> Any:
+    master = {"replicas": 1, "template": {"spec": {"containers": []}}}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": name, "namespace": "ns", "labels": {IDENTITY: "x"}},
-        "spec": {
-            "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": {"containers": []}}}}
-        },
+        "spec": {"pytorchReplicaSpecs": {"Master": master}},
         **fields,
     }
 
 
 def pod(name: str = f"{NAME}-master-0", phase: str = "Pending", **spec: Any) -> Any:
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "labels": {
-                IDENTITY: "x",
-                "training.kubeflow.org/job-name": NAME,
-                "training.kubeflow.org/replica-type": "master",
-                "training.kubeflow.org/replica-index": "0",
-            },
-        },
-        "spec": {"containers": [{"name": "pytorch"}], **spec},
-        "status": {"phase": phase},
-    }
+    about = {"name": NAME, "namespace": "ns", "uid": "", "labels": {IDENTITY: "x"}}
+    metadata = build_replica({"metadata": about}, "master-0", name=name, ownerReferences=[])
+    containers = [{"name": "pytorch"}]
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}, "status": {"phase": phase}}
 
 
 def ended_pod(
@@ -91,10 +80,11 @@ def build_replica(job: Any, replica: str, **metadata: Any) -> Any:
     }
 
 
-def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **fields: Any) -> Any:
+def event(reason: str, name: str = f"{NAME}-master-0", namespace: str = "ns", **fields: Any) -> Any:
+    about = {"kind": fields.pop("kind", "Pod"), "name": name, "namespace": namespace}
     return {
-        "metadata": {"name": f"e.{reason}.{name}", "namespace": "ns"},
-        "involvedObject": {"kind": kind, "name": name, "namespace": "ns"},
+        "metadata": {"name": f"e.{reason}.{name}", "namespace": namespace},
+        "involvedObject": about,
         "reason": reason,
         "lastTimestamp": "2026-01-01T00:00:00Z",
         **fields,

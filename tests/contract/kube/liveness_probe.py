@@ -10,18 +10,14 @@ import time
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 
 def probe(address: str) -> None:
     """Raise `grpc.RpcError` if the server does not answer, and `AssertionError` if it is not alive."""
     with grpc.insecure_channel(address) as channel:
-        check = channel.unary_unary(
-            "/grpc.health.v1.Health/Check",
-            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-            response_deserializer=health_pb2.HealthCheckResponse.FromString,
-        )
-        answer = check(health_pb2.HealthCheckRequest(service="liveness"), timeout=60)
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=60)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 

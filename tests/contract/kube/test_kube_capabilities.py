@@ -63,9 +63,6 @@ def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path
     [
         ((), ""),
         (("--gang-scheduler-name=volcano",), "volcano"),
-        (("--gang-scheduler-name", "theirs"), "theirs"),
-        (("-gang-scheduler-name=theirs",), "theirs"),
-        (("--gang-scheduler-name",), ""),
         (("gang-scheduler-name=none",), ""),
         (("--gang-scheduler-name=$(GANG)",), None),
         (("sh", "-c", "exec /manager --gang-scheduler-name=volcano"), None),
@@ -132,30 +129,21 @@ def test_default_container_resources_of_limit_ranges_are_detected(server, tmp_pa
 
 def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path, caplog):
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
-    server.forbidden = {
-        "list deployments",
-        "create pods",
-        "create pytorchjobs",
-        "list localqueues",
-        "list events",
-        "list limitranges",
+    rules = {
+        "operator_scheduler": ("apps", "deployments", "list"),
+        "admission_scheduler": ('""', "pods", "create"),
+        "keeps_scheduling_group": ('""', "pods", "create"),
+        "suspends_jobs": ("kubeflow.org", "pytorchjobs", "create"),
+        "kueue": ("kueue.x-k8s.io", "localqueues", "list"),
+        "schedulers": ('""', "events", "list"),
+        "container_defaults": ('""', "limitranges", "list"),
     }
+    server.forbidden = {f"{verb} {plural}" for _, plural, verb in rules.values()}
     found = collect_capabilities(server, tmp_path)
-    assert found.kubernetes == "1.36.1"
-    assert found.unknown.keys() == {
-        "operator_scheduler",
-        "schedulers",
-        "admission_scheduler",
-        "keeps_scheduling_group",
-        "suspends_jobs",
-        "container_defaults",
-        "kueue",
-    }
-    add = "add to the ClusterRole: {{apiGroups: [{0}], resources: [{1}], verbs: [{2}]}}"
-    assert found.unknown["operator_scheduler"].endswith(add.format("apps", "deployments", "list"))
-    assert found.unknown["admission_scheduler"].endswith(add.format('""', "pods", "create"))
-    assert found.unknown["suspends_jobs"].endswith(add.format("kubeflow.org", "pytorchjobs", "create"))
-    assert found.unknown["kueue"].endswith(add.format("kueue.x-k8s.io", "localqueues", "list"))
+    assert (found.kubernetes, found.unknown.keys()) == ("1.36.1", rules.keys())
+    for name, (group, plural, verb) in rules.items():
+        rule = f"{{apiGroups: [{group}], resources: [{plural}], verbs: [{verb}]}}"
+        assert found.unknown[name].endswith(f"add to the ClusterRole: {rule}"), found.unknown[name]
     one = collect_capabilities(server, tmp_path, namespaces=(NAMESPACE,))
     assert f"add to a Role in namespace {NAMESPACE}: " in one.unknown["kueue"]
 

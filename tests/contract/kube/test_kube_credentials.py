@@ -29,6 +29,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName
 pytestmark = pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
 JOB = ObjectName(namespace="ns", name=NAME)
 API = "client.authentication.k8s.io/v1"
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
 @pytest.fixture
@@ -42,23 +43,28 @@ def with_user(server, tmp_path, user):
     return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), patience=1.0)
 
 
-async def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("first\n")
+@pytest.fixture
+def token(tmp_path):
+    (tmp_path / "token").write_text("first\n")
+    return tmp_path / "token"
+
+
+def rotate(server, token):
+    server.tokens = {"second"}
+    token.write_text("second\n")
+
+
+async def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path, token):
     async with opened(with_user(server, tmp_path, {"tokenFile": str(token)})) as cluster:
         assert await cluster.get(JOB)
-        server.tokens = {"second"}
-        token.write_text("second\n")
+        rotate(server, token)
         assert await cluster.get(JOB)
 
 
-async def test_watch_continues_with_a_new_token(server, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("first")
+async def test_watch_continues_with_a_new_token(server, tmp_path, token):
     settings = with_user(server, tmp_path, {"tokenFile": str(token)})
     async with opened(settings) as cluster, following(cluster) as heard:
-        server.tokens = {"second"}
-        token.write_text("second")
+        rotate(server, token)
         server.cut()
         server.apply(JOBS, job("f2-n0-0-0123456789ab"))
         await wait_until(lambda: len(heard.names()) == 2)
@@ -73,35 +79,29 @@ def write_plugin(tmp_path, *lines):
 
 
 def write_printing_plugin(tmp_path, *lines, **status):
-    """Write a plugin that prints the token in the file `said`, after these commands; it counts its runs."""
-    status = {"token": f"$(cat {tmp_path}/said)", **status}
+    """Write a plugin that prints the token in the file `token`, after these commands; it counts its runs."""
+    status = {"token": f"$(cat {tmp_path}/token)", **status}
     printed = json.dumps({"apiVersion": API, "kind": "ExecCredential", "status": status})
     return write_plugin(tmp_path, f"echo run >> {tmp_path}/runs", *lines, f"cat <<EOF\n{printed}\nEOF")
 
 
-async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
-    token = tmp_path / "said"
-    token.write_text("first")
+async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path, token):
     user = write_printing_plugin(tmp_path, expirationTimestamp="2099-01-01T00:00:00Z")
     async with opened(with_user(server, tmp_path, user)) as cluster:
         assert await cluster.get(JOB)
         assert await cluster.get(JOB)
         assert (tmp_path / "runs").read_text() == "run\n"
-        server.tokens = {"second"}
-        token.write_text("second")
+        rotate(server, token)
         assert await cluster.get(JOB)
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
-async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
-    token = tmp_path / "said"
-    token.write_text("first")
+async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path, token):
     user = write_printing_plugin(tmp_path, f'[ "$(cat {token})" = first ] || sleep 1.5')
     config = kubeconfig(server, tmp_path / "config", user)
     async with opened(KubernetesOptions(kubeconfig=config, patience=0.5)) as cluster:
         assert await cluster.get(JOB)
-        server.tokens = {"second"}
-        token.write_text("second")
+        rotate(server, token)
         gave_up = 0
         for _ in range(20):
             try:
@@ -198,12 +198,10 @@ async def test_renewed_client_certificate_is_used(paper, tmp_path):
 
 
 async def test_api_server_with_an_untrusted_certificate_is_rejected(paper, tmp_path):
+    other = tmp_path / "other.crt"
+    other.write_bytes(Authority("other").pem)
     with served(paper.context) as server:
-        other = tmp_path / "other.crt"
-        other.write_bytes(Authority("other").pem)
-        config = kubeconfig(
-            server, tmp_path / "config", {"token": "secret"}, **{"certificate-authority": str(other)}
-        )
+        config = kubeconfig(server, tmp_path / "config", **{"certificate-authority": str(other)})
         async with opened(KubernetesOptions(kubeconfig=config, patience=2)) as cluster:
             with pytest.raises(ClusterUnavailable, match="certificate"):
                 await cluster.get(JOB)
@@ -218,14 +216,16 @@ async def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name
         config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
         async with opened(KubernetesOptions(kubeconfig=config, patience=2)) as cluster:
             if name == "other.test":
-                with pytest.raises(
-                    ClusterUnavailable, match=f"{server.url[8:]}: .*not valid for 'other.test'"
-                ):
+                rejected = f"{server.url[8:]}: .*not valid for 'other.test'"
+                with pytest.raises(ClusterUnavailable, match=rejected):
                     await cluster.get(JOB)
                 return
             assert await cluster.get(JOB)
             async with following(cluster):
                 pass
+
+
+PODS = ApiRequest(path="/api/v1/pods")
 
 
 class CountedCredentials(SetCredentials):
@@ -245,7 +245,7 @@ async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(serve
     accounts.access = None
     await held.renew_credentials()
     await held.renew_credentials()
-    assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
+    assert (await held.send(PODS, 5)).status == 200
     await held.close()
     assert accounts.read == 2  # Repeated rejections do not cause a reload each time.
 
@@ -254,7 +254,7 @@ async def test_url_credentials_are_sent_as_basic_authorization(server):
     server.tokens = {"Basic dTpwQHc="}
     held = Connection(SetCredentials(ClusterAccess(server=server.url.replace("//", "//u:p%40w@"))))
     await held.open()
-    assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
+    assert (await held.send(PODS, 5)).status == 200
     await held.close()
 
 
@@ -271,19 +271,17 @@ def test_pod_service_account_gives_the_credentials(server, paper, tmp_path):
     account.mkdir()
     (account / "token").write_text("first\n")
     (account / "ca.crt").write_bytes(paper.authority.pem)
-    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    access = asyncio.run(InClusterCredentials(account, environ).load())
+    access = asyncio.run(InClusterCredentials(account, IN_POD).load())
     assert access == ClusterAccess(
         server="https://10.0.0.1:443", authorization="bearer first", ca_file=str(account / "ca.crt")
     )
     (account / "token").write_text("second")
-    assert asyncio.run(InClusterCredentials(account, environ).load()).authorization == "bearer second"
+    assert asyncio.run(InClusterCredentials(account, IN_POD).load()).authorization == "bearer second"
 
 
 def test_pod_without_a_service_account_token_is_rejected(tmp_path):
-    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(CredentialsUnusable, match="token file does not exist"):
-        asyncio.run(InClusterCredentials(tmp_path, environ).load())
+        asyncio.run(InClusterCredentials(tmp_path, IN_POD).load())
 
 
 @pytest.mark.parametrize(
@@ -311,10 +309,10 @@ async def test_rewritten_kubeconfig_is_read_again(server, tmp_path):
 
 
 def test_kubeconfig_options_take_precedence_over_the_pod_service_account():
-    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    assert isinstance(select_credentials(KubernetesOptions(), pod), InClusterCredentials)
-    assert isinstance(select_credentials(KubernetesOptions(kubeconfig="x"), pod), KubeconfigCredentials)
-    assert isinstance(select_credentials(KubernetesOptions(context="x"), pod), KubeconfigCredentials)
+    assert isinstance(select_credentials(KubernetesOptions(), IN_POD), InClusterCredentials)
+    for options in ({"kubeconfig": "x"}, {"context": "x"}):
+        found = select_credentials(KubernetesOptions(**options), IN_POD)
+        assert isinstance(found, KubeconfigCredentials)
     assert isinstance(select_credentials(KubernetesOptions(), {}), KubeconfigCredentials)
 
 

@@ -30,20 +30,14 @@ def server(server):
 
 
 def deployment(name, ready):
-    return {
-        "metadata": {"name": name, "namespace": "kubeflow"},
-        "spec": {},
-        "status": {"availableReplicas": ready},
-    }
+    about = {"name": name, "namespace": "kubeflow"}
+    return {"metadata": about, "spec": {}, "status": {"availableReplicas": ready}}
 
 
 @pytest.mark.parametrize(
     ("cluster", "kind", "reason"),
     [
         ((OPERATOR, {}), "PyTorchJob", "the cluster supports no other kind"),
-        ((TRAINER, {}), "TrainJob", "the cluster has no pytorchjobs.kubeflow.org"),
-        ((BOTH, {}), "PyTorchJob", "the cluster supports PyTorchJobs and TrainJobs"),
-        ((BOTH, {"dialect": "trainjob"}), "TrainJob", "set by kfpytorch.dialect"),
         ((OPERATOR, {"dialect": "trainjob"}), "TrainJob", "set by kfpytorch.dialect"),
         (
             (TRAINER, {"gang": {"scheduler": "kueue", "queue": "q"}}),
@@ -56,14 +50,12 @@ def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, 
     groups, settings = cluster
     server.groups.update(groups)
     facts = collect_facts(server, tmp_path, settings=read({"kfpytorch": settings}))
-    assert facts.task.dialect.name == kind
-    assert facts.task.job["kind"] == kind
+    assert (facts.task.dialect.name, facts.task.job["kind"]) == (kind, kind)
     assert summary.build_lines(facts)["dialect"].startswith(f"The job is a {kind}: {reason}")
     found = {each.id for each in run_checks.list_findings(facts)} & {*CHECKS.values()}
     assert found == {CHECKS[kind]}
-    assert [each.name for each in facts.task.roles] == (
-        ["node"] if kind == "TrainJob" else ["master", "worker"]
-    )
+    roles = ["node"] if kind == "TrainJob" else ["master", "worker"]
+    assert [each.name for each in facts.task.roles] == roles
 
 
 def test_other_resources_of_the_api_group_do_not_count_as_jobs(server, tmp_path):
@@ -111,17 +103,14 @@ def test_mpi_task_is_planned_with_its_framework_and_its_nodes(server, tmp_path):
     fields = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
     template = a_template({"masterReplicas": {"replicas": 1}, **fields})
     facts = collect_facts(server, tmp_path, template=template)
-    assert (facts.task.framework, [(each.name, each.count) for each in facts.task.roles]) == (
-        "mpi",
-        [("node", 2)],
-    )
+    assert facts.task.framework == "mpi"
+    assert [(each.name, each.count) for each in facts.task.roles] == [("node", 2)]
 
 
 def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
     server.groups.update(BOTH)
     for name, ready in (("training-operator", 0), ("kubeflow-trainer-controller-manager", 1)):
-        key = ("apps", "deployments", "kubeflow", name)
-        server.do(lambda objects, key=key, ready=ready: objects.apply(key, deployment(key[-1], ready)))
+        server.apply(("apps", "deployments"), deployment(name, ready))
     facts = collect_facts(server, tmp_path)
     assert facts.task.dialect_reasons == ("The job is a TrainJob: no pod of training-operator is available.",)
 

@@ -144,7 +144,5 @@ async def result(call: Awaitable[Any]) -> Any:
 def test_first_matching_row_applies(row: str, example: Example) -> None:
     body = example.body if example.body is not None else json.dumps(example.status).encode()
     answer = parse_error_response(example.code, {}, body)
-    assert (answer.error_class.answer, answer.error_class.repeated) == (
-        row,
-        example.requests is None and row != RBAC_ROW,
-    )
+    repeated = example.requests is None and row != RBAC_ROW
+    assert (answer.error_class.answer, answer.error_class.repeated) == (row, repeated)

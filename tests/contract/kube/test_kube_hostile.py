@@ -16,11 +16,11 @@ import liveness_probe
 import psutil
 import pytest
 from flyteidl.admin import agent_pb2 as admin
-from hostile_requests import Request
+from hostile_requests import Request, send
 from kube_nobodys import names
 from kube_served import Serving, serve
 from kube_server import KubeServer, served
-from serving import ASYNC, NAMESPACE, metadata, template, wait_until
+from serving import NAMESPACE, metadata, template, wait_until
 
 from backend_plugin.shell.allocator import TRIM_SECONDS
 
@@ -78,17 +78,6 @@ def separate(request: Request, number: int) -> Request:
     return method, creation.SerializeToString()
 
 
-async def send(channel: grpc.aio.Channel, request: Request) -> tuple[str, bytes]:
-    """Return the status code of a call, and the response if there is one."""
-    method, data = request
-    if method == "GetTaskLogs":
-        stream = channel.unary_stream(ASYNC + method)(data, timeout=60)
-        return (await stream.code()).name, b""
-    call = channel.unary_unary(ASYNC + method)(data, timeout=60)
-    code = await call.code()
-    return code.name, await call if code is grpc.StatusCode.OK else b""
-
-
 async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
     """Send the requests over several connections, and delete what they create; return the status codes."""
     codes: Counter[str] = Counter()
@@ -97,12 +86,12 @@ async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
     async def work() -> None:
         async with grpc.aio.insecure_channel(address, options=SENDING) as channel:
             for number, request in numbered:
-                code, answer = await send(channel, separate(request, number))
+                code, answer = await send(channel, *separate(request, number))
                 codes[f"{request[0]} {code}"] += 1
                 if request[0] == "CreateTask" and answer:
                     meta = admin.CreateTaskResponse.FromString(answer).resource_meta
                     delete = admin.DeleteTaskRequest(resource_meta=meta).SerializeToString()
-                    await send(channel, ("DeleteTask", delete))
+                    await send(channel, "DeleteTask", delete)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     return codes
@@ -116,7 +105,7 @@ async def reference(address: str) -> bytes:
         task_execution_metadata=metadata(execution="first"),
     )
     async with grpc.aio.insecure_channel(address) as channel:
-        _, answer = await send(channel, ("CreateTask", creation.SerializeToString()))
+        _, answer = await send(channel, "CreateTask", creation.SerializeToString())
     return admin.CreateTaskResponse.FromString(answer).resource_meta
 
 
@@ -124,11 +113,8 @@ async def reference(address: str) -> bytes:
 def attacked(folder: Path, *flags: str) -> Iterator[tuple[KubeServer, Serving]]:
     """Run a server with these flags, and an API server that keeps only its last changes."""
     # No object store answers, and none is looked for outside this machine.
-    store = {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_ACCESS_KEY_ID": "none",
-        "AWS_SECRET_ACCESS_KEY": "none",
-    }
+    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "none")
+    store = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", **keys}
     with served() as api:
         api.objects.namespaces[NAMESPACE] = "Active"
         # Thousands of large jobs would use up the memory of this process.

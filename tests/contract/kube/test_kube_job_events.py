@@ -102,11 +102,8 @@ async def test_event_is_written_once_by_several_servers(server, tmp_path):
         assert (about["name"], about["uid"]) == (play.name, play.job["metadata"]["uid"])
         assert await one.phase(meta) == "RUNNING"
         # Both servers have processed the change.
-        await wait_until(
-            lambda: (
-                [entry.turned for here in (one, other) for entry in here.cache] == [JobEventReason.WAITS] * 2
-            )
-        )
+        entries = [*one.cache, *other.cache]
+        await wait_until(lambda: [entry.turned for entry in entries] == [JobEventReason.WAITS] * 2)
     written = posts(server)
     async with connected(server, tmp_path) as here:
         await wait_until(lambda: any(entry.turned for entry in here.cache))
@@ -149,8 +146,7 @@ async def test_earlier_wait_event_is_kept_among_many_other_events(server, here):
     # Wait for the event to arrive, because other events use a different watch.
     await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
     for number in range(60):
-        other = event(f"Other{number}", name=f"{play.name}-master-0")
-        server.apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
+        server.apply(EVENTS, event(f"Other{number}", name=f"{play.name}-master-0", namespace=NAMESPACE))
     await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
     play.pod("worker-0", created=10)
     await wait_until(lambda: "Resumed" in reasons(server))
@@ -180,10 +176,7 @@ async def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, 
         await wait_until(lambda: len(here.orders) == 0)
     await asyncio.sleep(0.5)
     assert posts(server) == 1
-    assert (
-        "the cluster rejected an event of the job (403 Forbidden): unable to create new content"
-        in caplog.text
-    )
+    assert "the cluster rejected an event of the job (403 Forbidden): unable to create" in caplog.text
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
@@ -226,8 +219,8 @@ async def test_late_wait_event_of_another_server_is_answered_immediately_while_p
     play, entry = await create_logged_job(server, here)
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
-    other = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
-    server.apply(EVENTS, {**other, "metadata": {**other["metadata"], "namespace": NAMESPACE}})
+    about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
+    server.apply(EVENTS, event("WaitingForResources", **about, lastTimestamp=ago(0)))
     await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
 
 

@@ -23,20 +23,22 @@ def server(server):
 def lines_of(server, tmp_path, uid=None, **fields):
     async def all_of_it():
         async with opened(options(server, tmp_path, patience=1.0)) as cluster:
-            name, request = (
-                ObjectName(namespace="ns", name=REPLICA, uid=uid),
-                LogRequest(container="pytorch", **fields),
-            )
+            name = ObjectName(namespace="ns", name=REPLICA, uid=uid)
+            request = LogRequest(container="pytorch", **fields)
             return [line async for line in cluster.read_log(name, request)]
 
     return asyncio.run(all_of_it())
 
 
+def follow(cluster):
+    name = ObjectName(namespace="ns", name=REPLICA)
+    return cluster.read_log(name, LogRequest(container="pytorch", follow=True))
+
+
 async def follow_until(cluster, last):
     """Follow the log, and return its lines until the last one, at which the connection is closed."""
-    name, request = ObjectName(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True)
     found = []
-    async with aclosing(cluster.read_log(name, request)) as lines:
+    async with aclosing(follow(cluster)) as lines:
         async for line in lines:
             found.append(line)
             if line.text == last:
@@ -74,8 +76,7 @@ async def test_follow_continues_over_restarts_until_the_container_has_terminated
     server.apply(PODS, pod(phase="Running", restartPolicy="OnFailure"))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
     found = []
-    name, request = (ObjectName(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True))
-    async for line in cluster.read_log(name, request):
+    async for line in follow(cluster):
         found.append(line)
         if line == TOLD[2]:
             server.apply(PODS, pod(phase="Succeeded"))
@@ -92,16 +93,12 @@ async def test_follow_continues_after_a_connection_reset(server, cluster):
 
 
 async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluster):
-    zoned = [
-        "2026-01-01T02:00:05.000000000+02:00 before",
-        "2026-01-01T02:00:04.000000000+02:00 put back",
-        "2026-01-01T02:00:04.000000000+02:00 at the same time",
-        "2026-01-01T02:00:06.000000000+02:00 after",
-    ]
+    texts = {"before": 5, "put back": 4, "at the same time": 4, "after": 6}
+    zoned = [f"2026-01-01T02:00:0{second}.000000000+02:00 {text}" for text, second in texts.items()]
     server.apply(PODS, pod(phase="Running"))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
     found = await follow_until(cluster, "after")
-    assert [line.text for line in found] == ["before", "put back", "at the same time", "after"]
+    assert [line.text for line in found] == [*texts]
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 

@@ -55,9 +55,8 @@ class Scraped:
         return self.samples().get((f"kfpytorch_{name}", tuple(sorted(labels.items()))), 0.0)
 
     def failures(self) -> float:
-        return sum(
-            value for (name, _), value in self.samples().items() if name == "kfpytorch_job_failures_total"
-        )
+        samples = self.samples().items()
+        return sum(value for (name, _), value in samples if name == "kfpytorch_job_failures_total")
 
     def count_retries(self) -> float:
         """Return the number of failed cleanups, each of which is retried."""
@@ -124,23 +123,16 @@ def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World
     }
     chart = ROOT / "charts/kfpytorch-backend/files"
     pages = [*(ROOT / "docs").rglob("*.md"), chart / "dashboard.json", chart / "alerts.yaml"]
-    used = {
-        name
-        for page in pages
-        for name in re.findall(
-            r"\b(?:kfpytorch|process)_[a-z_]+(?:_total|_seconds|_bucket)\b", page.read_text()
-        )
-    }
+    metric = re.compile(r"\b(?:kfpytorch|process)_[a-z_]+(?:_total|_seconds|_bucket)\b")
+    used = {name for page in pages for name in metric.findall(page.read_text())}
     assert len(used) > 10
     assert used - exported == set()
 
 
 def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> None:
     it, api = world.one, world.api
-    assert (
-        it.value("build_info", version=version("flytekitplugins-kfpytorch"), python=platform.python_version())
-        == 1
-    )
+    versions = {"version": version("flytekitplugins-kfpytorch"), "python": platform.python_version()}
+    assert it.value("build_info", **versions) == 1
     api.muted.add("pods")
     # Without data the age grows; every scrape computes it.
     wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
@@ -214,10 +206,9 @@ def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
     conditions = [condition(kind, **SINCE) for kind in ("Created", "Running")]
     status = {"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
     api.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
+    running = {"phase": "RUNNING", "task_namespace": namespace, "queue": ""}
     for each in (one, two):
-        wait_until(
-            lambda each=each: each.value("jobs", phase="RUNNING", task_namespace=namespace, queue="") == 1
-        )
+        wait_until(lambda each=each: each.value("jobs", **running) == 1)
     for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):
         assert [each.value(f"{name}_count") for each in (one, two)] == [1, 0]
         assert 0 < one.value(f"{name}_sum") < 3600

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from kube_nobodys import LONG_AGO, MARK, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig
-from kube_world import JOBS, WORKFLOWS, job, opened, options
+from kube_world import JOBS, WORKFLOWS, opened, options
 from serving import wait_until
 
 from backend_plugin.cli.commands import kfpytorch
@@ -77,13 +77,10 @@ def test_jobs_are_listed_in_pages_and_each_execution_is_looked_up_once(server, t
     "manifest",
     [
         ours("f1", creationTimestamp=datetime.now(timezone.utc).isoformat()),
-        ours("f1", ownerReferences=[{"kind": "FlyteWorkflow", "name": "f1", "uid": "of-another"}]),
-        ours("f1", annotations={MARK: "other-cluster"}),
         ours("f1", labels={}),
         ours("f1", namespace="others"),
-        job(),
     ],
-    ids=["it is young", "it is owned", "it is elsewhere's", "it is not ours", "not served", "of nobody"],
+    ids=["it is young", "it is not ours", "not served"],
 )
 def test_other_jobs_are_no_orphans_and_cause_no_lookup(server, tmp_path, manifest):
     server.apply(JOBS, manifest)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,8 @@ UNSIGNED = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
 
 def busy(server: KubeServer) -> None:
     """Let all requests for jobs fail with 429."""
-    for method in ("GET", "DELETE"):
-        server.faults.append(
-            Fault(method=method, path="/pytorchjobs/", times=10**6, code=429, headers={"Retry-After": "1"})
-        )
+    fault = partial(Fault, path="/pytorchjobs/", times=10**6, code=429, headers={"Retry-After": "1"})
+    server.faults += [fault("GET"), fault("DELETE")]
 
 
 def given_up(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -92,11 +91,9 @@ def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, 
         assert 2.9 < time.monotonic() - begun < 18
     assert names(server) == NAMES
     assert given_up(records) == [("WARNING", name) for name in NAMES]
-    (counted,) = (
-        each["message"] for each in records if each["message"].startswith("the server stops before")
-    )
+    (counted,) = [each for each in records if each["message"].startswith("the server stops before")]
     # The verdicts of these old jobs may not be stored yet, because that also reads the jobs.
-    assert "8 delete_job" in counted
+    assert "8 delete_job" in counted["message"]
 
 
 def test_second_signal_ends_the_server_despite_pending_deletions(server: KubeServer, tmp_path: Path) -> None:

@@ -5,13 +5,21 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, JOBS, PODS, ago, build_replica, connected, event
+from kube_world import JOBS, PODS, ago, build_replica, connected
 from serving import NAMESPACE, Served, is_phase, wait_until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
 
-LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
+ANNOTATION = verdict_annotation.ANNOTATION
+
+
+async def wait_for_end(here: Served, meta: bytes) -> str:
+    """Return the first phase after RUNNING, when the verdict has been stored."""
+    while (phase := await here.phase(meta)) == "RUNNING":
+        await asyncio.sleep(0.05)
+    await wait_until(lambda: len(here.orders) == 0)
+    return phase
 
 
 def the_job(server: KubeServer, name: str) -> Any:
@@ -51,26 +59,6 @@ def fails(server: KubeServer, name: str) -> None:
     becomes(server, name, "Failed", 7)
 
 
-async def wait_for_end(here: Served, meta: bytes) -> list[str]:
-    """Return the last phase, after the verdict was stored."""
-    phases = ["RUNNING"]
-    while phases[-1] == "RUNNING":
-        await asyncio.sleep(0.05)
-        phases.append(await here.phase(meta))
-    await wait_until(lambda: len(here.orders) == 0)
-    return phases[-1:]
-
-
-def lists(server: KubeServer) -> int:
-    return server.asked.count(LIST)
-
-
-def written(server: KubeServer, name: str) -> Any:
-    return verdict_annotation.read(
-        the_job(server, name)["metadata"]["annotations"][verdict_annotation.ANNOTATION]
-    )
-
-
 @pytest.mark.parametrize("protobuf", [True, False])
 async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, tmp_path, protobuf):
     server.protobuf = protobuf
@@ -78,29 +66,13 @@ async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(ser
         meta, name = await running(server, here)
         server.muted.add("pods")
         fails(server, name)
-        assert await wait_for_end(here, meta) == ["FAILED"]
+        assert await wait_for_end(here, meta) == "FAILED"
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
         # GetTask may return the verdict before the server has begun to write it.
-        await wait_until(
-            lambda: verdict_annotation.ANNOTATION in the_job(server, name)["metadata"]["annotations"]
-        )
-        assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
-        assert lists(server) == 1
-
-
-async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(server, here):
-    meta, name = await running(server, here)
-    server.muted.add("pods")
-    exit_event = event(
-        "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
-    )
-    metadata = {**exit_event["metadata"], "namespace": NAMESPACE}
-    server.apply(EVENTS, {**exit_event, "metadata": metadata, "lastTimestamp": ago(7)})
-    await wait_until(lambda: all(entry.events for entry in here.cache))
-    fails(server, name)
-    assert await wait_for_end(here, meta) == ["FAILED"]
-    assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
-    assert lists(server) == 1
+        await wait_until(lambda: ANNOTATION in the_job(server, name)["metadata"]["annotations"])
+        written = verdict_annotation.read(the_job(server, name)["metadata"]["annotations"][ANNOTATION])
+        assert (written.retry, written.reason) == (False, "ExitCode")
+        assert server.asked.count(f"GET /api/v1/namespaces/{NAMESPACE}/pods") == 1
 
 
 async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):
@@ -113,4 +85,4 @@ async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, h
     resource = await here.get(meta)
     assert resource.message == "the job has ended; its remaining state is being read"
     trouble.times = 0
-    assert await wait_for_end(here, meta) == ["FAILED"]
+    assert await wait_for_end(here, meta) == "FAILED"
