@@ -75,7 +75,7 @@ class _ParsedMessage(NamedTuple):
 
 
 def summarize_file(file: ErrorFile) -> ErrorFile:
-    """Return a smaller record of the file: with failure and cause, and a truncated message."""
+    """Return the file with the failure and cause parsed from its message, and with the message truncated."""
     failure, cause = parse_error_file(file)
     return structs.replace(file, message=file.message[:_SHOWN], failure=failure, cause=cause)
 

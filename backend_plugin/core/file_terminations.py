@@ -132,8 +132,8 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
     """True if the success of the job implies that the worker of `file` was restarted and succeeded.
 
     The caller has found no pod of the worker. The result is True if the restart policy permits restarts,
-    `file` is at least some seconds older than `ended`, the end of the job, and the success of the job implies
-    that of the worker: the operator requires it, or the clean pod policy deletes all pods.
+    `file` is more than five seconds older than `ended`, the end of the job, and the job succeeds only if the
+    worker does or its clean pod policy deletes all pods, so that a missing pod is no sign of a failure.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

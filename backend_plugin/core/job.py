@@ -61,7 +61,7 @@ class ReplicaRole(enum.Enum):
     MASTER = "Master"
     WORKER = "Worker"
     NODE = "Node"
-    """All replicas of a job whose dialect has no master."""
+    """All replicas of a job of a kind without a master, such as TrainJob."""
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class GangOptions(msgspec.Struct, frozen=True, kw_only=True):
 _NO_GANG_OPTIONS: Final = GangOptions()
 _NO_TRAIN_OPTIONS: Final = TrainJobOptions()
 TRAIN_JOB: Final = "TrainJob"
-"""The name of the dialect that `TrainJobOptions` selects."""
+"""The kind of job that `TrainJobOptions` selects."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The types of a job's conditions. A dialect translates the conditions of its operator to these types."""
+"""The types of a job's conditions, to which the conditions of each operator (kind of job) are translated."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
-"""The maximum length of the name of a job; a dialect may allow less."""
+"""The maximum length of the name of a job; a kind of job may allow less."""
 
 TASK_TYPE: Final = "pytorch"
 """The type of the Flyte tasks that this project runs."""

@@ -36,7 +36,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     dialect: str = ""
-    """The name of the job's dialect; the default dialect if empty."""
+    """The kind of the job, such as TrainJob; PyTorchJob if empty."""
     namespace: str = ""
     uid: str = ""
     created: datetime | None = None

@@ -13,10 +13,10 @@ NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with its parts, such as pod templates, from which its dialect builds the manifest."""
+    """The parts of a job, such as pod templates, from which a PyTorchJob or TrainJob manifest is built."""
 
     dialect: str = ""
-    """The name of its dialect; the default dialect if empty."""
+    """The kind of the job, such as TrainJob; PyTorchJob if empty."""
     metadata: Manifest
     pods: Mapping[ReplicaRole, Manifest]
     """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""
@@ -42,10 +42,10 @@ def build_no_companions(_: str) -> tuple[Manifest, ...]:
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifests for one attempt, warnings, and the reasons for the selected dialect and scheduler."""
+    """The manifests for one attempt, warnings, and the reasons for its kind of job and its scheduler."""
 
     dialect: str
-    """The name of the dialect of the job."""
+    """The kind of the job: PyTorchJob or TrainJob."""
     job: Manifest
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""
@@ -54,7 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()
-    """Sentences on why this dialect and this scheduler, or no gang scheduler, were selected."""
+    """Sentences on why this kind of job and this scheduler, or no gang scheduler, were selected."""
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:

@@ -56,7 +56,8 @@ def has_never_run(pod: Pod) -> bool:
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
     """True if a scheduler may have delayed the job, or if the creation of a pod or service has failed.
 
-    A scheduler may have delayed it if it has reported on a pod, a placeholder pod or a pod group.
+    A scheduler may have delayed it if a pod has a scheduling condition, a pod group has a status, or an event
+    names a placeholder pod, with which a gang scheduler reserves capacity for a replica.
     """
     return (
         any(pod.scheduled is not None for pod in pods)

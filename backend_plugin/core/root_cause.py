@@ -179,11 +179,11 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return `file`, the termination from an error file, with the replica that wrote the file.
+    """Return `file`, the termination from an error file, with the replica that wrote it, if that is known.
 
-    If `file` already has a replica, it is returned unchanged. Otherwise one of the pods in `silent`, the
-    terminations of pods without an error file, may have written it. The most likely root cause of these is
-    removed from `silent`. The result has its replica, or none if several may have written the file.
+    `silent` are the terminations of pods without an error file. If `file` has a replica, or none of these
+    pods can have written it, return it unchanged. Otherwise, of those that can, remove the most likely root
+    cause from `silent`, and return `file` with the replica of the pod if there is only one.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

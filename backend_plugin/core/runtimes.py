@@ -15,18 +15,18 @@ _NO_NAME: Final = re.compile("[^a-z0-9]+")
 
 
 class RuntimeNotFound(BackendError):
-    """No runtime has the name; the message lists the runtimes that exist."""
+    """No training runtime has the name; the message lists those that exist."""
 
 
 class AmbiguousRuntime(BackendError):
-    """The caller must name a namespace.
+    """The caller must name the namespace of a training runtime.
 
     Several namespaces have a runtime of this name, or it is a ClusterTrainingRuntime, which has no namespace.
     """
 
 
 class UnsupportedRuntime(BackendError):
-    """The server cannot run a job that lists the packages of the runtime; the message has the reason."""
+    """The server cannot run a job that lists the Python packages of the training runtime; see the message."""
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The name, namespace and time limit of a job that lists the packages of a runtime."""
+    """The name, namespace and time limit of a job that lists the Python packages of a training runtime."""
 
     name: str
     namespace: str
@@ -104,7 +104,7 @@ def _format_no_match(name: str, among: Sequence[NamedRuntime]) -> str:
 
 
 def require_packages(runtime: Runtime) -> None:
-    """Raise `UnsupportedRuntime` if no job can list the Python packages in the image of the runtime."""
+    """Raise `UnsupportedRuntime` if no job can list the Python packages in the training runtime's image."""
     if not runtime.role:
         raise UnsupportedRuntime(
             f"{runtime.kind} {runtime.name} has no training container, whose name must be node"
@@ -117,6 +117,6 @@ def require_packages(runtime: Runtime) -> None:
 
 
 def build_job_name(runtime: str, token: str) -> str:
-    """Return the name of a job that lists the packages of a runtime; `token` makes the name unique."""
+    """Return the name of a job that lists a training runtime's packages; `token` makes the name unique."""
     part = _NO_NAME.sub("-", runtime.lower())[:_LONGEST_PART].strip("-")
     return f"packages-{part}-0-{token}"

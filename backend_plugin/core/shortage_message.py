@@ -78,9 +78,10 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the amounts that the gang holds and that are free; None for one that the message leaves out.
+    """Return the held and the free amount of a resource for the sentence; None for one that it leaves out.
 
-    `placed` is the number of replicas of each role that hold resources of a node.
+    It leaves out an unknown amount, and states what the gang holds only if the scheduler counts that as free
+    and reports no free amount. `placed` is the number of replicas of each role that hold resources of a node.
     """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)

@@ -93,9 +93,10 @@ def decode_signal(exit_code: int) -> int:
 
 
 def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
-    """Return the cause of an exit code and the termination message `last_words`.
+    """Return the cause of a container's exit code; `last_words` is the container's termination message.
 
-    A failed installation of packages comes first, then `overrides`, then the default causes.
+    If both show that the installation of packages failed, that is the cause. Otherwise `overrides` take
+    precedence over the default causes.
     """
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG

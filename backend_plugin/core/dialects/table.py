@@ -36,7 +36,7 @@ _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect of a kind of job, such as TrainJob; the default dialect if the name is empty.
+    """Return the dialect of a kind of job, such as TrainJob; that of PyTorchJob if the name is empty.
 
     Raises `KeyError` for an unknown name.
     """
@@ -51,7 +51,7 @@ def find_dialect(manifest: Manifest) -> Dialect | None:
 
 
 def read_job(manifest: Manifest) -> Job:
-    """Read a job of any dialect; a manifest without a kind is read as a job of the default dialect."""
+    """Read a job of any supported kind; a manifest without a kind is read as a PyTorchJob."""
     return (find_dialect(manifest) or DEFAULT).read(manifest)
 
 
@@ -61,7 +61,7 @@ def read_job_without_pods(dialect: Dialect, manifest: Manifest) -> Job:
 
 
 def find_pod_dialect(labels: Container[str]) -> Dialect:
-    """Return the dialect (kind of job) of a pod's job, by the labels of the pod; the default for no match."""
+    """Return the dialect (kind of job) of a pod's job, by the labels of the pod; for no match, PyTorchJob."""
     return next((each for each in _ROWS if each.labels.job_name in labels), DEFAULT)
 
 

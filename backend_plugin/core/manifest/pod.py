@@ -73,7 +73,7 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
-    """Return the values from which the pods of all roles are built; None if the task has no usable pod.
+    """Return the values from which the pods of all roles are built; None if the task has no valid pod.
 
     The problems of the task are added to `problems`.
     """
@@ -175,8 +175,9 @@ def _with_platform_fields(
 ) -> Mapping[str, Any]:
     """Return the spec with the fields, such as variables, that FlytePropeller adds to pods that it renders.
 
-    `extra` is the role's own pod template; the spec is merged onto it, and then onto the PodTemplate. If the
-    shared memory that the task requests cannot be mounted, the reasons are added to `problems`.
+    The spec takes precedence over `extra`, the role's own pod template, and both over the cluster's
+    PodTemplate. If the shared memory that the task requests cannot be mounted, the reasons are added to
+    `problems`.
     """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
@@ -202,9 +203,10 @@ def _with_platform_fields(
 def _with_role_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
+    """Return a spec that FlytePropeller rendered, merged with `extra`, the role's own pod template.
 
-    The function also adds the tolerations and node requirements that the resources of the role need.
+    The spec takes precedence. The tolerations and node requirements that the resources of the role need are
+    added.
     """
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator

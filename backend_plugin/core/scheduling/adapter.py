@@ -137,7 +137,7 @@ class SchedulerAdapter:
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The oldest scheduler version that fully supports a dialect, by the dialect's name; any if absent."""
+    """The oldest scheduler version that fully supports a kind of job, by that kind; any if absent."""
     groups: SchedulerResource | None = None
     """The API resource of the scheduler's pod groups, which the server watches; None if it has none."""
     queues: SchedulerResource | None = None

@@ -138,7 +138,7 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
     """Return the admission queue and the reason for it.
 
-    If the job cannot wait in a queue, the first text is empty, and the second one is the reason, if any.
+    If no queue can admit the job, the first text is empty, and the second one is the reason, if any.
     `alone` is the queue in the platform's settings if no other scheduler is detected, otherwise empty.
     """
     queue, why = _find_admission_queue(request, alone)
@@ -161,7 +161,7 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 
 
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
-    """Return a reason why a job cannot wait in this queue before its pods are scheduled; empty if it can."""
+    """Return the reason why a job cannot be admitted by this queue of Kueue; empty if it can."""
     requested = request.options.queue
     if queue != requested and _is_default_queue(queue, request):
         for scheduler, queues in request.cluster.queues.items():

@@ -34,7 +34,7 @@ def compute_replica_requests(
         role: Its role.
         roles: All roles of the job.
         defaults: The default requests of a container, from the LimitRanges of its namespace.
-        dialect: The name of the dialect of the job; the default dialect if empty.
+        dialect: The kind of the job, such as TrainJob; PyTorchJob if empty.
     """
     added = get_dialect(dialect).list_added_containers(role, roles)
     return compute_pod_requests(spec, added, defaults)

@@ -61,9 +61,10 @@ def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: Repl
 
 
 def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
-    """Return the fields of a pod template by a name with their place, such as ``metadata.labels.team``.
+    """Return the fields of a pod template by names such as ``metadata.labels.team``.
 
-    Fields of the spec and of the training container have no prefix; those of other containers, their name.
+    A field of the pod spec or of the training container has its own name, such as ``image``; one of another
+    container has the name of the container before it, as in ``sidecar.image``.
     """
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     trainer = find_trainer(spec)
