@@ -94,7 +94,10 @@ class HostInfo:
 
     @classmethod
     def from_host(cls, pass_env: Sequence[str]) -> "HostInfo":
-        """Return the properties of this machine; see `EmbeddedOptions.pass_env`."""
+        """Return the properties of this machine, such as its memory and the variables that pods inherit.
+
+        `pass_env` are the patterns of variables to inherit in addition to a fixed set.
+        """
         psutil = importlib.util.find_spec("psutil")
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),

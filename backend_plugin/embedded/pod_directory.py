@@ -78,7 +78,10 @@ class PodDirectory:
                 os.mkfifo(self.path / name, 0o600)
 
     def write_launch(self, launch: Manifest) -> None:
-        """Write the launch file, the configuration of the pod's shim process, and create its directories."""
+        """Write the launch file, the configuration of the shim, and create the directories that it lists.
+
+        The shim is the process that runs the containers of the pod.
+        """
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")

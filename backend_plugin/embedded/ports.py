@@ -1,4 +1,7 @@
-"""Reserves a port of this machine for each job, and keeps file descriptors free for the emulator's server."""
+"""Reserves a port of this machine for each job, and keeps file descriptors free for connections of clients.
+
+The server process, which runs the embedded cluster, needs one descriptor for each pod.
+"""
 
 import errno
 import os

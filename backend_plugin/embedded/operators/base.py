@@ -101,9 +101,10 @@ class Recreation:
 class ReconcileResult:
     """The result of one reconcile pass.
 
-    The actions are executed in order. If an action is rejected, the remaining actions, the events and the
-    status are discarded, the job that `OperatorEmulation.with_recreations` returns is stored, and the pass is
-    repeated after a backoff. `OperatorEmulation.build_action_event` returns the event for an action.
+    The actions are executed in order. If one is rejected, the remaining actions, the events and the status
+    are discarded, and the pass is repeated after a backoff. The job is then stored as returned by
+    `OperatorEmulation.with_recreations`, which counts the failed pods that the pass has deleted, if the
+    operator counts them. `OperatorEmulation.build_action_event` returns the event for an action.
     """
 
     status: Manifest | None = None

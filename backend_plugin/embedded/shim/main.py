@@ -124,12 +124,12 @@ class Shim:
         self._supervisor.stop_pod(0, "NodeLost", lost)
 
     def start_reading(self, run: ContainerRun) -> None:
-        """Read the streams of the run when they have data."""
+        """Read the output streams of a container run when they have data."""
         for fd in run.streams:
             self._add_reader(fd, partial(self._read_stream, run, fd))
 
     def stop_reading(self, run: ContainerRun) -> None:
-        """Stop reading the streams of a run that is about to close them."""
+        """Stop reading the output streams of a container run; the caller closes them afterwards."""
         for fd in run.streams:
             self._remove_reader(fd)
         self._schedule_log_notification()

@@ -193,10 +193,11 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod that `_is_counted`.
+        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod with no uncounted failure.
 
-        Then, unless the job is suspended, yield a `CreatePod` for each index that has neither succeeded nor a
-        pod that is running or remains to be counted.
+        The Job controller counts failed pods towards the backoff limit (see `_is_counted`). Then, unless the
+        job is suspended, yield a `CreatePod` for each index that has not succeeded and has no pod that runs
+        or has an uncounted failure.
         """
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
