@@ -16,7 +16,7 @@ class MergedKind:
         self.sink: Final = sink
         self.record: Final = record
         self.complete = asyncio.Event()
-        """Set when the sink has received all records."""
+        """Set when the consumer of the watch has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
         """True if the parts keep their records, because each snapshot has the records of several parts."""

@@ -41,7 +41,7 @@ class ObjectName:
     name: str
     uid: str | None = None
     dialect: str = ""
-    """The dialect of a job (its kind, PyTorchJob or TrainJob); the default dialect if empty."""
+    """The kind of a job, PyTorchJob or TrainJob; empty for PyTorchJob."""
 
 
 def build_job_name(job: Job) -> ObjectName:
@@ -80,7 +80,7 @@ class Sink(Protocol):
     """The consumer of a watch, which receives the objects of a cluster in the order of the changes."""
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace the consumer's objects of one kind by a complete list of pairs of namespace and object."""
+        """Replace all received objects of a kind by a complete list: pairs of a namespace and an object."""
 
     def put_record(self, namespace: str, record: Record) -> None:
         """Add an object to the received objects, or replace its earlier state."""
@@ -147,9 +147,9 @@ class Cluster(Protocol):
         """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kind and metadata of the prerequisites of this backend's jobs, from the API server.
+        """Return kind and metadata of the objects, such as TrainingRuntimes, that this backend's jobs need.
 
-        A prerequisite that has an owner may be left out.
+        They are read from the API server, not from a cache. One that has an owner already may be left out.
         """
 
     async def delete_companion(self, manifest: Manifest) -> None:

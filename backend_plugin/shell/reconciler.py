@@ -346,5 +346,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if `phase` requires no work: it was logged before, and is no failure, which may need cleanup."""
+    """True if `phase` needs no action: it is the last one logged, and no failure, which may need cleanup."""
     return phase is entry.logged_phase and not phase.is_failure

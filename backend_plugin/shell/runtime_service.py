@@ -86,7 +86,7 @@ class RuntimeService:
         return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, selected))
 
     async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
-        """Return the Python packages in the image of a runtime; runs a job to list them, and deletes it."""
+        """Return the Python packages in a training runtime's image; run a job to list them, and delete it."""
         namespace = request.namespace if request.HasField("namespace") else None
         runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())
         runtimes.require_packages(runtime)
