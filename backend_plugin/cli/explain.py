@@ -129,7 +129,7 @@ def _encode_verdict(verdict: Verdict) -> Mapping[str, Any]:
 
 
 def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an error file of a request; content in ``base64`` is replaced by the fields decoded from it."""
+    """Return an error file of a batch request; its ``base64``, if any, is replaced by the decoded fields."""
     data = value.get("base64")
     if not isinstance(data, str):
         return value
@@ -141,9 +141,10 @@ def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """Read all files, and return the objects and outputs of the job named `job`, or of the only job.
+    """Read `files`, and return the objects of the job named `job`, or of the only job, with `outputs`.
 
-    `outputs` is True if ``outputs.pb`` exists, and None if that is unknown; a file of that name sets True.
+    `outputs` is True if the job has written ``outputs.pb``, False if it has not, and None if that is unknown.
+    If one of `files` has this name, the value is True.
 
     Raises:
         UnusableInput: If a file is missing or invalid, or no file contains such a job.

@@ -138,7 +138,7 @@ class PropellerEmulator:
             yield NodeFailed(code=f"RetriesExhausted|{end.code}", message=summary)
 
     def _run_attempt(self, node: TaskNode, attempt: int) -> _Attempt:
-        """Create the task of one attempt, yield the phases that the connector reports, and return its end.
+        """Create the task of one attempt, yield the phases that the connector reports, and return the result.
 
         Call DeleteTask if another attempt follows, or if the caller closes this generator before the end.
         """

@@ -45,11 +45,11 @@ class Place:
 
     @property
     def data_directory(self) -> str:
-        """The directory of the inputs and outputs of the Flyte node, relative to a store."""
+        """The directory of the Flyte node's inputs and outputs, relative to the root of the object store."""
         return f"metadata/propeller/{self.project}-{self.domain}-{self.execution}/{_NODE}/data"
 
     def build_variables(self, store: str, attempt: int = 0) -> Mapping[str, str]:
-        """Return FlytePropeller's template variables by lower-case name, with paths below `store`."""
+        """Return FlytePropeller's template variables by lower-case name, with paths below the URI `store`."""
         name = quote(f"{self.execution}-{_NODE}")
         raw, before = (f"{store}/raw/{name}-{number}" for number in (attempt, attempt - 1))
         folder = f"{store}/{quote(self.data_directory)}"

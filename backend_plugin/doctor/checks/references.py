@@ -41,7 +41,7 @@ def _list_names(facts: Facts, kind: str) -> set[str]:
 
 
 def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """Yield each reference to a `kind` in a pod spec, and its key for the name of the object."""
+    """Yield each reference to a `kind` in a pod spec, and the name of its field with the object's name."""
     field = kind[:1].lower() + kind[1:]
     for volume in get_mappings(spec, "volumes"):
         yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")

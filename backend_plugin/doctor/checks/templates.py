@@ -1,7 +1,8 @@
-"""Checks of the PodTemplates that Flyte, the settings or the task name, and of those for gangs.
+"""Checks of the PodTemplates that Flyte, the settings or the task name, and of those for gang scheduling.
 
-Templates for gangs are found by their usual names (`NAMES`). A PodTemplate applies to the pods of many
-tasks, so most gang labels and annotations in it have no effect.
+The latter are found by their usual names, such as ``volcano-template``. The checks cover containers, the
+scheduler, and gang labels and annotations. Most of these have no effect in a PodTemplate, because it applies
+to the pods of many tasks.
 """
 
 import json
@@ -20,7 +21,7 @@ from backend_plugin.doctor.checks import flyte, gang
 from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
-"""The usual names of PodTemplates for gangs; this project's chart uses them."""
+"""The usual names of PodTemplates for gang scheduling; this project's chart uses them."""
 _DEFAULT: Final = "default-scheduler"
 _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
@@ -70,7 +71,7 @@ _PREFIXES: Final = tuple(
 def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
     """Return the PodTemplates that the settings, Flyte or the task name, and those with a name in `NAMES`.
 
-    `NAMES` are the usual names of PodTemplates for gangs.
+    `NAMES` are the usual names of PodTemplates for gang scheduling.
     """
     names = {
         *NAMES,
