@@ -88,7 +88,7 @@ class TerminalLines:
         self._partial = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return `chunk` with prefixes; an incomplete escape sequence is kept for the next call."""
+        """Return `chunk` with a prefix on each line; keep an incomplete escape sequence for the next call."""
         text, self._partial = _split_partial_escape(self._partial + chunk)
         out: list[bytes] = []
         for piece in _TOKENS.findall(text):

@@ -61,7 +61,10 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
-    """Yield a sentence per setting without effect: 0 in a run policy, or a job option in an ordinary pod."""
+    """Yield a sentence for each setting without effect: a 0 in the run policy, which Flyte treats as unset.
+
+    For a task in an ordinary pod, these are instead the options of a PyTorchJob or TrainJob, such as `gang`.
+    """
     if isinstance(config, Elastic) and config.is_standalone():
         yield from _iter_job_options(config)
         return
@@ -71,7 +74,7 @@ def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
 
 
 def _iter_job_options(config: Elastic) -> Iterator[str]:
-    """Yield a sentence for each job option that has no effect, because the task runs in an ordinary pod."""
+    """Yield a sentence for each option, such as `gang`, that has no effect because the task is one pod."""
     for name in ("run_policy", "gang", "train_job"):
         if getattr(config, name) is not None:
             reason = "one node is an ordinary pod, without the operator"

@@ -120,7 +120,7 @@ class _DistributedTask(PythonFunctionTask[C]):
         return config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task, or create a node of a workflow that checks its overrides."""
+        """Run the task, or, in a workflow, create a node that checks the overrides it receives."""
         output = super().__call__(*args, **kwargs)
         definition.enable_override_checks(self, FlyteContextManager.current_context())
         return output

@@ -92,7 +92,7 @@ class RequestLoop:
                         self._build_handlers(client, message, fds)[message["op"]]()
 
     def close_clients(self) -> None:
-        """End all children, delete the directories of `Client.add_scratch` and close the connections."""
+        """End all children, close the connections and remove the directories that clients have registered."""
         for client in list(self._clients):
             self._disconnect(client)  # This may disconnect other clients.
 

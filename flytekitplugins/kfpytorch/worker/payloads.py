@@ -138,10 +138,11 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return a reference by which workers import the main module only to run its statements.
+    """Return a reference to the main module, which workers import only so that its statements run.
 
-    They use the pickled function, because its classes and those of its inputs belong to `__main__`.
-    Return None if the module has no ``if __name__ == "__main__"``: an import would run the task again.
+    They load the task's function from a pickle, because its classes and those of its inputs belong to
+    `__main__`. Return None if the module has no ``if __name__ == "__main__"``: an import would run the task
+    again.
     """
     file = loaded_modules.list_source_files().get("__main__")
     if file is None or not _has_guard(Path(file)):

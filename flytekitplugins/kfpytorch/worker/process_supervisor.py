@@ -103,7 +103,8 @@ class ProcessSupervisor:
     def _build_signal_handlers(self) -> dict[int, Handler]:
         """Return the handlers of the signals during a run.
 
-        SIGINT also calls the handler of the user's program. A handler of the program for SIGUSR1 stays.
+        SIGTERM raises `SigtermReceived`. SIGINT prints the code lines of the ranks, and calls the handler
+        from before. SIGUSR1 prints the code lines, unless the user's program has set its own handler.
         """
         handlers: dict[int, Handler] = {signal.SIGTERM: _raise_sigterm}
         if callable(interrupt := signal.getsignal(signal.SIGINT)):

@@ -79,7 +79,7 @@ def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str])
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
     """Return a line for each line of code at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
 
-    A last line names the ranks that are in different collectives.
+    If some ranks were in different collectives, such as all_reduce and broadcast, a last line lists these.
     """
     return [*list_groups(stopped, _format_stop), *_compare_collectives(stopped)]
 
@@ -90,7 +90,10 @@ def _format_stop(stopped: Failure) -> str:
 
 
 def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
-    """Return a line if ranks waited in different collectives, otherwise no line."""
+    """Return a line with the ranks in each collective, such as all_reduce, if ranks waited in different ones.
+
+    Otherwise return no line.
+    """
     if analysis.early or not verdict.is_waiting(analysis.cause):
         return []
     waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]
