@@ -27,7 +27,7 @@ def find_server(server: Address) -> Server:
 def _complete_named_server(server: Server, named: str) -> Server:
     """Return the server at the address `named`, with credentials from `server` and from the environment.
 
-    If `named` is the address of this user's local server, missing credentials are read from its server file.
+    If `named` is the address of this user's local server, missing credentials are read from ``server.json``.
     """
     running = server_file.read(server_file.get_state_directory(os.environ))
     if running is None or running.endpoint != named:

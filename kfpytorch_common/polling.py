@@ -9,7 +9,7 @@ _DAY: Final = 86_400.0
 
 
 def poll_readable(fds: Iterable[int], timeout: float) -> list[int]:
-    """Wait at most `timeout` seconds, or a day, until a descriptor is readable; return the readable ones.
+    """Wait for a readable descriptor, not longer than `timeout` seconds or one day; return the readable ones.
 
     A descriptor is also readable at its end and in error, so that a read reports this.
     """

@@ -94,9 +94,9 @@ def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
 
 
 def with_binary_suffix(amount: Quantity) -> Quantity:
-    """Return the same amount with a binary suffix, such as ``Gi``, in its text.
+    """Return the same amount with a text in the binary format, such as ``16Gi``.
 
-    Amounts that are small or not whole have a decimal text.
+    Amounts below 1024 and fractions get a decimal text, such as ``500m``, so that they stay exact.
     """
     return _build_quantity(amount.nano, binary=True)
 

@@ -91,7 +91,7 @@ _NAMESPACE: Final = "default"
 @cluster_options.connection_options()
 @command_io.output_option("text")
 def command(**options: Any) -> None:
-    """Run ``kfpytorch doctor``."""
+    """Run ``kfpytorch doctor``: check that a cluster has what a distributed job needs."""
     if options["burn_in"] and not options["file"]:
         raise click.UsageError(
             "--burn-in runs on the replicas of a task; write: kfpytorch doctor FILE TASK --burn-in"

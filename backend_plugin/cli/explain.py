@@ -69,7 +69,7 @@ file - is stdin.
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**options: Any) -> None:
-    """Run ``kfpytorch explain``."""
+    """Run ``kfpytorch explain``: print the phase that Flyte would get for a job, with its cause."""
     if options["batch"]:
         json_lines.run_batch(judge_request)
         return

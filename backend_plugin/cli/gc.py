@@ -74,7 +74,7 @@ _Row = tuple["OrphanCandidate", str, str]
 @cluster_options.connection_options()
 @command_io.output_option("table")
 def command(**options: Any) -> None:
-    """Run ``kfpytorch gc``."""
+    """Run ``kfpytorch gc``: print or delete the jobs of a cluster whose Flyte execution is gone."""
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     flags = {**cluster_options.build_flags(options), "namespaces": options["namespace"]}
     with command_io.exit_on_error():

@@ -37,7 +37,7 @@ _STDERR: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTask:
-    """A task of a file, with conversions of its inputs and outputs."""
+    """A task of a Python file. It converts texts to input literals, and output literals to Python values."""
 
     template: TaskTemplate
     task: PythonTask

@@ -69,7 +69,7 @@ _STORES_OWN: Final = frozenset(
 @cluster_options.connection_options("For --dry-run=server. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**options: Any) -> None:
-    """Run ``kfpytorch render``."""
+    """Run ``kfpytorch render``: print the manifests that the server would create for a task."""
     if options["batch"]:
         json_lines.run_batch(render_requests.render_manifests)
         return

@@ -72,7 +72,7 @@ def _build_option(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
     "--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Output format of --check."
 )
 def command(settings: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
-    """Run ``kfpytorch serve``."""
+    """Run ``kfpytorch serve``: run the server, or with `check` print its settings in the format `output`."""
     flags = serve_settings.build_flags(typed)
     if check:
         sys.exit(serve_check.print_report(settings, flags, output))

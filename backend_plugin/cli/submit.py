@@ -41,7 +41,7 @@ WIDTH: Final = 110
 @sample_attempt.add_options(needs_file=True)
 @command_io.server_options
 def command(**options: Any) -> None:
-    """Run ``kfpytorch submit``."""
+    """Run ``kfpytorch submit``: run a task of a Python file through a running server."""
     with (
         command_io.exit_on_error(),
         stop_signals.exit_on_signals(),

@@ -173,10 +173,10 @@ def _select_leftover_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods of an ended job to delete, because the operator does not delete them.
 
-    These are replicas, and placeholder pods with which a scheduler reserves capacity for replicas. Running
-    pods hold GPUs, and pending pods may get some. So both are deleted for every clean pod policy, but the
-    running pods of a successful job not before the time `LINGER` after its end has passed. The policy decides
-    only about finished pods, whose logs users may read.
+    These are replicas, and placeholder pods with which a scheduler reserves capacity for replicas. For every
+    clean pod policy, pending and running pods are deleted, because they may get or hold GPUs. But after a
+    success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are deleted
+    only if the policy is ``All``.
     """
     may_run = not is_failure and _has_just_ended(job, now)
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"

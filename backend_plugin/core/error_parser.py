@@ -59,7 +59,7 @@ _SHOWN: Final = 1_000
 
 
 class _ParsedMessage(NamedTuple):
-    """The parsed parts of a message, independent of its format."""
+    """The parts of the message in an error file, such as text, traceback and rank, whatever its format."""
 
     text: str
     trace: str

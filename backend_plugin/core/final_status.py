@@ -128,10 +128,10 @@ def _list_known_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if the failure of one of `pods` must have ended the job; the operator then deletes them all.
+    """True if it is certain that the failure of one of `pods` has ended the job.
 
-    This is so if the clean pod policy is ``All``, no replica is missing in `pods`, and no limit, such as a
-    deadline, ended the job. `condition` is the one that reports the end.
+    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), no replica is
+    missing in `pods`, and no limit, such as a deadline, ended the job. `condition` reports the end.
     """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False

@@ -64,7 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job that has run before waits for resources or runs again, with the event to write.
+    """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
 
     Return None if neither is true, or if the Flyte phase is not RUNNING, as before the job's first run.
     """

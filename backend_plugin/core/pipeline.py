@@ -149,7 +149,7 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job waits for resources after it has run, or runs again, with the event to write.
+    """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
 
     Return None if it does neither, or if the Flyte phase is not RUNNING, as before the first run.
     """
@@ -173,9 +173,9 @@ def build_start_patch(
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict on a job, which contains its Flyte phase, and a time until which it stays the same.
 
-    It stays the same only if the observed state does. A verdict that is the same now and at a later time is
-    also the same in between, because an exceeded limit stays exceeded. So some later times are examined. The
-    result is the last of them with the same verdict, or `now` if there is none.
+    The verdict is computed again for one or two later times (`_HORIZONS`). The returned time is the last of
+    them with the same verdict, or `now` if there is none. In between, the verdict is also the same, because
+    an exceeded limit stays exceeded. The time holds only while the observed state stays the same.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

@@ -21,7 +21,7 @@ AMOUNTS: Final = "{quantity}"
 
 
 class _CanonicalQuantity:
-    """A quantity as Kubernetes' canonical text. For a dataclass, msgspec would skip `_decode_amount`."""
+    """A quantity as canonical text. No dataclass: msgspec decodes those itself, without `_decode_amount`."""
 
     __slots__ = ("text",)
 

@@ -189,9 +189,9 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase of a job until all replicas have run once. Over time, the phase never moves backwards.
+    """Return the phase of a job before all its replicas have run once. Over time, it never moves backwards.
 
-    `lasting` are the warnings about the job that its verdict reports.
+    `lasting` are the warnings about the job that its verdict reports; with one, the phase is never QUEUED.
     """
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING

@@ -58,7 +58,8 @@ class PodAddresses:
     def rewrite(self, value: str) -> str:
         """Replace the addresses of replicas in a text by addresses of this machine.
 
-        A host name becomes the loopback address, and a port in `ports` after it the reserved port.
+        A host name becomes the loopback address. If it is followed by a port at which replicas connect to
+        each other (see `ports`), the port becomes `port`, which is reserved for the job on this machine.
         """
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
@@ -140,5 +141,5 @@ def shield(value: str) -> str:
 
 
 def unshield(value: str) -> str:
-    """Return a text in which all identifiers that `shield` has changed have their original form."""
+    """Return a text in which the identifiers that `shield` has protected from `PodAddresses` are restored."""
     return value.replace(_SHIELD, "-")

@@ -33,7 +33,7 @@ def acquire_lock(directory: Path) -> TextIO:
 
     Raises:
         StateUnusable: If another process holds the lock (the message contains its id), if the directory
-            cannot be created, or if it contains foreign files.
+            cannot be created, or if it has no `MARKER`, but files of other programs.
     """
     try:
         file = _open_lock_file(directory)
@@ -76,7 +76,10 @@ def find_holder(directory: Path) -> str:
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return an error message with a remedy if a directory without `MARKER` has foreign files; else empty."""
+    """Return an error message with a remedy if `directory` is in other use; empty if it is not.
+
+    It is in other use if it has no marker file (`MARKER`), but files that no embedded cluster has created.
+    """
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""API errors as exceptions, and the table of their consequences for each kind of request."""
+"""API errors as exceptions, and the table of how this server treats them in each kind of request."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _NO_SUCH_PATH: Final = "404 page not found"
 
 
 class RequestOutcome(Enum):
-    """The consequence of an API error for a create, get or delete request, as text for the documentation."""
+    """How this server treats a failed create, get or delete request; the values are texts for the docs."""
 
     ADOPTED = "adopted if it is the job of this attempt; otherwise the task ends with `FAILED`"
     REFUSED = "the task ends with `FAILED`"
@@ -38,7 +38,7 @@ class RequestOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorClass:
-    """A class of API errors: which errors belong to it, and their consequences for each kind of request."""
+    """A class of API errors: which errors belong to it, and how this server treats them in each request."""
 
     answer: str
     """The description of these errors in the documentation, in Markdown."""

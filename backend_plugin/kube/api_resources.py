@@ -103,8 +103,9 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
     """Return the record of a pod group; None for a PodGroup that is not related to a job of this backend.
 
     If an owner of the group has the name of such a job, the record gets this name, because Kueue and KAI give
-    their groups other names. Otherwise, `foreign` is true in the record of each Workload, because it counts
-    in its queue, and of each PodGroup that itself has the name of such a job.
+    their groups other names. Otherwise, the group belongs to no such job, and its record has `foreign` set.
+    Such records are those of Workloads, which may be ahead of a job in its queue, and of PodGroups that have
+    the name of such a job.
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):

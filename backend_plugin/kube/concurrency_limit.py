@@ -23,7 +23,10 @@ class ConcurrencyLimit:
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def get_namespace_slots(self, request: ApiRequest) -> asyncio.Semaphore:
-        """Return the semaphore of one namespace; acquire it before `slots`, which no waiter should hold."""
+        """Return the semaphore of the request's namespace, to acquire before one of `slots`.
+
+        A request that still waits for its namespace must not hold a slot, which another one could use.
+        """
         _, _, rest = request.path.partition("/namespaces/")
         namespace = rest.partition("/")[0]
         share = self._shares.get(namespace)

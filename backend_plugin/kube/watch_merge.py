@@ -22,7 +22,7 @@ class MergedKind:
         """True if the parts keep their records, because each snapshot has the records of several parts."""
 
     def add_part(self) -> "KindPart":
-        """Add and return the part for one more reflector. Call this before any reflector sends records."""
+        """Create and return a `KindPart` for one more reflector; only before any reflector gets records."""
         part = KindPart(self)
         self._parts.append(part)
         self.is_retaining = self.record is not Event and len(self._parts) > 1
@@ -48,7 +48,7 @@ class MergedKind:
 
 
 class KindPart:
-    """The records of one kind from one reflector."""
+    """The records of one kind from one reflector, which lists and watches the kind in the API server."""
 
     def __init__(self, gathering: MergedKind) -> None:
         self._gathering = gathering
@@ -60,10 +60,10 @@ class KindPart:
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
-        """Replace the records of this part by a complete list that its reflector has received.
+        """Replace the reflector's records by a complete list that it has received from the API server.
 
-        Once the consumer of the watch has received a complete list of core/v1 Events, further lists only add
-        new ones: an Event that the API server has deleted is still valid.
+        Exception: once the consumer of the watch has all core/v1 Events, a list of Events only adds new ones
+        and replaces none, because an Event that the API server has deleted is still valid.
         """
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: one that the API server has removed after an hour is still valid.
@@ -110,7 +110,7 @@ class KindPart:
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
-        """Drop the records, which the watch's consumer has, unless later lists need them (`is_retaining`)."""
+        """Drop the records, now sent to the watch's consumer, unless later snapshots must contain them."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
         if not self._gathering.is_retaining:

@@ -117,9 +117,9 @@ class BackgroundOperations:
                 log.warning(why, DELETE_JOB, extra=self._interrupted[key][1])
 
     async def resubmit_deletions(self, seconds: float) -> None:
-        """Restart the cancelled deletions of jobs, for example in a new event loop.
+        """Restart all deletions of jobs that were cancelled, for example because their event loop has ended.
 
-        Wait for them up to `seconds`. Operations that still run are cancelled first.
+        Before that, cancel all operations that still run. Then wait for the deletions up to `seconds`.
         """
         await self._cancel_all()
         for key, (order, fields) in [*self._interrupted.items()]:

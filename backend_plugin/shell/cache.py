@@ -284,7 +284,8 @@ class Cache:
             namespace: The namespace of the job.
             job: The job in the response.
             last: The cached job before the request, from `get_last_record`.
-            is_new: True if this server has just created the job; its waiting and start time are measured.
+            is_new: True if this server has just created the job; the metrics then get its waiting time and
+                its start time.
         """
         if self.get_last_record((namespace, job.name)) is last:
             self.put_record(namespace, job)

@@ -50,8 +50,8 @@ class CapabilitySource(Protocol):
 
         Args:
             namespace: The namespace.
-            examines_gangs: False: examine only the APIs and the availability of the operators.
-            tries_pod: False: do not create a pod in a dry run.
+            examines_gangs: False: do not examine gang schedulers, queues and container defaults.
+            tries_pod: False: do not create a pod in a dry run when gang schedulers are examined.
             compares_operators: False: do not examine which operators of jobs are available.
 
         Raises:

@@ -100,7 +100,7 @@ class Cluster(Protocol):
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Create an object so that no restart loses it; return it as stored, at least the fields in use.
+        """Create an object durably. Return it as stored, with at least the fields that this server reads.
 
         Raises:
             AlreadyExists: If an object of that name exists.
@@ -130,7 +130,10 @@ class Cluster(Protocol):
         """
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
-        """Delete a job and, in the background, its pods, if it exists; without `awaited`, possibly later."""
+        """Delete a job if it exists; its pods are deleted in the background.
+
+        Without `awaited`, the request may be delayed without limit.
+        """
 
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod with its own grace period; has no effect if it does not exist."""

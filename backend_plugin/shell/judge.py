@@ -31,7 +31,10 @@ class Judge:
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return the event for a job that waits again after it has run, or that runs again; else None."""
+        """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
+
+        Return None if it does neither.
+        """
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 
     def build_start_patch(self, entry: CachedJob) -> Manifest | None:

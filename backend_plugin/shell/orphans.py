@@ -38,8 +38,8 @@ class OrphanCollector:
             orphanage: The finder of orphans.
             metrics: Counts orphans and errors.
             look: The interval of the scans for orphans; 0 disables them.
-            settle: The interval for setting the owners of jobs that clients request; at most `look / 4`, if
-                `look` is not 0.
+            settle: The interval at which jobs that clients have requested get their missing owner, the
+                workflow object of their execution; at most `look / 4`, if `look` is not 0.
         """
         self._orphanage = orphanage
         self._metrics = metrics

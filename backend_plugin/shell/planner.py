@@ -26,7 +26,10 @@ class Planner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of `work` for a request of `size` bytes; over `SMALL_BYTES`, use the thread."""
+        """Return the result of `work` for a request of `size` bytes.
+
+        Above `SMALL_BYTES`, `work` runs in the planner's thread, so that it does not block the event loop.
+        """
         if size <= SMALL_BYTES:
             return work()
         context = contextvars.copy_context()

@@ -39,7 +39,10 @@ class Prerequisites:
         self._now = now
 
     async def run(self) -> NoReturn:
-        """Periodically set jobs as owners of prerequisites, and delete unneeded ones, until cancelled."""
+        """Periodically set jobs as owners of their prerequisites, until cancelled.
+
+        Prerequisites are objects created before their job. Delete those that no job needs; see `scan`.
+        """
         await self._cache.ready.wait()
         while True:
             try:

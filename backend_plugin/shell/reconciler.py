@@ -219,7 +219,7 @@ class Reconciler:
             self.enqueue(entry)
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
-        """True if all replicas run, and the last change of the job requires no work (the usual case)."""
+        """True if all replicas run undisturbed, so that this server has nothing to do (the usual case)."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
         is_pending = entry.unconfirmed or entry.turned is JobEventReason.WAITS
         if is_pending or entry.logged_phase is not Phase.RUNNING:

@@ -50,7 +50,7 @@ def get_path(state: Path) -> Path:
 
 
 def write(state: Path, server: ServerInfo) -> None:
-    """Write the server file atomically, readable by this user only.
+    """Write ``server.json`` atomically, readable by this user only, so that commands find the server.
 
     Raises:
         ServerFileError: If it cannot be written.
@@ -70,13 +70,13 @@ def write(state: Path, server: ServerInfo) -> None:
 
 
 def delete_if_own(state: Path, server: ServerInfo) -> None:
-    """Delete the server file, unless another server has overwritten it."""
+    """Delete the file ``server.json`` of `server`, unless another server has overwritten it."""
     if read(state) == server:
         get_path(state).unlink(missing_ok=True)
 
 
 def read(state: Path) -> ServerInfo | None:
-    """Return the server that uses the state directory `state`; None if its file is missing or invalid."""
+    """Return the server that uses the directory `state`; None if ``server.json`` is missing or invalid."""
     try:
         return msgspec.json.decode(bounded_read.read_file(get_path(state)), type=ServerInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -91,7 +91,7 @@ class CheckedNode(Node):  # type: ignore[misc]
 
 
 def enable_override_checks(task: object, context: FlyteContext) -> None:
-    """Make the last node of the workflow that `context` compiles check its overrides.
+    """Make ``with_overrides`` of the last node that `context` has compiled raise errors for invalid values.
 
     Do nothing if this node is not a call of `task`.
     """

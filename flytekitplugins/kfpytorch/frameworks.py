@@ -48,9 +48,9 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
 def check_launcher(
     train_job: "TrainJob | None", field: str, value: object, nodes: int
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem for each setting that an MPI job cannot have, such as one node or a topology.
+    """Yield a problem for each setting that an MPI job cannot have, such as a topology; none for other jobs.
 
-    `field` and `value` are the setting of the config that gives the number of `nodes`.
+    It cannot have one node, either; `field` and `value` are the config's setting for the number of `nodes`.
     """
     if train_job is None or train_job.framework != MPI:
         return

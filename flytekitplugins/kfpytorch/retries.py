@@ -14,7 +14,7 @@ from flytekitplugins.kfpytorch.problems import ConfigProblem
 
 
 class RoleRetries(Protocol):
-    """The fields of `Master` and `Worker` that this module reads."""
+    """The restart policy and number of retries of a role, as `Master` and `Worker` have them."""
 
     restart_policy: RestartPolicy | str | None
     num_retries: int | None

@@ -14,7 +14,7 @@ from flytekit.models.literals import Literal
 
 
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
-    """flytekit's transformer, but able to read whole modules.
+    """flytekit's transformer for `torch.nn.Module`, but able to load whole pickled modules, not only weights.
 
     Loading a module can run code, as with the pickles that flytekit reads for other Python types. Modules
     and pickles come from the storage of the execution.
@@ -35,5 +35,5 @@ class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Make flytekit use `TrustedModuleTransformer` for `torch.nn.Module`, so that it can load modules."""
+    """Register `TrustedModuleTransformer` for `torch.nn.Module`, in place of flytekit's own transformer."""
     TypeEngine.register_additional_type(TrustedModuleTransformer(), torch.nn.Module, override=True)

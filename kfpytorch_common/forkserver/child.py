@@ -110,7 +110,10 @@ def exit_with_parent(parent: int) -> None:
 
 
 def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
-    """Start `job` in a new interpreter, with `fds` and the connection `server`, and return the process id."""
+    """Start a child for `job` (see `client.ChildSpec`) in a new interpreter, and return its process id.
+
+    It gets the descriptors `fds` and the connection `server`.
+    """
     reader, writer = os.pipe()
     passed = [*fds, *([server.fileno()] if server else []), reader]
     command = f"from kfpytorch_common.forkserver import child; child.main({reader})"
@@ -137,7 +140,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
 
 
 def main(fd: int) -> NoReturn:
-    """Set up this new interpreter and run the job that `spawn` wrote to the pipe `fd`."""
+    """Set up this new interpreter, and run the target that `spawn`, in the server, wrote to the pipe `fd`."""
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])

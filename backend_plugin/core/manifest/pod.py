@@ -93,7 +93,7 @@ def _get_security_mode(request: PodRequest) -> PodSecurityMode:
 
 
 def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each field of the author or the execution that Pod Security does not admit."""
+    """Yield a problem for each pod field, set by the author or the execution, that Pod Security forbids."""
     draft, run = context.draft, context.request.run
     author = [
         pod_security.PodPart(path=draft.path, spec=draft.spec),

@@ -192,10 +192,11 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return the container `own` merged onto up to two of `below`, the containers of a pod template.
+    """Return the container `own` merged onto those containers of a pod template (`below`) that apply to it.
 
-    `patterns` are the names of two of them, such as ``default`` and ``primary``. The first applies to every
-    container, the second only to the one that trains; to others, a container with their own name applies.
+    `patterns` are two names, such as ``default`` and ``primary``. The container with the first name applies
+    to every container. Over it, the one with the second name applies to the container that trains, and the
+    one with the name of `own` to any other. The values of `own` have precedence.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}

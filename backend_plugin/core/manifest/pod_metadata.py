@@ -20,7 +20,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """Return the keys ``labels`` and ``annotations``, with those that an execution adds to its pods.
+    """Return what an execution adds to its pods: a mapping with the keys ``labels`` and ``annotations``.
 
     They include the execution's identity, and the descriptions of secrets that Flyte's webhook injects.
     """

@@ -160,13 +160,13 @@ def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
 
 
 def get_resource_names(container: Mapping[str, Any]) -> set[str]:
-    """Return the names of the resources of a container."""
+    """Return the names of the resources that a container requests or limits."""
     resources = container.get("resources", {})
     return {*resources.get("requests", ()), *resources.get("limits", ())}
 
 
 def get_container_resource_names(spec: Mapping[str, Any]) -> set[str]:
-    """Return the names of the resources of a pod's containers, without init containers."""
+    """Return the names of the resources that a pod's containers, except init containers, request or limit."""
     return {name for each in spec["containers"] for name in get_resource_names(each)}
 
 

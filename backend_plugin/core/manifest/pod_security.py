@@ -110,7 +110,7 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 def check_baseline(
     sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
-    """Yield a problem for each field of an author, in one of `sources`, that "baseline" does not admit.
+    """Yield a problem for each field in `sources`, the parts of an author's pod, that "baseline" forbids.
 
     Also yield a problem for each service account that the author may not name.
 

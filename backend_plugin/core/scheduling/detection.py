@@ -49,10 +49,11 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield the rank, the settings, the reason and the refusal for each scheduler that is detected.
+    """Yield a rank, the settings, the reason and the refusal for each gang scheduler that is detected.
 
-    The reason states why it is detected. The refusal states why the cluster cannot use it; empty if it can.
-    `queue` is the queue that the author or the platform names.
+    The rank states how it is detected; the caller prefers the lowest. The reason states why it is detected.
+    The refusal states why the cluster cannot use it; empty if it can. `queue` is the queue that the author or
+    the platform names.
     """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
@@ -76,7 +77,7 @@ def _inherit_options(platform: GangSettings, options: frozenset[str]) -> GangSet
 
 
 def _select_without_detection(request: SchedulerRequest) -> Selection:
-    """Return the selection if no scheduler of pods is detected; a queue may still admit the job."""
+    """Return the selection for a cluster without a usable gang scheduler: a queue of Kueue, or no gang."""
     # The admitting scheduler gets the platform's queue if there is no other scheduler.
     queue, why = _select_admission_queue(request, request.gang.queue)
     if queue and request.scheduler in (None, ADMISSION_SCHEDULER):
@@ -171,7 +172,7 @@ def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
 
 
 def _is_default_queue(queue: str, request: SchedulerRequest) -> bool:
-    """True if the queue has the default name, and the settings name no admission queue."""
+    """True if `queue` is ``default``, Kueue's queue for jobs that name none, and the settings name none."""
     return queue == _DEFAULT_QUEUE and not request.gang.local_queue
 
 

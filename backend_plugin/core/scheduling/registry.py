@@ -71,9 +71,9 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if a name matches the pattern of placeholder pods, or of pod groups not named like their job.
+    """True if `name` has the form of the name of a placeholder pod, or of a pod group not named like its job.
 
-    A gang scheduler reserves capacity for replicas with placeholder pods.
+    A gang scheduler creates a placeholder pod to reserve capacity for a replica, which then replaces it.
     """
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 

@@ -132,7 +132,10 @@ def _iter_keys(parsers: engine.Parsers, path: str) -> Iterator[str]:
 
 
 def list_named_sections() -> tuple[str, ...]:
-    """Return the keys of settings with a section for each name, such as ``kfpytorch.gang.by-project``."""
+    """Return the keys of the settings that have one section for each name that an admin chooses.
+
+    An example is ``kfpytorch.gang.by-project``, which has a section for each project.
+    """
     return tuple(
         f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)
     )

@@ -62,7 +62,10 @@ def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
-    """Yield each queue of the job twice: with its own manifest and with its parent's. Omit missing ones."""
+    """Yield each queue of the job with its own manifest, then again with the manifest of its parent queue.
+
+    A pair is left out if its manifest does not exist.
+    """
     for queue in _list_job_queues(facts):
         for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
             if each is not None:

@@ -97,7 +97,7 @@ def _remove_directory(path: str) -> None:
 
 
 def _unprotect_directories(top: str) -> None:
-    """Give the owner access to the directories of a tree, from which files could not be removed."""
+    """Set the mode 0700 on all directories of a tree, so that their owner can remove the files in them."""
     with contextlib.suppress(OSError):
         os.chmod(top, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
     for _, names, _, fd in os.fwalk(top):

@@ -12,9 +12,10 @@ _TASKS_HAVE_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 class ProcessTree:
     """The descendants of this process and their containers.
 
-    The kernel reparents orphans to this process. If only one container runs, an orphan belongs to it. Else an
-    orphan keeps its container from the last scan. If that scan did not find it, the inherited `oom_score_adj`
-    determines the container. A new session or environment does not change that value.
+    The kernel makes this process the parent of orphans: processes whose parent has ended. If only one
+    container runs, an orphan belongs to it. Else an orphan keeps its container from the last scan. If that
+    scan did not find it, the inherited `oom_score_adj` determines the container. A new session or environment
+    does not change that value.
     """
 
     def __init__(self, containers: list[str]) -> None:
@@ -49,7 +50,10 @@ class ProcessTree:
         return found
 
     def find_owner(self, pid: int, names: list[str]) -> str:
-        """Return the container of an orphan. Empty if it is unknown."""
+        """Return the container of a process whose parent has ended. Empty if it is unknown.
+
+        `names` are the containers that may have processes. If there is only one, return it.
+        """
         if len(names) == 1:
             return names[0]
         return self._known.get(pid) or self._scores.get(_read_oom_score(str(pid)), "")

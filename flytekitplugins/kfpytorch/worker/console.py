@@ -53,7 +53,7 @@ class Console:
         return not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process with the index `number`, for its output prefix and its log's name."""
+        """Set the rank of the process with the slot `number`, for its output prefix and its log's name."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -62,7 +62,7 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Request a line from the user's terminal for a process; `number` is its index in `slots`.
+        """Request a line from the user's terminal for a process; `number` is the number of its output slot.
 
         Until the line arrives, `list_readable` includes the terminal, so that the caller polls it.
         """

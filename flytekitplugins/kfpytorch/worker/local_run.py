@@ -170,7 +170,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally with one process per node, and return the value of rank 0.
+    """Run a task locally with the layout `fitted`, one process per node, and return the value of rank 0.
 
     All processes get the rendezvous address as variables.
     """
@@ -187,9 +187,9 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run an `Elastic` task locally, and return the value of rank 0.
+    """Run an `Elastic` task locally with the layout `fitted`, and return the value of rank 0.
 
-    Each node has an agent, and the agents have a rendezvous.
+    Each node has an agent process, which starts the workers. The agents have a rendezvous, as with torchrun.
     """
     config = task.task_config
     with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:

@@ -102,10 +102,11 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a pseudo-terminal for the process of `slot`.
+    """Create a pseudo-terminal for a process whose output is logged in `slot`.
 
-    Return the stream that reads it, and the process's standard input, output and error. The pseudo-terminal
-    is narrower than the user's terminal, because each line is shown there after the prefix ``[r0]``.
+    Return a list of one stream, from which the caller reads the output, and the descriptors for the process's
+    standard input, output and error. The pseudo-terminal is narrower than the user's terminal, because each
+    line is shown there after the prefix ``[r0]``.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

@@ -72,7 +72,7 @@ class ProcessGroup:
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, events: int) -> SupervisedProcess:
-        """Start a process, which writes its events to the descriptor `events`."""
+        """Start a process, which writes events, such as its start, as JSON to the descriptor `events`."""
         fds = [*process.streams[:3], events, *process.streams[3:]]
         job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
         child, pid = self.client.start(job, fds)

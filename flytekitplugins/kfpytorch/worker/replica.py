@@ -40,7 +40,7 @@ class WorkerContext:
     workspace: str
     """The directory for files that flytekit creates; the caller removes it."""
     payload: str
-    """The file with the payload, which is not read if the payload was inherited."""
+    """The file with the function and its inputs, which is not read if the process inherited them."""
     on_this_machine: bool
     """True in a local run, where gloo may replace nccl."""
     uses_torch: bool = True
@@ -56,8 +56,8 @@ def main(start: "ChildStart") -> int:
 def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
     """Run the user's function, and return the exit code of the process.
 
-    The function is that of the payload `inherited`, or of the payload file if `inherited` is None. `events`
-    is the descriptor to which events are sent.
+    `inherited` has the function and its inputs; if it is None, they are loaded from the file `place.payload`.
+    Events, such as the start of the function, are written to the descriptor `events` for the calling process.
     """
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.

@@ -115,9 +115,9 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
-    """Return the value of the task annotation with the deadline of a job and the output prefix `prefix`.
+    """Return the value of a job's annotation ``kfpytorch.flyte.org/task``: JSON with the job's deadline.
 
-    Every server reads the annotation and enforces the deadline.
+    Every server reads this annotation and enforces the deadline. `prefix` is the output prefix of the job.
     """
     run = Attempt(
         output_prefix=prefix,

@@ -1,4 +1,7 @@
-"""The parser for the pod groups of Kubernetes itself; no adapter, because a PyTorchJob cannot use them."""
+"""The parser for the pod groups of Kubernetes' own gang scheduling.
+
+Unlike other schedulers, it has no adapter that requests a gang, because a PyTorchJob cannot use its groups.
+"""
 
 from typing import Final
 

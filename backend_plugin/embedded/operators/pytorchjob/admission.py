@@ -103,7 +103,7 @@ def _check_spec(job: Manifest) -> list[FieldError]:
 
 
 def _check_scale(replicas: object) -> list[FieldError]:
-    """Return the errors in the number of workers, which the scale subresource validates."""
+    """Return an error if `replicas`, the number of workers, is out of the range of the scale subresource."""
     path = f".spec.{REPLICA_SPECS}.{WORKER}.replicas"
     if not isinstance(replicas, int) or 0 <= replicas < 2**31:
         return []

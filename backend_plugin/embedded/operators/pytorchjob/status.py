@@ -116,7 +116,8 @@ class StatusBuilder:
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
     """Return the conditions to keep when a condition of type `kind` is added.
 
-    If `kind` is `Succeeded` or `Failed`, the status of the condition `Running` becomes ``False``.
+    Drop the old one of this type; `Running` and `Restarting` also drop each other. If `kind` is `Succeeded`
+    or `Failed`, keep the condition `Running`, but with the status ``False``.
     """
     remaining = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
