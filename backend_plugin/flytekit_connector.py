@@ -62,7 +62,7 @@ class _CompleteResource(Resource):  # type: ignore[misc]
     message_: admin.Resource | None = None
 
     async def to_flyte_idl(self) -> admin.Resource:
-        """Return the complete `Resource` message of the server's response."""
+        """Return the `Resource` message of the response to GetTask, with all its fields."""
         return self.message_
 
 

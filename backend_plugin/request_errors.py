@@ -34,7 +34,7 @@ class TokenRejected(RequestFailed):
 
 
 class MethodNotFound(RequestFailed):
-    """The error that the server does not have the method."""
+    """The error that the gRPC server does not implement the called method."""
 
 
 class DeadlineExceeded(RequestFailed):

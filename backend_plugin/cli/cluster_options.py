@@ -73,7 +73,7 @@ def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def build_flags(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return settings by key: a Kubernetes cluster, with the values of ``--kubeconfig`` and ``--context``."""
+    """Return settings, by key, for a Kubernetes cluster: the values of ``--kubeconfig`` and ``--context``."""
     return {"cluster": "kubernetes", **{key: options[name] for name, key in KEYS.items()}}
 
 

@@ -1,1 +1,1 @@
-"""Pure functions and values, without access to the clock, the network or the environment."""
+"""The rules for tasks, manifests and Flyte phases: pure functions without clock, network or environment."""

@@ -108,7 +108,7 @@ def _check_served(dialect: Dialect, capabilities: Capabilities) -> Iterator[Prob
 
 
 def _iter_missing_groups(dialect: Dialect, capabilities: Capabilities) -> Iterator[str]:
-    """Yield the API groups that jobs of the dialect need, and that the cluster is known not to serve."""
+    """Yield the API groups that jobs of a kind (dialect) need, and that the cluster is known not to serve."""
     if capabilities.apis is None:
         return
     if dialect.resource.version not in capabilities.apis.get(dialect.resource.group, ()):

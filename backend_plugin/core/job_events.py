@@ -156,7 +156,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return a core/v1 event for each scheduler or queue warning about a job, if the warning requires one."""
+    """Return a core/v1 event for each scheduler or queue warning about a job that names a reason for one."""
     job = observed.job
     if job is None:
         return []

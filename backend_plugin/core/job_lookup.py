@@ -118,7 +118,7 @@ def list_initializers(job: Job) -> Sequence[str]:
 
 
 def require_node(job: Job, number: int) -> str:
-    """Return the name of the replica at position `number`, counted from 0 in the order of the ranks.
+    """Return the name of the replica with a node number, its position from 0 in the order of the ranks.
 
     Raises:
         RankNotFound: If the job has fewer replicas.

@@ -56,13 +56,13 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the operator has ever reported that the job runs, or if the job has ended."""
     has_been_suspended: bool = False
     admitted_once: bool = False
-    """True if the job has not run, a queue has admitted it once, and no pod has been replaced since."""
+    """True if the job has not run, a queue has admitted it once, and no pod was replaced after that."""
     has_been_held: bool = False
     """True if a scheduler or queue has handled the job, or the API server has rejected one of its pods."""
     missing: bool = False
     """True if the operator had created all pods, and some no longer exist or are being deleted."""
     replaced: tuple[str, ...] = ()
-    """The replicas whose present pod was created after all pods had existed for the first time."""
+    """The replicas whose present pod was created after the time at which all replicas first had a pod."""
     enough: bool = True
     """True if the training does not require all replicas, or if the first pod of each replica has run."""
     waits: tuple[PendingReason, ...] = ()

@@ -1,4 +1,4 @@
-"""The two main functions, `plan` and `judge`, which compose all stages; read this module first."""
+"""The main functions: `plan` derives manifests from a task, `judge` the Flyte phase from a job's state."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -117,7 +117,7 @@ def _build_draft(request: PodRequest, job: TrainingJob, pods: Sequence[Manifest]
 def select_gang(
     settings: Settings, job: TrainingJob, dialect: Dialect, capabilities: Capabilities
 ) -> Selection:
-    """Return the selected gang scheduler, if any, for a job of a dialect, with the reasons and problems."""
+    """Return the gang scheduler, if any, for a job of the kind `dialect`, with reasons for or against it."""
     gangs = settings.kfpytorch.gang
     return selection.select_scheduler(
         gangs if dialect.creates_pod_groups else gangs.without_operator_groups(),

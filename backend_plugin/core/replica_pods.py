@@ -39,7 +39,7 @@ def count_ready(pods: Iterable[Pod]) -> int:
 
 
 def list_replaced(pods: Iterable[Pod], job: Job) -> tuple[str, ...]:
-    """Return the replicas whose pod was created after all pods had existed for the first time."""
+    """Return the replicas whose pod was created after the time at which all replicas first had a pod."""
     full = job.started
     if full is None:
         return ()
@@ -71,7 +71,7 @@ def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
 
 
 def is_first_admission(job: Job, pods: Sequence[Pod]) -> bool:
-    """True if the job was created suspended and resumed once, and no pod has been replaced since."""
+    """True if the job was created suspended and then resumed once, and no pod was replaced after that."""
     if job.started is None or job.generation != _RESUMED:
         return False
     return all(pod.created is not None and pod.created - job.started <= CREATION for pod in pods)

@@ -52,7 +52,7 @@ def required(facts: Facts) -> Sequence[Permission]:
 
 
 def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
-    """Yield the permissions that the connector needs for each served kind of job, or else the default one."""
+    """Yield the connector's permissions for each served kind of job; if none is, for the default kind."""
     groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:

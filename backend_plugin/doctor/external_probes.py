@@ -70,9 +70,10 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
 
 
 def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
-    """Return the remedy for an error of a store; for S3, often a command of the AWS CLI.
+    """Return the remedy for an error of the object store or directory of `prefix`, a URL.
 
-    `rights` is the remedy for a missing permission, and for all errors of other stores.
+    For S3, this is a command of the AWS CLI, which creates a missing bucket or else lists the prefix. For
+    missing permissions, and for other stores, it is `rights`.
     """
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):

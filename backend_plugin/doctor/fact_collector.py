@@ -101,10 +101,11 @@ async def _collect_from_api(
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
-    """Return `facts` with the kinds in the API groups of jobs. All users can read them from API discovery."""
+    """Return `facts` with the kinds that the cluster serves in the API groups of PyTorchJob and TrainJob."""
     found = list[Manifest]()
     served = facts.list_api_groups()
     resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]
+    # All users can read API discovery.
     for version in dict.fromkeys(each.api_version for each in resources):
         try:
             found += get_mappings(await api.fetch_object(ApiRequest(path=f"/apis/{version}")), "resources")

@@ -1,4 +1,4 @@
-"""Builds the manifests of the doctor's task with the PodTemplates and gang capabilities of the cluster."""
+"""Builds the manifests of the task that ``kfpytorch doctor`` checks, from the facts about the cluster."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

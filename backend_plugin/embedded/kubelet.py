@@ -239,7 +239,7 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Log `error`, and read the pod's state and notifications again after `RETRY_SECONDS` seconds."""
+        """Log `error`, and observe the pod's shim, the process that runs it, again after `RETRY_SECONDS`."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         if pod.shim is not None:
             self._loop.remove_reader(pod.shim.wake)

@@ -76,10 +76,10 @@ class PodRecord:
             each.set()
 
     async def wait_for_change(self, news: asyncio.Event) -> bool:
-        """Wait until the logs or the state of the pod change. `news` is the event that wakes one reader.
+        """Wait until the pod's logs or state change, and return True; return False if the pod has ended.
 
-        Return True at once on the first call, because there may be lines from before it. Return False if the
-        pod has ended.
+        `wake_followers` sets `news`, an event of one reader of the logs. On its first call, a reader gets
+        True at once, because lines that were written before did not wake it.
         """
         if self.is_ended.is_set():
             return False

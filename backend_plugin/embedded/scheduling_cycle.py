@@ -113,9 +113,10 @@ def _parse_indices(indices: str) -> Sequence[int]:
 
 
 def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
-    """Return the GPU indices that each container of a pod sees, by container name.
+    """Return the GPUs that each container of a pod sees, as indices on this machine, by container name.
 
-    Init containers run before the app containers, so both use the first GPUs.
+    They are consecutive parts of the pod's GPUs. Init containers run before the app containers, so each of
+    them uses the first GPUs of the pod.
     """
     given = _parse_indices(get_annotation(pod, GPU_INDICES))
     spec, found, at = get_mapping(pod, "spec"), {}, 0

@@ -145,7 +145,7 @@ class ShimCommands:
         self._check_after(self._patience)
 
     def close(self) -> None:
-        """Drop unsent orders and timers, because the pod has ended or the kubelet stops observing it."""
+        """Drop unsent orders, retries and the timer to kill the shim: its pod ended or is not observed."""
         self._is_closed = True
         self._pending.clear()
         for each in (self._again, self._deadline):

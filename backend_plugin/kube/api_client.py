@@ -44,7 +44,7 @@ class StreamStalled(ClusterUnavailable):
 
 
 class ResponseStream:
-    """A response with a body that arrives in pieces."""
+    """A response; `pieces` yields the parts of its body as they arrive."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -52,7 +52,7 @@ class ResponseStream:
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
     async def pause(self, seconds: float) -> None:
-        """Stop reading the socket for `seconds`; the data that arrives in this time becomes one piece."""
+        """Stop reading the socket for `seconds`; `pieces` then yields the data of this time together."""
         connection = self._response.connection
         if connection is None or connection.transport is None:  # The body is complete.
             return

@@ -75,7 +75,7 @@ class ApiError(BackendError):
 
     @property
     def error_class(self) -> ErrorClass:
-        """Return the first row of `TABLE` that matches this error."""
+        """The class of this error, with its consequences: the first row of `TABLE` that matches."""
         return next(row for row in TABLE if row.matches(self))
 
     @property

@@ -269,7 +269,7 @@ class CapabilityDiscovery:
 
 
 def _list_served_dialects(served: Mapping[str, Sequence[str]]) -> Sequence[Dialect]:
-    """Return the dialects whose version of their API group is served."""
+    """Return the dialects (kinds of job) that the cluster serves; `served` are its versions by API group."""
     return [
         each
         for each in table.DIALECTS.values()

@@ -319,7 +319,7 @@ class KubernetesCluster:
         return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
 
     def _get_rule_namespace(self, namespace: str) -> str:
-        """Return the namespace of the Role for requests in `namespace`; empty if it is a ClusterRole."""
+        """Return the namespace of the Role that permits requests in `namespace`; empty for a ClusterRole."""
         return namespace if self._options.namespaces else ""
 
     # ---- watches

@@ -167,7 +167,7 @@ class Connection:
         self._loading = None
 
     async def _reload_credentials(self) -> None:
-        """Reload the credentials; keep the current ones if that fails, as while their files are replaced."""
+        """Reload the credentials; keep the current ones if that fails, such as while files are replaced."""
         try:
             await self._load_credentials()
         except CredentialsUnusable as unusable:

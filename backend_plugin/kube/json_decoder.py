@@ -70,7 +70,7 @@ class JsonDecoder:
     """A `Decoder` for objects of one kind in JSON."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
-        """Create a parser that decodes JSON into the type `kind`, and creates records with `read`.
+        """Create a decoder that decodes JSON into the type `kind`; `read` converts the result to a record.
 
         `read` returns None for an object that does not belong to this backend.
         """

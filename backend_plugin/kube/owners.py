@@ -116,10 +116,10 @@ class OwnerFinder:
         self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses, in which no requests are sent, for the namespace and the cluster after an answer.
+        """End the pauses of `namespace` and of the whole cluster, after a request for an owner was answered.
 
-        If the namespace's pause was due to a missing RBAC rule, log the rule as granted, unless another
-        namespace has a pause because of the same rule.
+        During a pause, no requests are sent. If a missing RBAC rule was the cause of the namespace's pause,
+        log that the rule was granted, unless it is also the cause of the pause of another namespace.
         """
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)

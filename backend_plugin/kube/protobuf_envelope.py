@@ -25,7 +25,7 @@ _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 
 
 def is_wrapped(body: bytes) -> bool:
-    """True if the body is protobuf and not JSON."""
+    """True if the body is in the envelope of Kubernetes objects in protobuf; False for JSON."""
     return body.startswith(_MAGIC)
 
 

@@ -10,7 +10,7 @@ from backend_plugin.shell.cluster import ObjectName, Record, Sink
 
 
 class MergedKind:
-    """The records of one kind, such as pods; each `KindPart` has those that one reflector receives."""
+    """Merges the records of one kind, such as pods, from several reflectors; each has its own `KindPart`."""
 
     def __init__(self, sink: Sink, record: type[Record]) -> None:
         self.sink: Final = sink
@@ -101,7 +101,7 @@ class KindPart:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
-        """Remove a deleted object, unless it is a core/v1 Event, from this part and the watch's consumer."""
+        """Remove a deleted object from `kept` and the watch's consumer; keep Events, which remain valid."""
         if watched.record is None or self._gathering.record is Event:
             return
         self.kept.pop(watched.key, None)

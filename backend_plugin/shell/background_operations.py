@@ -42,7 +42,7 @@ class BackgroundOperations:
         self._settling = asyncio.Event()
 
     def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
-        """Return the last error of a running operation, given its task; None if no try has failed."""
+        """Return the last error of a running operation, whose task is `order`; None if no try has failed."""
         return self._errors.get(order)
 
     def __len__(self) -> int:

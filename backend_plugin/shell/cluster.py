@@ -194,7 +194,7 @@ class Inventory(Protocol):
 
         If `name` is given, return only the jobs with this name.
 
-        Their conditions are read without their pods, as `core.foreign_jobs.read_job` does.
+        The conditions of each job are derived from its manifest alone: its pods are not read.
         """
 
     async def list_runtimes(self) -> Sequence[Runtime]:

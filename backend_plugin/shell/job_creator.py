@@ -155,7 +155,7 @@ class JobCreator:
 
 
 def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
-    """Return the rejection; if an old CRD of the dialect may be its cause, add the remedy to upgrade."""
+    """Return the rejection; if an old CRD of the kind of job may be its cause, add the remedy to upgrade."""
     return RequestRejected(refused.code, refused.reason, rejection.add_upgrade(refused.message, dialect))
 
 

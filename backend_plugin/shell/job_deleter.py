@@ -1,4 +1,4 @@
-"""Deletes jobs: for calls of Flyte, for later attempts, and for the reconciler."""
+"""Deletes jobs: for calls of Flyte, for the reconciler, and when a later attempt replaces an earlier one."""
 
 import asyncio
 import logging

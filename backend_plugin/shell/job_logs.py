@@ -56,7 +56,7 @@ def _has_several_ranks(job: Job) -> bool:
 async def iter_lines(
     entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
-    """Yield batches of lines ordered by time; when following, until `is_over` returns True.
+    """Yield batches of lines ordered by time; with `selection.follow`, until `is_over` returns True.
 
     Raises:
         ClusterUnavailable: If the cluster does not respond.
@@ -80,7 +80,8 @@ async def _add_sources(
 ) -> None:
     """Add the log of each selected replica to `merge` as soon as its container has started.
 
-    Without `follow`, only replicas that have started now are added; otherwise, stop when `is_over` is True.
+    With `selection.follow`, stop when `is_over` returns True, because the job has ended; otherwise, add only
+    the replicas that have started now.
     """
     known: set[str] = set()
     over = False

@@ -23,11 +23,11 @@ class Judge:
     now: Callable[[], datetime]
 
     def judge_entry(self, entry: CachedJob) -> Verdict:
-        """Return the current verdict on a job."""
+        """Return the current verdict (Flyte phase, reason and message) on a job."""
         return pipeline.judge(*self._collect_inputs(entry))
 
     def judge_with_expiry(self, entry: CachedJob) -> tuple[Verdict, datetime]:
-        """Return the current verdict, and the time until which it holds if the job does not change."""
+        """Return the verdict (phase etc.) on a job, and the time until which it holds if nothing changes."""
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:

@@ -13,7 +13,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 
 class NodeOperations(Protocol):
-    """A cluster with controllable nodes. Changes raise `RequestRejected` if the node does not exist."""
+    """Lists, fails, drains and restores nodes. Changes raise `RequestRejected` if the node does not exist."""
 
     def list_nodes(self) -> Sequence[Manifest]:
         """Return the core/v1 manifest of every node."""

@@ -118,7 +118,7 @@ class OrphanCollector:
         )
 
     async def _delete_confirmed(self, unclaimed: Sequence[OrphanCandidate]) -> None:
-        """Delete the orphans that the previous scan also found, and remember the others."""
+        """Delete the orphaned jobs that the previous scan found, too; remember all for the next scan."""
         before, self._suspects = self._suspects, frozenset(build_job_name(each.job) for each in unclaimed)
         for suspect in unclaimed:
             if build_job_name(suspect.job) in before:

@@ -60,7 +60,7 @@ class StoreLocation:
 
 
 class OutputPrefixes:
-    """The listed locations: ``s3://bucket/``, ``gs://*``, ``s3://team-*/flyte``, ``file:///data/flyte``.
+    """The locations that a server may read, such as ``s3://bucket/``, ``gs://*`` or ``file:///data/flyte``.
 
     Args:
         listed: Buckets and directories; everything below them may be read.

@@ -279,7 +279,7 @@ class Reconciler:
             self._reconcile_companions(entry)
 
     def _find_actionable_verdict(self, entry: CachedJob, job: Job) -> Verdict | None:
-        """Return the current verdict on a job if it requires work (logging, cleanup); otherwise None."""
+        """Return the verdict on a job if its phase must be logged, or the job may need cleanup; else None."""
         if self._is_running_undisturbed(entry):
             verdict = self._judge_undisturbed(entry, job)
         elif self._needs_cleanup(entry, job):

@@ -90,7 +90,7 @@ class GrpcServer:
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
         """Serve until `stop` is called or a signal arrives, then wait for the RPCs up to `drain_seconds`.
 
-        A second call of `stop` or a second signal ends the wait, and `settle` is cancelled after its start.
+        A second call of `stop` or a second signal ends the wait; `settle` is started anyway and cancelled.
 
         Args:
             ready: The health service reports SERVING once this is set.

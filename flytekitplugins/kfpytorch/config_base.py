@@ -74,7 +74,7 @@ def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iter
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
-    """Return a reader (see `validators`) that accepts an object of the class `cls` with valid values."""
+    """Return a function that returns its argument if it is a valid `cls`, and else raises `InvalidValue`."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):

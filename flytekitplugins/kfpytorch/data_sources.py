@@ -141,7 +141,7 @@ class Storage(ConfigPart):
 
 
 def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart]) -> Reader:
-    """Return a reader (see `validators`) for a `cls`, or for text that `build` converts to a `cls`."""
+    """Return a function that returns a valid `cls`, or builds it from text, or raises `InvalidValue`."""
 
     def read(value: object) -> object:
         return build_config_reader(cls)(build(value) if isinstance(value, str) else value)

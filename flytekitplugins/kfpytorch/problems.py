@@ -23,7 +23,7 @@ _SHOWN: Final = 80
 
 
 class InvalidValue(Exception):
-    """The error that a reader (see `validators`) raises for an invalid value, with one or more problems."""
+    """The error that a value of a config is invalid, with one or more problems."""
 
     def __init__(self, *problems: ConfigProblem) -> None:
         super().__init__(*problems)

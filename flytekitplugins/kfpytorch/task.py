@@ -36,7 +36,7 @@ C = TypeVar("C", PyTorch, Elastic)
 
 
 class _DistributedTask(PythonFunctionTask[C]):
-    """Base of both task classes: checks the config, and builds the pod template on first access."""
+    """Base of `PyTorch` and `Elastic` tasks: checks the config, and builds the pod template when needed."""
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
 

@@ -55,7 +55,7 @@ def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reade
 
 
 def build_object_name_reader(kind: str) -> Reader:
-    """Return a reader for the name of an object in the cluster. `kind` is the object in the error message."""
+    """Return a function that accepts only the name of an object in the cluster; `kind` is for the message."""
     return build_check_reader(
         lambda value: isinstance(value, str) and labels.is_subdomain(value),
         f"must be the name of {kind}: {labels.SUBDOMAIN}",
@@ -63,7 +63,7 @@ def build_object_name_reader(kind: str) -> Reader:
 
 
 def build_list_reader(read_item: Reader, remedy: str) -> Reader:
-    """Return a reader that accepts a list of values that `read_item` accepts, and returns it unchanged.
+    """Return a function that returns a list unchanged if `read_item` accepts each item, or raises an error.
 
     `remedy` is the message for a value that is no list.
     """
@@ -82,7 +82,7 @@ def build_list_reader(read_item: Reader, remedy: str) -> Reader:
 
 
 def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
-    """Return a reader that accepts a dict whose items have no problems, and returns it unchanged.
+    """Return a function that returns a dict unchanged if no item has problems, or raises an error.
 
     Args:
         check: Returns the problems of a key and its value.
@@ -158,7 +158,7 @@ def build_choice_reader(*known: str) -> Reader:
 
 
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
-    """Return a reader that accepts a member of an enum, or its name in any case and with any separators.
+    """Return a function that accepts a member of an enum, or its name in any case and with any separators.
 
     Args:
         cls: The enum.

@@ -1,4 +1,4 @@
-"""Rules for manifests that several dialects share: the size limit and unique pull secrets."""
+"""Rules for manifests that several dialects (kinds of job) share: the size limit and unique pull secrets."""
 
 import msgspec
 

@@ -137,9 +137,9 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    They are those of its container `name`, else of ``primary``, else of ``default``; for init containers, of
-    ``primary-init`` and ``default-init``. The primary pattern applies only if `trains` is true: for the
-    primary container and for init containers.
+    They are those of its container `name`, else of ``primary`` if `trains` is true, else of ``default``; for
+    init containers, of ``primary-init`` and ``default-init``. Callers set `trains` for the container that
+    trains and for all init containers.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):
@@ -172,7 +172,8 @@ def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mappi
 def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
     """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated.
 
-    Each container is merged onto those of the template that apply to it. `primary` is the one that trains.
+    Each container is merged onto the template's container ``default``, and onto ``primary`` if it is
+    `primary`, the one that trains, or else onto the one with its name; see `_merge_container`.
     """
     below = base.get("spec")
     if below is None:
@@ -213,8 +214,8 @@ def merge_objects(
 ) -> dict[str, Any]:
     """Return `above` merged onto `below`: objects recursively, lists concatenated, other values from `above`.
 
-    An empty value of `above` replaces that of `below` only if `is_map` is true: the objects are maps such as
-    labels, in which it is a value. In other objects it means absent.
+    An empty value of `above`, such as 0, means that the field is absent, and the value of `below` remains. If
+    `is_map` is true, the objects are maps such as labels, and an empty value replaces that of `below`.
     """
     merged = dict(below)
     for key, value in above.items():

@@ -137,10 +137,10 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 
 
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
-    """Return the admission queue and the reason for it.
+    """Return the name of the admission queue for a job, and the reason why the job waits in this queue.
 
-    If no queue can admit the job, the first text is empty, and the second one is the reason, if any.
-    `alone` is the queue in the platform's settings if no other scheduler is detected, otherwise empty.
+    If no queue can admit the job, the name is empty, and the reason is why not; it may be empty, too.
+    `alone` is a queue to consider if no gang scheduler is detected: the one in the platform's settings.
     """
     queue, why = _find_admission_queue(request, alone)
     refusal = _get_queue_refusal(queue, request) if queue else ""

@@ -68,7 +68,7 @@ class GangSettings:
 
     @property
     def title(self) -> str:
-        """The start of a sentence on why this scheduler is selected, such as ``Gangs are for volcano``."""
+        """The start of the message on the selected scheduler, before a reason: ``Gangs are for volcano``."""
         return f"Gangs are for {self.scheduler_title}"
 
     @property
@@ -85,16 +85,16 @@ class GangSettings:
 
     @property
     def can_create_groups(self) -> bool:
-        """True if this server may create a pod group for a job.
+        """True if this server may create pod groups, at least for some kinds of job.
 
-        The setting ``pod-groups-by: operator`` does not matter: Kubeflow Trainer creates no pod group for a
-        TrainJob, so this server does.
+        It does so for a TrainJob even with the setting ``pod-groups-by: operator``, because Kubeflow Trainer
+        creates no pod group.
         """
         is_possible = any(each.companion is not None for each in self.adapters.values())
         return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
 
     def without_operator_groups(self) -> "GangSettings":
-        """Return the settings for jobs whose operator creates no pod groups, so that this server does."""
+        """Return these settings for jobs whose operator creates no pod groups: this server creates them."""
         if self.pod_groups_by != OPERATOR and not any(getattr(self, name) for name in PARTS):
             return self
         parts: dict[str, Any] = {

@@ -119,7 +119,7 @@ _ALL: Final[engine.Parsers] = {
 
 
 def list_keys() -> tuple[str, ...]:
-    """Return the known keys, such as ``kfpytorch.gang.queue``, without ignored ones and `NamedSections`."""
+    """Return the keys of settings with an effect, such as ``kfpytorch.gang.queue``, but no named sections."""
     return tuple(_iter_keys(_ALL, ""))
 
 

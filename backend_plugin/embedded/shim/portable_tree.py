@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.002
 
 
 class PortableTree(ProcessTree):
-    """A `ProcessTree` based on `psutil`, which is slower."""
+    """A `ProcessTree` that uses `psutil` instead of /proc; it is slower, but does not need Linux."""
 
     def __init__(self, uid: str) -> None:
         super().__init__([])

@@ -24,9 +24,10 @@ class ProcessTree:
         self._known: dict[int, str] = {}
 
     def find_oom_score(self, container: str) -> int | None:
-        """Return the `oom_score_adj` for the processes of a container. None if there are too many containers.
+        """Return the `oom_score_adj` of a container's processes; each container of the pod has another one.
 
         It is higher than the score of the server: if memory runs out, the kernel kills these processes first.
+        Return None if the containers before this one use all scores up to 1000, the maximum.
         """
         return next((score for score, name in self._scores.items() if name == container), None)
 

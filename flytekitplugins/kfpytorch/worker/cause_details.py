@@ -80,7 +80,7 @@ def list_frames(frames: Sequence[Frame]) -> list[str]:
 
 
 def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
-    """Return report lines with the last output of the failed rank; none if it raised an exception."""
+    """Return the failed rank's last output as lines of the report; none if that rank raised an exception."""
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]

@@ -137,7 +137,7 @@ class LocalRun:
         *,
         complete: bool = True,
     ) -> Any:
-        """Start `processes`, wait until they end, and return the value of rank 0.
+        """Execute the run: start `processes`, wait until they end, and return the value of rank 0.
 
         A local run ends them at the timeout of the task.
 

@@ -71,7 +71,7 @@ class RunOutcome:
 
 
 def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
-    """Return the outcome of a run without agents: `members` are its replicas, in the order of their ranks."""
+    """Return the outcome of a run without torchelastic or MPI: `members` are the ranks, in their order."""
     first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
     for member in members:
@@ -82,7 +82,7 @@ def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 
 
 def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
-    """Return the outcome of a run from the files that its agents and their workers wrote."""
+    """Return the outcome of a run from the files of `members`, torchelastic or MPI agents, and ranks."""
     ended = RunOutcome()
     results: list[Path] = []
     for member in members:

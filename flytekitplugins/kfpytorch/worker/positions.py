@@ -42,9 +42,9 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Set the `rank` of the process with the number `slot`, and the `directory` of its stack file.
+        """Set the rank of a process, and the directory of its stack file; `slot` is its index in the console.
 
-        A restarted rank has a new directory, which replaces the old one.
+        A restarted process keeps its slot, and its new directory replaces the old one.
         """
         self._ranks[slot] = _Rank(rank, directory)
 

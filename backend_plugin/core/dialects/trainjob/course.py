@@ -58,8 +58,9 @@ def _select_pods(
 ) -> tuple[Pod, ...]:
     """Return the pods that determine the state of the job.
 
-    `nodes` and `loading` are the present pods of the nodes and of the initializers. The result omits replaced
-    pods of nodes, initializers that cannot have ended the job, and pods of further roles unless they failed.
+    `nodes` and `loading` are the present pods of the nodes and of the initializers. The result has those of
+    the nodes and, if the job has ended, of the initializers that did not succeed. It omits other pods of
+    nodes and initializers, and pods of any other role that have not failed.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:

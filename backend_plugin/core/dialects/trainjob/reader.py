@@ -91,7 +91,7 @@ def read_job(manifest: Manifest) -> Job:
 
 
 def read_without_pods(manifest: Manifest) -> Job:
-    """Read a TrainJob; it counts as running if all pods of at least one of its Jobs are ready."""
+    """Read a TrainJob without its pods: if its status reports a Job with all pods ready, it is running."""
     job = read_job(manifest)
     counts = get_mappings(manifest, "status", "jobsStatus")
     if job.end_condition is not None or not any(get_int(each, "ready") for each in counts):

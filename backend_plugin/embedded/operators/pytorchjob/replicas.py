@@ -24,9 +24,9 @@ from backend_plugin.embedded.operators.pytorchjob.status import FAILED, RESTARTI
 
 
 def reconcile_roles(attempt: ReconcilePass) -> None:
-    """Add the actions that create missing pods and services of each role, and delete surplus ones.
+    """Add to the pass `attempt` the actions that create missing pods and services, and delete surplus ones.
 
-    Failed pods that a later pass recreates are deleted, too. The pods are counted in the status.
+    Also add the deletion of each failed pod that a later pass recreates, and count the pods in the status.
     """
     for role in attempt.job.roles:
         restarts = attempt.status.get_count(role.name, "restarts")
