@@ -36,7 +36,10 @@ async def list_jobs(
     foreign: bool = False,
     server: Address = None,
 ) -> list[wire.Job]:
-    """Return the jobs of the server, the newest first; see `client.list_jobs`."""
+    """Return the jobs of the server, the newest first; see `client.list_jobs`.
+
+    `details` adds replicas and events, and `foreign` includes the jobs that other clients created.
+    """
     request = wire.ListJobsRequest(
         namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
     )

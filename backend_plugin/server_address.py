@@ -1,4 +1,4 @@
-"""The address of a server with the credentials of the caller, and their environment variables."""
+"""The address of a server, the credentials of its caller, and the environment variables that set them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -95,9 +95,9 @@ def _unwrap_plugins(document: Any) -> Any:
 
 
 def _with_plugin_setting(section: Any, key: str, value: Any) -> Any:
-    """Return the section with a value from Flyte as the setting ``kfpytorch.KEY``, unless it is already set.
+    """Return a ``plugins.k8s`` section with `value` as its setting ``kfpytorch.KEY``, unless this is set.
 
-    A section or a part ``kfpytorch`` that is not a mapping is returned unchanged.
+    Return the section unchanged if the value is empty, or if the section or its ``kfpytorch`` is no mapping.
     """
     plugin = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
     if not value or not isinstance(plugin, Mapping):

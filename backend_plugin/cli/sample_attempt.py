@@ -147,7 +147,7 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
 
 
 def _fill_pod_spec(struct: Any, known: Mapping[str, str]) -> None:
-    """Replace the placeholders in args and command of every container, as FlytePropeller does."""
+    """Replace ``{{.NAME}}`` in args and command of every container by the value that `known` has for NAME."""
     for part in ("containers", "initContainers"):
         for container in _list_values(struct.fields, part):
             fields = container.struct_value.fields

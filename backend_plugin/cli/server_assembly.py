@@ -92,10 +92,10 @@ class ServerParts:
         await run_until_first_exit(self.tasks.keeper.run(), *others)
 
     async def drain(self, left: float) -> None:
-        """Wait for background operations after the last call.
+        """Wait for background operations after the last call, and cancel those that exceed the time limit.
 
-        The time limit is `SETTLE_SECONDS`. Deletions of jobs may take `left` seconds, the rest of the drain,
-        if that is longer.
+        The limit is `SETTLE_SECONDS`. For deletions of jobs, it is `left`, the remaining seconds of the
+        drain, if `left` is greater.
         """
         await self.orders.drain(SETTLE_SECONDS, left)
 

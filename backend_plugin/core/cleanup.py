@@ -202,9 +202,10 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a user cancelled the job at most `STOP_PATIENCE` ago, and stopping its pods suffices to end it.
+    """True if a job that a user cancelled still has time to end after its pods are stopped, not deleted.
 
-    If False, the caller deletes the pods of an ended job, or ends an active job by a change of its spec.
+    It has the time `STOP_PATIENCE`. False if the operator would restart or delete stopped pods of the job, or
+    if the server has already ended the job by a change of its spec.
     """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False

@@ -33,7 +33,7 @@ def decode_storage(options: task_pb2.TrainJob) -> DataStorage | None:
 
 
 def check(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
-    """Yield the problems of the data set, model and storage in `options`, which are at `path` in the task."""
+    """Yield a problem for each invalid field of the data set, model and storage in `options`, at `path`."""
     sources = [kind for kind in data_sources.PATHS if options.HasField(kind)]
     for kind in sources:
         yield from _check_source(getattr(options, kind), kind, f"{path}.{kind}", named=bool(options.runtime))

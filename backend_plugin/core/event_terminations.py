@@ -25,9 +25,10 @@ def list_event_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod whose end is known only from events.
 
-    Such a pod no longer exists, or its last observed state lacks the termination. Events are ignored if they
-    are more than ten minutes older than `ended`, the end of the job; the limit is one minute for exits,
-    preemptions and evictions by the kubelet. `launcher` is true if the first node of the job runs mpirun.
+    Such a pod no longer exists, or its last observed state lacks the termination. Events long before `ended`,
+    the end of the job, are ignored: more than one minute for exits, preemptions and evictions by the kubelet,
+    more than ten minutes for others. `exit_codes` has the causes that the settings assign to exit codes.
+    `launcher` is true if the first node of the job runs mpirun.
     """
     known = {pod.name: pod for pod in pods}
     last: dict[str, ReplicaTermination] = {}

@@ -25,7 +25,8 @@ def list_file_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report.
 
-    `launcher` is true if the first node of the job runs mpirun.
+    The names of replicas and the times of deletions are those of `pods`. `exit_codes` has the causes that the
+    settings assign to exit codes. `launcher` is true if the first node of the job runs mpirun.
     """
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}

@@ -47,7 +47,11 @@ def find_final_condition(observed: Observed) -> Condition | None:
 def build_final_status(
     observed: Observed, state: JobState, condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
-    """Return the status of a job that has ended or is gone; `condition` reports its end (None if unknown)."""
+    """Return the status of a job that has ended or is gone, with `state` and the root cause of the end.
+
+    `condition` reports the end; None if unknown. `exit_codes` has the causes that the settings assign to exit
+    codes.
+    """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     is_unsettled = False

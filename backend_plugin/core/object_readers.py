@@ -1,7 +1,7 @@
 """Readers of pods, events and whole jobs with their objects.
 
 They accept any JSON and never raise, so that the phase of a job can be derived even if one of its objects is
-malformed. Each dialect has its own reader of jobs.
+malformed. Each kind of job (dialect) has its own reader of jobs.
 """
 
 from collections.abc import Mapping

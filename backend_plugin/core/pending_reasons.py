@@ -24,7 +24,10 @@ _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (?=.)", re.DOTALL)
 def list_job_reasons(
     observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause], gang: GangSummary
 ) -> list[PendingReason]:
-    """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
+    """Return the pending reasons of the job as a whole, starting with those of its pod groups.
+
+    `exit_codes` has the causes that the settings assign to exit codes.
+    """
     # Pod groups and events may be outdated once all pods are bound.
     if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
@@ -99,7 +102,10 @@ def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
 def list_replica_reasons(
     observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[PendingReason]:
-    """Return the pending reason of each replica, with details from events."""
+    """Return the pending reason of each replica; a vague one gets text and shortages from the last event.
+
+    `exit_codes` has the causes that the settings assign to exit codes.
+    """
     return [
         _with_event_details(pod, wait, observed.events)
         for pod in pods
@@ -127,7 +133,10 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
 
 
 def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
-    """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted."""
+    """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted.
+
+    `exit_codes` has the causes that the settings assign to exit codes.
+    """
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
     if pod.phase != "Running" and not pod.is_bound:
@@ -286,9 +295,9 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
     """Return the reasons with the time of the newest event whose message reports their resource shortages.
 
-    The condition of a pod keeps only the time of the first report. A repeated event counts with the time of
-    its first occurrence, because its message is from then. Replicas with the same shortages get the same
-    time, so that one line reports them.
+    The condition of a pod keeps only the time of the first report. The time of an event that is repeated is
+    that of its first occurrence, because the event keeps the message of that time. Replicas with the same
+    shortages get the same time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():

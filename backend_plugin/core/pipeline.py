@@ -55,7 +55,7 @@ def plan(
         run: The attempt.
         settings: The settings of the platform.
         pod_templates: The PodTemplate objects of the cluster that the task may name.
-        capabilities: The capabilities of the cluster, for the selection of the dialect and of the scheduler.
+        capabilities: What the cluster supports, for the selection of the kind of job and of the scheduler.
 
     Raises:
         InvalidTask: If the task is invalid; the error contains all problems.

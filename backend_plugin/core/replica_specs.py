@@ -80,7 +80,7 @@ def read_run_policy(message: Any, problems: list[Problem]) -> JobRunPolicy:
 
 
 def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
-    """Yield the problems of a number of replicas."""
+    """Yield a problem if the number of replicas is negative or greater than `MOST_REPLICAS`."""
     yield from _check_not_negative(replicas, path)
     if replicas > MOST_REPLICAS:
         message = "is too large for pod names, which have at most 63 characters"
@@ -88,7 +88,7 @@ def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
 
 
 def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Problem]:
-    """Yield the problems of an elastic config for this number of workers; none if there is no config."""
+    """Yield a problem for each number in an elastic config, if any, that is invalid or excludes `workers`."""
     if elastic is None:
         return
     path = "custom.elasticConfig"

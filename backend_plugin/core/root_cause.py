@@ -76,10 +76,10 @@ def is_possible_cause(death: ReplicaTermination) -> bool:
 
 
 def _can_precede_job_end(death: ReplicaTermination) -> bool:
-    """True if a termination with a time after the end of the job may still have preceded and caused it.
+    """True if a termination that is reported for a time after the end of the job may have caused this end.
 
-    False if the deletion of the pod was requested before the termination, and the cluster reports no reason
-    why the replica was ended.
+    False for a consequence of another termination. Also false if the deletion of the pod was requested before
+    the termination, and the cluster reports no reason why the replica was ended.
     """
     return is_possible_cause(death) and (death.explained or not death.ordered)
 

@@ -50,7 +50,10 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
 
 
 def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
-    """Read the attempt, deadlines and config of a job's task; None if they are missing or invalid."""
+    """Return the task's data in the annotations of a job, as `encode` wrote it; None if missing or invalid.
+
+    `namespace` is the namespace of the job, which the annotation does not contain.
+    """
     written = annotations.get(ANNOTATION, "")
     try:
         decoded = _DECODER.decode(written)

@@ -105,7 +105,10 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
 
 
 def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
-    """Return how a pod failed or is being removed; None if it still runs undisturbed or has succeeded."""
+    """Return how a pod failed, or why it is being removed; None if neither is the case.
+
+    `exit_codes` has the causes that the settings assign to exit codes.
+    """
     container, ended = _find_failed_container(pod)
     if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
@@ -166,7 +169,7 @@ _REPORT_DELAY: Final = timedelta(seconds=30)
 
 
 def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if the container had ended before the disruption, because a drain also evicts ended pods."""
+    """True if the container ended by itself before the pod was disrupted; a drain also evicts such a pod."""
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
@@ -243,7 +246,10 @@ _TEMPORARY: Final = re.compile(
 
 
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
-    """Return the cause of a container's termination; the reason and conditions of the pod are ignored."""
+    """Return the cause of a container's termination; the reason and conditions of the pod are ignored.
+
+    `exit_codes` has the causes that the settings assign to exit codes.
+    """
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
         return _classify_start_error(ended.message)
@@ -327,7 +333,7 @@ def list_restart_terminations(
     """Return the failures after which containers were restarted, for the replicas with the most restarts.
 
     Each result is the end of the previous container run. Replicas whose previous run ended with exit code 0
-    are ignored.
+    are ignored. `exit_codes` has the causes that the settings assign to exit codes.
     """
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)

@@ -18,7 +18,7 @@ _MOST_RULES: Final = 19
 
 
 def check_policies(options: TrainJobOptions, nodes: int, *, elastic: bool) -> Iterator[Problem]:
-    """Yield the problems of the policies, for a job with this number of nodes."""
+    """Yield a problem for an invalid success policy, each invalid pod failure rule, and too many rules."""
     if options.succeeded_indexes is not None:
         yield from _check_indexes(options.succeeded_indexes, nodes, elastic=elastic)
     rules, path = options.pod_failure_rules, f"{_PATH}.podFailurePolicy"

@@ -9,7 +9,7 @@ from backend_plugin.doctor.operators.table import list_operators
 
 
 def build_lines(facts: Facts) -> Mapping[str, str]:
-    """Return the text of each line by its label, such as ``operator`` or ``gang``."""
+    """Return the first lines of the report, by label: ``cluster``, ``namespace``, ``operator`` etc."""
     if facts.unreachable:
         return {"namespace": facts.namespace}
     return {

@@ -25,9 +25,10 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>
 
 @dataclass(frozen=True, slots=True)
 class DeclaredEnvironment:
-    """The environment variables that a manifest declares for a container, with their original values.
+    """The environment variables that a manifest declares for a container, before and after their rewriting.
 
-    `names` rewrites the addresses of replicas in a value for this machine, and `paths` the mount paths.
+    `raw` has the values after the expansion of references. For this machine, `names` rewrites the addresses
+    of replicas in them, and `paths` the mount paths.
     """
 
     raw: Mapping[str, str]

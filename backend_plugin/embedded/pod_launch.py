@@ -94,7 +94,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The data of a pod that the container entries of its launch file (configuration of the shim) need."""
+    """The data for the containers in a pod's launch file, which configures the process that runs the pod."""
 
     pod: Manifest
     directory: str

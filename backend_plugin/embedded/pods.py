@@ -145,7 +145,7 @@ class PodController:
         return self._kubelet.read_log(get_uid(pod), request)
 
     async def close(self) -> None:
-        """Close the kubelet. With the option `durable`, pods run on; the next server stores their changes."""
+        """Close the kubelet, which kills all pods. With the option `durable`, the next server adopts them."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()

@@ -51,7 +51,7 @@ class ApiResource:
 
 
 def build_api_resource(resource: JobResource | SchedulerResource) -> ApiResource:
-    """Return the API resource of a kind of job, of its prerequisites, or of a scheduler."""
+    """Return the group, version and plural of a resource of jobs or of a scheduler as an `ApiResource`."""
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 

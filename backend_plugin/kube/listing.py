@@ -1,4 +1,4 @@
-"""Lists jobs, their prerequisites and training runtimes from the API server."""
+"""Lists jobs, the objects created before them (prerequisites) and training runtimes from the API server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -65,7 +65,8 @@ class OwnerFinder:
     async def lookup_workflow(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution; None if its workflow does not exist in this cluster.
 
-        `scope` is as for `find_owner`.
+        If an RBAC rule is missing, the error names a Role in the namespace `scope`; if `scope` is empty, a
+        ClusterRole.
 
         Raises:
             ClusterUnavailable: If it cannot be determined whether the workflow exists.

@@ -130,7 +130,7 @@ class Reflector:
                 await self._watch_changes(step)
 
     def on_created(self, resource: ApiResource) -> None:
-        """After an object of `resource` was created, list that kind without delay if it was not served."""
+        """Note that an object of `resource` was created; if this kind was not served, list it now again."""
         ours = self._kind.resource
         if (resource.group, resource.plural) == (ours.group, ours.plural):
             self._made.set()

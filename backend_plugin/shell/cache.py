@@ -139,7 +139,7 @@ class Cache:
         return before
 
     def _recheck_companions(self) -> None:
-        """Mark jobs without a cached pod group, so that the reconciler creates groups that do not exist."""
+        """Reset `accompanied` of jobs without a pod group, so that the reconciler creates missing groups."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
@@ -323,7 +323,7 @@ class Cache:
             self._gone.pop(entry.key, None)
 
     def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """Call the function `lag` with the time from a change of a job or pod to its delivery by the watch.
+        """Report how long the watch took to deliver a change of a job or pod, with `lag` of the constructor.
 
         Do nothing until all jobs and pods have been listed, because listed objects may have changed long ago.
         """

@@ -136,10 +136,10 @@ class CapabilitiesCache:
         return await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> Capabilities:
-        """Return what the cluster supports at present; outdated capabilities do not justify a rejection.
+        """Return what the cluster supports for the jobs of a namespace, at most `MAX_AGE_SECONDS` old.
 
-        If they cannot be discovered and the settings do not require them, return only the last known
-        container defaults.
+        This decides whether a task is rejected. If the capabilities cannot be discovered and the settings do
+        not require them, return only the last known default requests of containers.
 
         Raises:
             ClusterUnavailable: If they cannot be discovered, but the settings require them.

@@ -83,10 +83,10 @@ class Sink(Protocol):
         """Replace all received objects of a kind by a complete list: pairs of a namespace and an object."""
 
     def put_record(self, namespace: str, record: Record) -> None:
-        """Add an object to the received objects, or replace its earlier state."""
+        """Add an object to the consumer's objects, or replace its earlier state."""
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
-        """Remove an object from the received objects, because it was deleted in the cluster."""
+        """Remove an object from the consumer's objects, because it was deleted in the cluster."""
 
 
 class Cluster(Protocol):

@@ -26,7 +26,10 @@ class JobDeleter:
     """Deletes jobs in the background, and only jobs with the expected output prefix."""
 
     def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
-        """Create a deleter; it checks if a job is gone after the pauses `LEAVING`, then every `seconds`."""
+        """Create a deleter that submits its background operations to `orders`.
+
+        It checks if a deleted job is gone after each pause in `LEAVING`, then every `seconds`.
+        """
         self._cluster = cluster
         self._cache = cache
         self._orders = orders
@@ -90,7 +93,7 @@ class JobDeleter:
             )
 
     async def _await_removal(self, name: ObjectName) -> None:
-        """Wait until a deleted job is gone; if it exists after the pauses `LEAVING`, log its finalizers."""
+        """Wait until a deleted job is gone; if it exists after all `LEAVING` pauses, log its finalizers."""
         for pause in LEAVING:
             await asyncio.sleep(pause)
             if self._is_gone(name):

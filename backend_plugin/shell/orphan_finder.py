@@ -18,7 +18,7 @@ LEAST_AGE: Final = timedelta(hours=1)
 
 
 class Executions(Protocol):
-    """The requests for an orphan scan: list the jobs, and get the workflow objects of their executions."""
+    """The interface with which an orphan scan lists jobs and looks up the workflows of their executions."""
 
     async def list_jobs(self) -> Sequence[Job]:
         """List all jobs of this backend from the API server, not a cache; raises `ClusterUnavailable`."""

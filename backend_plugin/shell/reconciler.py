@@ -47,7 +47,7 @@ from backend_plugin.shell.verdicts import VerdictStore
 log = logging.getLogger(__name__)
 
 ACCOMPANY_CALL: Final = 2.0
-"""Seconds that a CreateTask waits for the companion objects of its job."""
+"""Seconds that a CreateTask waits for the companion objects of its job, such as a pod group."""
 RESYNC_SECONDS: Final = 30
 """Seconds for one resync, which reconciles every job, because time alone can change a phase."""
 _AT_START: Final = 2_000

@@ -1,4 +1,4 @@
-"""Plans the job of a valid task, and creates it with its companion objects."""
+"""Plans the job of a valid task, and creates it with its companion objects, such as a pod group."""
 
 import asyncio
 import logging

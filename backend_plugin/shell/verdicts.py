@@ -19,13 +19,15 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictStore:
-    """Stores verdicts on failed jobs, and counts those that this server has stored."""
+    """Stores verdicts (phase, reason and cause) in the annotations of failed jobs, and counts them."""
 
     cluster: Cluster
     metrics: Metrics
 
     async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
         """Apply `patch`, which annotates a failed job with its verdict (reason and cause), unless it has one.
+
+        The requests may be delayed, unless `awaited` is true because a caller waits for them.
 
         Returns:
             True if the job now has the verdict of `patch`; False if it has another or does not exist.

@@ -1,6 +1,7 @@
 """Build the pod template of a replica: the author's template, with shared memory if the config requires it.
 
-kubernetes is imported only for a template of the author. Its checks, and a pod without one, do not need it.
+The package kubernetes, whose import is slow, is imported only to build a template. `find_problems`,
+`read_resources` and `serialize_default_pod` do not need it.
 """
 
 import copy

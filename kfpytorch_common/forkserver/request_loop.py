@@ -41,8 +41,9 @@ class RequestLoop:
     Args:
         control: The connection of the caller, the process that started the server.
         parent: The process id of the caller.
-        inherited: An object in memory, which forked children receive as `ChildStart.inherited`.
-        renew_state: Replaces the random state of the server in a child.
+        inherited: The object that the target of a forked child receives as `ChildStart.inherited`.
+        renew_state: Called in each forked child to replace state that is copied from the server, such as
+            the state of random generators.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
-    """Serve the socket `fd` as `serve` does. This is the entry point of a new interpreter."""
+    """Start in a new interpreter: call `serve` with the socket of descriptor `fd` and the other arguments."""
     serve(socket.socket(fileno=fd), parent, preload)
 
 

@@ -27,7 +27,7 @@ _BEGINNING: Final = 40
 def check_pod(
     spec: Mapping[str, Any], draft: PodDraft, settings: Settings, dialect: Dialect
 ) -> Iterator[Problem]:
-    """Yield the problems of a finished pod spec, in which containers have their final names and resources."""
+    """Yield a problem for each invalid container and repeated name in a pod spec with final resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path = draft.get_container_path(kind, index)

@@ -1,4 +1,4 @@
-"""The gang request of a job, stored in an annotation of the job for messages about a pending gang."""
+"""What a job requests of its gang scheduler, in an annotation for messages about a pending gang."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -27,7 +27,7 @@ class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The gang request of a job, for messages; all fields have their defaults if the request is unknown."""
+    """What a job requests of its gang scheduler, for messages; all fields have defaults if it is unknown."""
 
     scheduler_name: str = ""
     """The `schedulerName` of its pods; empty if the adapter does not set it."""
@@ -67,7 +67,7 @@ NO_GANG: Final = GangSummary()
 
 
 def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
-    """Return the value of the annotation for the gang request of a job."""
+    """Return the value of the annotation that stores what a job requests of its gang scheduler."""
     asks = GangSummary(
         scheduler_name=gang.scheduler_name,
         queue=gang.admission_queue or gang.queue,
@@ -86,7 +86,7 @@ def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
 
 
 def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
-    """Return the gang request in the annotations of a job, or the default if it is absent or invalid.
+    """Return what a job requests of its gang scheduler, from its annotations; `NO_GANG` if absent or invalid.
 
     The annotation is untrusted: a user who may edit the job can change it.
     """

@@ -58,7 +58,7 @@ class GangSettings:
 
     @property
     def adapters(self) -> Mapping[str, SchedulerAdapter]:
-        """The adapters of the scheduler by the creator of the pod groups."""
+        """The scheduler's adapters by the creator of pod groups, a value of `pod_groups_by` or empty."""
         return ADAPTERS.get(self.scheduler, {})
 
     @property

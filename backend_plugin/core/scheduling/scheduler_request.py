@@ -30,7 +30,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that apply to a job, the options of its author, and the cluster."""
+    """The input for selecting a job's gang scheduler: settings, author's options and cluster capabilities."""
 
     gang: GangSettings
     path: str

@@ -18,7 +18,7 @@ from kfpytorch_common.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobQueue:
-    """A queue in which the job waits: of its gang scheduler, or of the queue admission before that."""
+    """A queue in which the job waits: that of its gang scheduler, or of Kueue, if Kueue admits it before."""
 
     scheduler: str
     adapter: SchedulerAdapter

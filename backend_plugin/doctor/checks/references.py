@@ -24,9 +24,10 @@ _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimNa
 def _report_missing(
     facts: Facts, kind: str, subject: Subject, others: Iterable[str] = ()
 ) -> Iterator[Violation]:
-    """Yield a violation for each object of `kind` that is required and does not exist.
+    """Yield a violation for each object of `kind` that pods need and that does not exist.
 
-    The names in pods and in `others` are required. The existing objects are the facts about `subject`.
+    Pods need the objects that their specs name and do not mark as optional, and those named in `others`. The
+    existing objects are `facts.get_objects(subject)`.
     """
     for name in facts.list_missing_names(subject, {*_list_names(facts, kind), *others}):
         yield Violation(

@@ -85,7 +85,7 @@ def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
 
 
 def list_scheduler_names(facts: Facts) -> set[str]:
-    """Return the scheduler names of the templates, without the default scheduler."""
+    """Return the `schedulerName` of each PodTemplate in `list_checked_templates`, without the default one."""
     return {_get_scheduler_name(each) for each in list_checked_templates(facts)} - {"", _DEFAULT}
 
 

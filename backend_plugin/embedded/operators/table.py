@@ -44,7 +44,7 @@ def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
 
 
 def admit_object(manifest: Manifest, get: Get) -> Manifest:
-    """Return a new job or companion object in its stored form, for example with defaults.
+    """Return a new job or companion object (such as a PodGroup) in its stored form, such as with defaults.
 
     `get` reads the store.
 

@@ -75,7 +75,10 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, a link or a directory tree, as far as permissions can be changed. Follow no link."""
+    """Remove a file, a link or a directory tree, even if it is write-protected; follow no link.
+
+    Files that cannot be removed remain.
+    """
     try:
         os.unlink(path)  # noqa: PTH108
     except (IsADirectoryError, PermissionError):  # PermissionError for a directory on macOS.

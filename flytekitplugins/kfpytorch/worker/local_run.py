@@ -122,7 +122,7 @@ class LocalRun:
         return {"directory": str(directory), "places": places}
 
     def print_layout(self, layout: str, fitted: "Topology") -> None:
-        """Print the layout of a local run, its devices, and how the layout differs from the request."""
+        """Print `layout`, such as ``2 nodes x 4``, the devices, and how this differs from the request."""
         on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
         devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
         self.console.print_line(f"{self.task.name}: {layout} on this machine ({devices})")

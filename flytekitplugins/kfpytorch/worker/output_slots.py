@@ -89,7 +89,10 @@ class OutputSlot:
 
 
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create output pipes of a child; return the streams that read them, and its descriptors 0 to 2."""
+    """Create pipes for the output of the process of `slot`.
+
+    Return the streams that read them, and the process's standard input (empty), output and error.
+    """
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):

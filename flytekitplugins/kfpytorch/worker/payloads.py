@@ -85,7 +85,7 @@ def list_warnings(task: Any) -> list[str]:
 
 
 def _describe_changed_globals(task: Any) -> str | None:
-    """Return a warning about globals that have changed since the task was defined; ranks do not see this."""
+    """Return a warning that lists globals changed after the task's definition; ranks see their old values."""
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
         return None

@@ -24,7 +24,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def dumps(value: Any) -> bytes:
-    """Return the value pickled by cloudpickle, with the file names of code objects.
+    """Return the value pickled by cloudpickle; its code objects keep their file names.
 
     Raises:
         Exception: An exception that an object of the value raises while it is pickled.

@@ -55,8 +55,8 @@ class NoGpu(ValueError):
 def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
     """Return the number of processes on each of `nodes` nodes that share `machine`.
 
-    For a word such as ``"gpu"``, each node gets its share of the GPUs or processors, and at least one
-    process. `most`, the number of ranks that the user set, replaces this share.
+    If `asked` is a number, return it. For ``"gpu"``, ``"cpu"`` or ``"auto"``, divide the number of GPUs or
+    processors among the nodes, or `most`, the number of ranks that the user set; return at least 1.
 
     Raises:
         NoGpu: The argument is ``"gpu"``, and the machine has no GPU.

@@ -99,5 +99,5 @@ def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[
 
 
 def list_stopped_elsewhere(failures: Sequence[Failure]) -> list[Failure]:
-    """Return the failures of ranks that were outside torch.distributed when another failure stopped them."""
+    """Return the failures of ranks that were not in a call of torch.distributed when they were stopped."""
     return [each for each in failures if each.stopped and not each.waiting]

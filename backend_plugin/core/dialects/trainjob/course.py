@@ -71,11 +71,11 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if the state of the job omits this pod, unless the caller itself has selected it.
+    """True if `_select_pods` omits this pod, unless its arguments list the pod as present.
 
-    The state omits pods of nodes and initializers, whose roles are `roles`, and pods of other roles that have
-    not failed. It keeps a pod without a role, and a placeholder pod, with which a scheduler reserves
-    capacity.
+    This is so for the pods of nodes and initializers, whose roles are `roles`, and for pods of other roles
+    that have not failed. It is not so for a pod without a role, and for a placeholder pod, with which a
+    scheduler reserves capacity.
     """
     if not pod.role or pod.place:
         return False

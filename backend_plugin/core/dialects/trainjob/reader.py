@@ -1,4 +1,4 @@
-"""Reads a TrainJob. `course` adds the conditions that Trainer does not report."""
+"""Reads a TrainJob from its manifest. The module `course` adds conditions that Trainer does not report."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -84,9 +84,9 @@ def build_host_name(job: str, role: str, index: int) -> str:
 
 
 def build_pod_name(job: Job, role: str, index: int) -> str:
-    """Return the host name of a replica's pod, with which the name of the pod begins.
+    """Return the first part of the name of a replica's pod, which is also the host name of the pod.
 
-    In the name of the pod, Kubernetes adds ``-`` and five random characters.
+    In the full name, Kubernetes adds ``-`` and five random characters.
     """
     if not job.launcher:
         return build_host_name(job.name, role, index)

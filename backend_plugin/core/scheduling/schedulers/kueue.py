@@ -237,9 +237,9 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
     """Return the message of a condition, with `never` true if the job can never be admitted, and the remedy.
 
-    Both follow from the reason of the condition if `remedy`, the one derived from its message, is empty. A
-    given `remedy` takes precedence, because the reason describes only the worst of the queue's flavors. It is
-    returned, and `never` is false.
+    If the argument `remedy`, which was derived from the message, is empty, `never` and the remedy follow from
+    the reason of the condition. Otherwise `never` is false and `remedy` is returned, because the reason
+    describes only the worst of the queue's flavors.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)

@@ -44,7 +44,7 @@ class JobSetState:
 
     @classmethod
     def from_status(cls, status: Manifest) -> "JobSetState":
-        """Read the state from the status of a TrainJob."""
+        """Read the state of the JobSet from the field `jobSet` in the status of its TrainJob."""
         record = get_mapping(status, FIELD)
         failure = get_mapping(record, "failure")
         return cls(
@@ -56,7 +56,7 @@ class JobSetState:
         )
 
     def build_manifest(self) -> Manifest:
-        """Return the state in the form in which the status of the TrainJob stores it."""
+        """Return the state as the value of the field `jobSet` in the status of the TrainJob."""
         return {
             "restarts": self.restarts,
             "restartsCountTowardsMax": self.counted,
