@@ -154,13 +154,13 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for number in list_repeated([each.get("containerPort", 0) for each in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield build_problem(path, number, "is the number of two ports", remedy)
-    if _hides_operator_port(ports):
+    if _conflicts_with_operator_port(ports):
         remedy = f"name it {PORT.name}, or use another number"
         yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
 
 
-def _hides_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
-    """True if the port that the operator will add has the number of a port that has another name."""
+def _conflicts_with_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
+    """True if a port with another name has the number of the port that the operator will add."""
     # The operator adds no port if a port of the container already has the name of the operator's port.
     is_added = all(each.get("name") != PORT.name for each in ports)
     return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))
