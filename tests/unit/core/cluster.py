@@ -78,13 +78,8 @@ def build_ended_pod(
 ) -> Manifest:
     state = {"exitCode": code, "reason": reason, "startedAt": at(5), "finishedAt": at(finished)}
     state["message"] = container_message
-    return pod(
-        name,
-        "Succeeded" if code == 0 else "Failed",
-        container={"state": {"terminated": state}},
-        reason=reason_of_pod,
-        **status,
-    )
+    phase = "Succeeded" if code == 0 else "Failed"
+    return pod(name, phase, container={"state": {"terminated": state}}, reason=reason_of_pod, **status)
 
 
 def waiting(name: str, reason: str, message: str = "", **more: Any) -> Manifest:
@@ -98,15 +93,18 @@ def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest
     return pod(name, "Pending", node="", conditions=[unscheduled])
 
 
+def with_metadata(made: Manifest, **metadata: Any) -> Manifest:
+    return {**made, "metadata": {**made["metadata"], **metadata}}
+
+
 def anew(made: Manifest, created: float = 160) -> Manifest:
     """Return the pod with a later creation time, as the replacement of a lost pod."""
-    return {**made, "metadata": {**made["metadata"], "creationTimestamp": at(created)}}
+    return with_metadata(made, creationTimestamp=at(created))
 
 
 def going(made: Manifest, ordered: float = 100) -> Manifest:
     """Return the pod with a deletion request at the time `ordered`, in seconds."""
-    metadata = {**made["metadata"], "deletionTimestamp": at(ordered + 30), "deletionGracePeriodSeconds": 30}
-    return {**made, "metadata": metadata}
+    return with_metadata(made, deletionTimestamp=at(ordered + 30), deletionGracePeriodSeconds=30)
 
 
 def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more: Any) -> Manifest:
@@ -115,15 +113,8 @@ def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data
         + exception
     )
     message = f"Trace:\n\n    {trace}\nMessage:\n\n    {exception}"
-    error = {
-        "code": "USER:X",
-        "message": message,
-        "kind": "NON_RECOVERABLE",
-        "origin": "USER",
-        "timestamp": at(89),
-        "worker": worker,
-    }
-    return {"path": "s3://b/error-1.pb", "error": {**error, **more}}
+    error = {"code": "USER:X", "message": message, "kind": "NON_RECOVERABLE", "origin": "USER", **more}
+    return {"path": "s3://b/error-1.pb", "error": {"timestamp": at(89), "worker": worker, **error}}
 
 
 FAILED = condition(

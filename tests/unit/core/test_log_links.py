@@ -60,53 +60,25 @@ def test_finish_time_of_an_ended_job_without_a_completion_time_is_that_of_its_co
 
 
 def test_job_links_precede_replica_links_with_unique_names():
-    logs = LogLinkSettings(
-        kubernetes_enabled=True,
-        kubernetes_url="https://k",
-        templates=(
-            LogTemplate(
-                name="all",
-                display_name="All",
-                template_uris=("https://all/{{ .generatedName }}",),
-                message_format="JSON",
-                show_while_pending=True,
-                hide_once_finished=True,
-            ),
-        ),
-    )
+    shown = {"message_format": "JSON", "show_while_pending": True, "hide_once_finished": True}
+    uris = ("https://all/{{ .generatedName }}",)
+    template = LogTemplate(name="all", display_name="All", template_uris=uris, **shown)
+    logs = LogLinkSettings(kubernetes_enabled=True, kubernetes_url="https://k", templates=(template,))
+    pages = [f"https://k/#!/log/ns/j-{name}/pod?namespace=ns" for name in ("master-0", "worker-0")]
     eight = {**job(), "spec": {**job()["spec"], "nprocPerNode": "8"}}
     assert build_links(read_job(eight), [], JudgingContext(logs=logs), BEGAN) == (
-        LogLink(
-            name="All (all replicas)",
-            uri="https://all/j",
-            message_format="JSON",
-            show_while_pending=True,
-            hide_once_finished=True,
-        ),
-        LogLink(
-            name="Kubernetes Logs master-0 (ranks 0-7)", uri="https://k/#!/log/ns/j-master-0/pod?namespace=ns"
-        ),
-        LogLink(
-            name="Kubernetes Logs worker-0 (ranks 8-15)",
-            uri="https://k/#!/log/ns/j-worker-0/pod?namespace=ns",
-        ),
+        LogLink(name="All (all replicas)", uri="https://all/j", **shown),
+        LogLink(name="Kubernetes Logs master-0 (ranks 0-7)", uri=pages[0]),
+        LogLink(name="Kubernetes Logs worker-0 (ranks 8-15)", uri=pages[1]),
     )
 
 
 def test_cloudwatch_and_stackdriver_links_are_built():
-    logs = LogLinkSettings(
-        cloudwatch_enabled=True,
-        cloudwatch_region="eu",
-        cloudwatch_log_group="g",
-        stackdriver_enabled=True,
-        gcp_project="p",
-        stackdriver_logresourcename="r",
-    )
-    names = [
-        (link.name, link.message_format)
-        for link in build_links(read_job(job()), [read_pod(POD)], JudgingContext(logs=logs), BEGAN)
-    ]
-    assert names == [
+    cloudwatch = {"cloudwatch_enabled": True, "cloudwatch_region": "eu", "cloudwatch_log_group": "g"}
+    stackdriver = {"stackdriver_enabled": True, "gcp_project": "p", "stackdriver_logresourcename": "r"}
+    logs = LogLinkSettings(**cloudwatch, **stackdriver)
+    links = build_links(read_job(job()), [read_pod(POD)], JudgingContext(logs=logs), BEGAN)
+    assert [(link.name, link.message_format) for link in links] == [
         ("Cloudwatch Logs master-0", "UNKNOWN"),
         ("Cloudwatch Logs worker-0", "UNKNOWN"),
         ("Stackdriver Logs master-0", "JSON"),
@@ -115,11 +87,8 @@ def test_cloudwatch_and_stackdriver_links_are_built():
 
 
 def test_task_selects_dynamic_links():
-    logs = LogLinkSettings(
-        dynamic_log_links={
-            "vscode": LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
-        }
-    )
+    template = LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
+    logs = LogLinkSettings(dynamic_log_links={"vscode": template})
     chosen = JudgingContext(logs=logs, task_config={"link_type": "vscode, other", "port": "80"})
     assert [link.uri for link in build_links(read_job(job()), [], chosen, BEGAN)] == ["https://80"]
     assert build_links(read_job(job()), [], JudgingContext(logs=logs), BEGAN) == ()

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, with_metadata
 
 from backend_plugin.core import ownership
 from backend_plugin.core.dialects.table import read_job
@@ -23,7 +23,7 @@ def ours(manifest: Any, *, execution: str = "f1", prefix: str = PREFIX, **metada
         "kfpytorch.flyte.org/output-prefix": prefix,
         **metadata.pop("annotations", {}),
     }
-    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations, **metadata}}
+    return with_metadata(manifest, annotations=annotations, **metadata)
 
 
 def execution_in_question(manifest: Any, after: timedelta = 3 * HOUR) -> str | None:

@@ -186,7 +186,6 @@ def test_package_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> No
     annotations = job["metadata"]["annotations"]
     assert names.has_output_prefix(job, annotations[names.OUTPUT_PREFIX])
     found = task_annotation.read(annotations, "ns")
-    assert found is not None
     assert found.deadlines.active_seconds == 90
     assert options.decode(annotations[options.ANNOTATION]).ttl_seconds is not None
 

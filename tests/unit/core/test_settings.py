@@ -41,7 +41,11 @@ SAID: dict[str, tuple[Any, Any]] = {
     "gpu-unpartitioned-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
     "gpu-unpartitioned-toleration": (TOLERATION, TOLERATION),
     "gpu-resource-name": ("amd.com/gpu", "amd.com/gpu"),
-    "default-pod-security-context": ({"runAsUser": 1}, {"runAsUser": 1}),
+    # The parts of a pod are normalized like Kubernetes does.
+    "default-pod-security-context": (
+        {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None},
+        {"runAsUser": 0},
+    ),
     "default-security-context": ({"privileged": False}, {"privileged": False}),
     "enable-host-networking-pod": (False, False),
     "default-pod-dns-config": ({"options": [{"name": "x"}]}, {"options": [{"name": "x"}]}),
@@ -100,11 +104,6 @@ def test_unknown_pod_field_in_a_setting_is_rejected(key: str, value: Any, proble
 def test_long_value_is_truncated_in_the_problem() -> None:
     (problem,) = reject({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
     assert len(str(problem)) < 400
-
-
-def test_pod_part_of_a_setting_is_normalized_like_kubernetes_does() -> None:
-    platform = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
-    assert settings.read(platform).default_pod_security_context == {"runAsUser": 0}
 
 
 def test_settings_of_other_flyte_plugins_are_ignored() -> None:
@@ -169,6 +168,14 @@ def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
     }
 
 
+def by_cause(timeouts: dict[str, str]) -> dict[str, Any]:
+    return {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": timeouts}}}
+
+
+TYPO = {"effect": "NoSchedul"}
+LOGS = {"templates": [{"uri": "x"}]}
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -179,18 +186,9 @@ def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
         ({"kfpytorch": {"exit-codes": {"x": "invalid-config"}}}, "has 'x' as an exit code"),
         ({"kfpytorch": {"exit-codes": {256: "invalid-config"}}}, "has '256' as an exit code"),
         ({"kfpytorch": {"exit-codes": {1: "oom"}}}, "has 'oom' as a cause"),
-        (
-            {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": {"image-pull": "1m"}}}},
-            "has 'image-pull' as the reason of a wait",
-        ),
-        (
-            {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": {"quota-exceeded": "soon"}}}},
-            "is not a duration",
-        ),
-        (
-            {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
-            "Object contains unknown field `uri` - at `$[0]`",
-        ),
+        (by_cause({"image-pull": "1m"}), "has 'image-pull' as the reason of a wait"),
+        (by_cause({"quota-exceeded": "soon"}), "is not a duration"),
+        ({"kfpytorch": {"logs": LOGS}}, "Object contains unknown field `uri` - at `$[0]`"),
     ],
 )
 def test_invalid_timeouts_and_logs_are_problems(section: Any, message: str) -> None:
@@ -216,12 +214,8 @@ def test_variables_are_read_from_the_given_environment() -> None:
         ({"default-labels": "x"}, "default-labels", "'x'"),
         ({"image-pull-policy": "always"}, "image-pull-policy", "'always'"),
         ({"gpu-unpartitioned-toleration": {"kei": "a"}}, "gpu-unpartitioned-toleration", "{'kei': 'a'}"),
+        ({"gpu-unpartitioned-toleration": TYPO}, "gpu-unpartitioned-toleration", "{'effect': 'NoSchedul'}"),
         ({"default-tolerations": [{"keyToBear": "a"}]}, "default-tolerations", "[{'keyToBear': 'a'}]"),
-        (
-            {"gpu-unpartitioned-toleration": {"effect": "NoSchedul"}},
-            "gpu-unpartitioned-toleration",
-            "{'effect': 'NoSchedul'}",
-        ),
     ],
 )
 def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> None:

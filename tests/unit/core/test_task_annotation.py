@@ -35,5 +35,4 @@ def test_unreadable_task_annotation_is_ignored(text: str) -> None:
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     origin = read({ANNOTATION: '{"execution": "f1", "colour": "red"}'}, "ns")
-    assert origin is not None
     assert origin.run.execution == "f1"

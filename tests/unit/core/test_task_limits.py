@@ -60,10 +60,6 @@ def test_custom_of_a_task_has_a_size_limit() -> None:
 def test_pod_has_a_limited_number_of_containers() -> None:
     containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
     pod = {"podSpec": {"containers": containers}}
-    wide = a_template(
-        {"workerReplicas": {"replicas": 1}},
-        container=None,
-        k8sPod=pod,
-        config={"primary_container_name": "c0"},
-    )
+    wide = a_template({"workerReplicas": {"replicas": 1}}, container=None, k8sPod=pod)
+    wide.config["primary_container_name"] = "c0"
     assert refused(wide) == ["k8sPod.podSpec.containers"]

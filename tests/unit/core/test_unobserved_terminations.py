@@ -16,6 +16,7 @@ from cluster import (
     running,
     short,
     verdict,
+    with_metadata,
 )
 
 from backend_plugin.core import verdict_annotation
@@ -26,6 +27,8 @@ from kfpytorch_common.causes import Cause
 
 LOST = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
 RUN = (running("master-0"), running("worker-0"))
+OOM = ("RETRYABLE_FAILED", "OOMKilled", "oom-host")
+DELETED = ("RETRYABLE_FAILED", "Deleted", "preempted")
 UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 EXIT = ("FAILED", "ExitCode", "user-error")
 
@@ -36,11 +39,7 @@ def exited(code: int, since: float | None = 99, worker: str = "worker-0"):
 
 
 def decided(annotation: str):
-    made = job(FAILED)
-    return {
-        **made,
-        "metadata": {**made["metadata"], "annotations": {verdict_annotation.ANNOTATION: annotation}},
-    }
+    return with_metadata(job(FAILED), annotations={verdict_annotation.ANNOTATION: annotation})
 
 
 KEPT = verdict_annotation.encode(build_failure(Cause.SYSTEM_ERROR, "Failed", "m"), BEGAN)
@@ -50,12 +49,7 @@ ASKED = {
     "none is there": (job(FAILED), (), {}, True),
     "one is there": (job(FAILED), (running("master-0"),), {}, True),
     "its operator saw one end that has status Running": (job(FAILED), RUN, {"events": [exited(3)]}, True),
-    "its operator saw one end that is gone": (
-        job(FAILED),
-        (running("master-0"),),
-        {"events": [exited(3)]},
-        False,
-    ),
+    "its operator saw one end that is gone": (job(FAILED), RUN[:1], {"events": [exited(3)]}, False),
     "one has lost its peer, which has status Running": (job(FAILED), RUN, {"error_files": [LOST]}, True),
     "one has lost its peer, and none has status Running": (job(FAILED), (), {"error_files": [LOST]}, False),
     "one with status Running has written why": (job(FAILED), RUN, {"error_files": [error_file()]}, False),
@@ -85,16 +79,8 @@ NEWS = {
     "its start time is unknown": (TIMELESS, exited(3), UNTOLD),
     "that time is unknown": (running("worker-0"), exited(3, None), UNTOLD),
     "it has another status": (running("worker-0"), {**exited(3), "reason": "Error"}, UNTOLD),
-    "it ended with a status": (
-        build_ended_pod("worker-0", 137, "OOMKilled"),
-        exited(3),
-        ("RETRYABLE_FAILED", "OOMKilled", "oom-host"),
-    ),
-    "it is being deleted": (
-        going(running("worker-0"), 98),
-        exited(3),
-        ("RETRYABLE_FAILED", "Deleted", "preempted"),
-    ),
+    "it ended with a status": (build_ended_pod("worker-0", 137, "OOMKilled"), exited(3), OOM),
+    "it is being deleted": (going(running("worker-0"), 98), exited(3), DELETED),
 }  # fmt: skip
 
 

@@ -92,13 +92,11 @@ def run_controller(
 
 def conditions(step: ReconcileResult) -> list[str]:
     """Return the conditions of the new status, in order."""
-    assert step.status is not None
     return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
 
 
 def replicas(step: ReconcileResult) -> Manifest:
     """Return the replica statuses of the new status."""
-    assert step.status is not None
     statuses = step.status["replicaStatuses"]
     return {
         role: {key: value for key, value in each.items() if key != "selector"}

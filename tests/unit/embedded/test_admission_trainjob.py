@@ -62,22 +62,18 @@ def test_update_keeps_the_status() -> None:
     assert changed["status"] == {"conditions": []}
 
 
+def with_spec(manifest: Any, **spec: Any) -> Any:
+    return merge_patch(manifest, {"spec": spec})
+
+
 @pytest.mark.parametrize(
     ("admit", "manifest", "field"),
     [
-        (OPERATOR.admit, merge_patch(JOB, {"spec": {"runtimePatches": []}}), "spec.runtimePatches"),
-        (OPERATOR.admit, merge_patch(JOB, {"spec": {"trainer": {"image": "i"}}}), "spec.trainer.image"),
-        (
-            PREREQUISITE.admit,
-            merge_patch(RUNTIME, {"spec": {"mlPolicy": {"torch": {}}}}),
-            "spec.mlPolicy.torch",
-        ),
-        (
-            OPERATOR.admit,
-            merge_patch(JOB, {"spec": {"trainer": {"numNodes": 1001}}}),
-            "spec.trainer.numNodes",
-        ),
-        (PREREQUISITE.admit, merge_patch(RUNTIME, {"spec": {"mlPolicy": {"numNodes": 1001}}}), "numNodes"),
+        (OPERATOR.admit, with_spec(JOB, runtimePatches=[]), "spec.runtimePatches"),
+        (OPERATOR.admit, with_spec(JOB, trainer={"image": "i"}), "spec.trainer.image"),
+        (OPERATOR.admit, with_spec(JOB, trainer={"numNodes": 1001}), "spec.trainer.numNodes"),
+        (PREREQUISITE.admit, with_spec(RUNTIME, mlPolicy={"torch": {}}), "spec.mlPolicy.torch"),
+        (PREREQUISITE.admit, with_spec(RUNTIME, mlPolicy={"numNodes": 1001}), "numNodes"),
         (PREREQUISITE.admit, change_replicated_job(RUNTIME, {"name": "launcher"}), "replicatedJobs"),
     ],
 )

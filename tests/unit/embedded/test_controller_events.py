@@ -44,10 +44,8 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 
 def test_pod_that_is_being_deleted_has_no_event() -> None:
     pod = a_pod("worker-0", "Pending", deleted=30)
-    step = run_controller(
-        a_job(worker={}), {**pod, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
-    )
-    assert step.events == ()
+    pod["status"]["conditions"] = [UNSCHEDULABLE]
+    assert run_controller(a_job(worker={}), pod).events == ()
 
 
 NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}

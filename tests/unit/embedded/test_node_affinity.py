@@ -18,6 +18,7 @@ def by_name(name):
     return required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]})
 
 
+IN_ZONE, OF_SIZE = term("zone", "In", "a"), term("size", "In", "9")
 PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
 ACCEPTED = {
     "nothing said": {},
@@ -45,14 +46,9 @@ REFUSED = {
     "less": required(term("size", "Lt", "8")),
     "less, without the label": required(term("gone", "Lt", "8")),
     "half of a term": required(
-        {
-            "matchExpressions": [
-                *term("zone", "In", "a")["matchExpressions"],
-                *term("size", "In", "9")["matchExpressions"],
-            ]
-        }
+        {"matchExpressions": [*IN_ZONE["matchExpressions"], *OF_SIZE["matchExpressions"]]}
     ),
-    "selector and affinity": {"nodeSelector": {"zone": "a"}, **required(term("size", "In", "9"))},
+    "selector and affinity": {"nodeSelector": {"zone": "a"}, **required(OF_SIZE)},
     "no term": required(),
     "an empty term": required({}),
     "by another's name": by_name("node-2"),

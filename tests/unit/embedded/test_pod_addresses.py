@@ -52,6 +52,9 @@ def test_rendezvous_port_is_replaced_by_the_port_of_the_job(fields):
     assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
 
 
+TORCHRUN = "torchrun --rdzv-endpoint=$MASTER_ADDR:{} --master_port {} x.py --port=1"
+
+
 @pytest.mark.parametrize(
     ("arguments", "here"),
     [
@@ -59,15 +62,9 @@ def test_rendezvous_port_is_replaced_by_the_port_of_the_job(fields):
         (["--rdzv_endpoint", "$(MASTER_ADDR):29500"], ["--rdzv_endpoint", "127.0.0.1:40001"]),
         (["--master-port=29500", "--nnodes=2"], ["--master-port=40001", "--nnodes=2"]),
         (["--master_port", "29500"], ["--master_port", "40001"]),
-        (
-            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:29500 --master_port 29501 x.py --port=1"],
-            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:40001 --master_port 40001 x.py --port=1"],
-        ),
+        (["-c", TORCHRUN.format(29500, 29501)], ["-c", TORCHRUN.format(40001, 40001)]),
         (["--rdzv-endpoint", "j-worker-0"], ["--rdzv-endpoint", "127.0.0.1"]),
-        (
-            ["--endpoint=j-worker-0:29500", "--port", "29500"],
-            ["--endpoint=127.0.0.1:29500", "--port", "29500"],
-        ),
+        (["--endpoint=j-worker-0:1", "--port", "1"], ["--endpoint=127.0.0.1:1", "--port", "1"]),
         (["train", "--master-port"], ["train", "--master-port"]),
     ],
 )

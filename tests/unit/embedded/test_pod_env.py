@@ -44,14 +44,13 @@ def test_text_with_doubled_dollars_is_kept(text):
     assert expand_references(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
 
 
+NESTED = {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}}
+
+
 @pytest.mark.parametrize(
     ("args", "env", "words"),
     [
-        (
-            (),
-            {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}},
-            "variable A4 is longer than 131071 characters",
-        ),
+        ((), NESTED, "variable A4 is longer than 131071 characters"),
         ((), {"A": "x" * 100_000, **{f"B{n}": "$(A)" for n in range(100)}}, "the environment is longer than"),
         ((), {"A": "x" * 131_072}, "variable A is longer than"),
         (("echo", "$(A)$(A)"), {"A": "x" * 100_000}, ""),
@@ -120,6 +119,9 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
     assert env["HOSTNAME"] == "j-worker-1"
 
 
+OF_ANOTHER = {"resource": "limits.cpu", "containerName": "x"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -128,10 +130,7 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
         ({"env": {"A": {"secretKeyRef": {"name": "s", "key": "k"}}}}, 'secret "s" not found'),
         ({"env": {"A": {"configMapKeyRef": {"name": "c", "key": "k"}}}}, 'configmap "c" not found'),
         ({"env": {"A": {"fieldRef": {"fieldPath": "status.no"}}}}, "unsupported fieldPath: status.no"),
-        (
-            {"env": {"A": {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "x"}}}},
-            "container x not found",
-        ),
+        ({"env": {"A": {"resourceFieldRef": OF_ANOTHER}}}, "container x not found"),
         ({"resources": {"limits": {"memory": "much"}}}, '"much" is not a quantity'),
     ],
 )
@@ -141,9 +140,8 @@ def test_missing_reference_blocks_a_container_with_the_message_of_the_kubelet(fi
 
 def test_optional_references_may_be_missing():
     optional = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
-    env, argv = build_env(
-        "$(A)", env={"A": optional}, envFrom=[{"secretRef": {"name": "s", "optional": True}}]
-    )
+    secret = {"secretRef": {"name": "s", "optional": True}}
+    env, argv = build_env("$(A)", env={"A": optional}, envFrom=[secret])
     assert "A" not in env
     assert argv == ["$(A)"]
 

@@ -110,9 +110,8 @@ def test_gpus_are_assigned_by_index_to_one_pod_each():
 def test_node_has_the_gpu_indices_of_its_annotation():
     manifest = node("b", **{"nvidia.com/gpu": "2"})
     manifest["metadata"]["annotations"] = {GPU_INDICES: "2,3"}
-    assert placed([build_pod("1", **{"nvidia.com/gpu": "1"})], [manifest]) == [
-        Binding(uid="1", node="b", gpus=(2,))
-    ]
+    decisions = placed([build_pod("1", **{"nvidia.com/gpu": "1"})], [manifest])
+    assert decisions == [Binding(uid="1", node="b", gpus=(2,))]
 
 
 def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_containers():

@@ -30,7 +30,6 @@ SCALES = {"nodes": 3, "min_nodes": 2}
 def derive(job: Any, *pods: Any, **more: Any) -> list[tuple[str, str, float | None]]:
     """Return the type, reason and time of each condition."""
     found = observe(job, *pods, **more).job
-    assert found is not None
     return [
         (each.type, each.reason, None if each.since is None else (each.since - BEGAN).total_seconds())
         for each in found.conditions
@@ -125,7 +124,6 @@ def test_deleted_or_ended_or_older_pod_is_superseded(one: Any, other: Any) -> No
 )
 def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods: Any, started: float | None) -> None:
     job = observe(build_job(), *pods).job
-    assert job is not None
     assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
 
 
@@ -149,7 +147,6 @@ def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods: Any, en
     found = derive(build_job(**SCALES), *pods)[1:]
     assert found == ([] if ended is None else [(job_conditions.SUCCEEDED, "NodesSucceeded", ended)])
     job = observe(build_job(**SCALES), *pods).job
-    assert job is not None
     assert job.unfinished is (ended is not None)
 
 
@@ -175,7 +172,6 @@ def test_job_with_more_restarts_than_the_platform_permits_fails(
     found = derive(build_job(**options), *pods)[1:]
     assert found == ([(job_conditions.FAILED, "DisruptionLimitExceeded", 60)] if fails else [])
     observed = observe(build_job(**options), *pods)
-    assert observed.job is not None
     assert observed.job.unfinished is fails
     end = build_condition("Failed", reason="FailedJobs")
     ended = derive(build_job(end, **options), *pods)
@@ -185,7 +181,6 @@ def test_job_with_more_restarts_than_the_platform_permits_fails(
 @pytest.mark.parametrize(("restarts", "spec"), [(0, {}), (2, None)])
 def test_job_without_restarts_needs_no_spec_change_to_stop(restarts: int, spec: Any) -> None:
     job = observe(build_job(max_restarts=restarts, ttl_seconds=5)).job
-    assert job is not None
     assert DIALECTS["TrainJob"].build_stop_spec(job) == spec
 
 

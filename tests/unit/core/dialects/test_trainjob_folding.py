@@ -9,25 +9,21 @@ from train_job_objects import REPLICAS, plan_train_job
 from backend_plugin.core.dialects.trainjob import folding
 
 
-def of_worker(placement: Any) -> Any:
+def of_worker(**placement: Any) -> Any:
     return {"kfpytorch": {"worker": placement}}
+
+
+LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
+WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "value"),
     [
         ({"workerReplicas": {"replicas": 2, "image": "other:1"}}, "image", '"image:1" and "other:1"'),
-        (of_worker({"priorityClassName": "high"}), "priorityClassName", 'null and "high"'),
-        (
-            of_worker({"podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}}),
-            "metadata.labels.team",
-            'null and "a"',
-        ),
-        (
-            of_worker({"podTemplate": {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}}),
-            "workingDir",
-            'null and "/v"',
-        ),
+        (of_worker(priorityClassName="high"), "priorityClassName", 'null and "high"'),
+        (of_worker(podTemplate=LABELLED), "metadata.labels.team", 'null and "a"'),
+        (of_worker(podTemplate=WORKING), "workingDir", 'null and "/v"'),
     ],
 )
 def test_different_role_is_rejected_with_both_values(fields: Any, field: str, value: str) -> None:

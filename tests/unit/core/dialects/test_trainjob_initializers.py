@@ -157,13 +157,11 @@ def as_initializer(pod: Any, role: str = "dataset-initializer") -> Any:
 def judge_at(seconds: float, job: Any, *pods: Any, deadlines: Any = None, **more: Any) -> Verdict:
     rules = JudgingContext(judging=JudgingSettings(**more), deadlines=deadlines or Deadlines())
     now = parse_time(at(seconds))
-    assert now is not None
     return judge(observe(job, *pods), rules, now)
 
 
 def test_initializer_is_found_by_its_name() -> None:
     job = observe(build_data_job()).job
-    assert job is not None
     assert job_lookup.require_replica(job, "model-initializer-0") == "model-initializer-0"
     assert job_lookup.find_replica_ranks(job, "model-initializer", 0) is None
     assert job_lookup.list_replicas(job) == ["node-0", "node-1"]
@@ -246,5 +244,4 @@ def test_deleted_job_with_completed_initializers_is_a_retryable_failure() -> Non
 def test_failure_of_an_initializer_is_not_a_restart(name: str) -> None:
     event = {"reason": "BackoffLimitExceeded", "involvedObject": {"kind": "Job", "name": name}}
     found = observe(build_data_job(), events=[event]).job
-    assert found is not None
     assert any(each.type == "Restarting" for each in found.conditions) == (name == "j")

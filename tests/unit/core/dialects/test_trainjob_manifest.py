@@ -56,17 +56,15 @@ def list_problems(custom: Any) -> list[tuple[str, str]]:
     return [(problem.field, problem.value) for problem in reject(plan_train_job, custom)]
 
 
+RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
+
+
 @pytest.mark.parametrize(
     ("custom", "extension", "field", "value"),
     [
         ({}, {"trainJob": {"maxRestarts": -1}}, "kfpytorch.trainJob.maxRestarts", "-1"),
         (BACKOFF, {"trainJob": {"maxRestarts": 4}}, "runPolicy.backoffLimit", "4"),
-        (
-            {"runPolicy": {"backoffLimit": 7}},
-            {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}},
-            "kfpytorch.numRetries",
-            "3",
-        ),
+        ({"runPolicy": {"backoffLimit": 7}}, RETRIES, "kfpytorch.numRetries", "3"),
     ],
 )
 def test_conflicting_restart_limits_are_rejected(custom: Any, extension: Any, field: str, value: str) -> None:
@@ -120,12 +118,6 @@ def test_disruption_limit_is_set_by_the_platform() -> None:
 def test_clean_pod_policy_is_an_annotation(policy: str, annotation: str | None) -> None:
     planned = plan_train_job({**REPLICAS, "runPolicy": {"cleanPodPolicy": policy}})
     assert planned.job["metadata"]["annotations"].get(names.CLEAN_POD_POLICY) == annotation
-
-
-def test_longest_pod_name_of_a_job_is_valid() -> None:
-    run = {"id": {"resourceType": "TASK", "name": "n" * 100}}
-    name = plan_train_job(REPLICAS, **run).job["metadata"]["name"]
-    assert len(f"{name}-node-0-99999-x1y2z") <= 63
 
 
 def test_pod_groups_expected_from_the_operator_are_created_by_this_server() -> None:
@@ -260,9 +252,8 @@ def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job
 
 def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size() -> None:
     def plan_gang(**options: Any) -> Any:
-        return plan_train_job(
-            {**ELASTIC, "kfpytorch": {"gang": options}}, ours={"gang": {"scheduler": "kai"}}
-        )
+        custom = {**ELASTIC, "kfpytorch": {"gang": options}}
+        return plan_train_job(custom, ours={"gang": {"scheduler": "kai"}})
 
     (role,) = json.loads(plan_gang().job["metadata"]["annotations"][gang_annotation.ANNOTATION])["roles"]
     assert (role["count"], role.get("replicas", 0)) == (4, 0)

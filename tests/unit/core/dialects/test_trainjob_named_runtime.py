@@ -71,16 +71,15 @@ def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
     assert reject_options(**named, maxRestarts=0) == {f"{path}maxRestarts": "0"}
 
 
+TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
+
+
 @pytest.mark.parametrize(
     ("part", "field", "value"),
     [
         ({"priorityClassName": "high"}, "pod.spec.priorityClassName", '"high"'),
         ({"podTemplate": {"spec": {"dnsPolicy": "None", "containers": []}}}, "pod.spec.dnsPolicy", '"None"'),
-        (
-            {"podTemplate": {"spec": {"containers": [{"name": "primary", "tty": True}]}}},
-            "pod.spec.containers[node].tty",
-            "true",
-        ),
+        ({"podTemplate": {"spec": TERMINAL}}, "pod.spec.containers[node].tty", "true"),
     ],
 )
 def test_field_that_a_patch_cannot_express_is_rejected(part: Any, field: str, value: str) -> None:
@@ -101,10 +100,6 @@ def test_restart_policy_and_long_lists_are_rejected() -> None:
     many = {"containers": [{"name": "primary", "env": [{"name": f"A{n}", "value": ""} for n in range(129)]}]}
     found = reject(podTemplate={"spec": many})
     assert list(found) == ["pod.spec.containers[node].env"]
-
-
-def test_runtime_kind_without_a_runtime_is_rejected() -> None:
-    assert [*reject_options(runtimeKind="TrainingRuntime")] == ["custom.kfpytorch.trainJob.runtimeKind"]
 
 
 def find_reference_problems(
@@ -151,6 +146,10 @@ def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
     assert find_reference_problems() == find_reference_problems(build_runtime("x", namespace="ns")) == []
 
 
-@pytest.mark.parametrize("name", ["Torch", 254 * "a", ""])
-def test_the_name_of_a_runtime_is_that_of_an_object(name: str) -> None:
-    assert "custom.kfpytorch.trainJob.runtime" in reject_options(runtime=name)
+@pytest.mark.parametrize(
+    "options",
+    [{"runtime": "Torch"}, {"runtime": 254 * "a"}, {"runtime": ""}, {"runtimeKind": "TrainingRuntime"}],
+)
+def test_name_of_a_runtime_is_required_and_that_of_an_object(options: dict[str, str]) -> None:
+    (field,) = options
+    assert f"custom.kfpytorch.trainJob.{field}" in reject_options(**options)

@@ -78,6 +78,9 @@ def test_success_policy_must_include_the_first_node_and_only_existing_nodes() ->
     assert reject(ELASTIC, successPolicy={"succeededIndexes": "0"}) == {field: '"0"'}
 
 
+LOST = {"DisruptionTarget": "True"}
+
+
 @pytest.mark.parametrize(
     ("rule", "found"),
     [
@@ -87,10 +90,7 @@ def test_success_policy_must_include_the_first_node_and_only_existing_nodes() ->
         ({"action": "Count", "exitCodes": [0, 300]}, {"exitCodes": "[0, 300]"}),
         ({"action": "Count", "exitCodes": [1], "podConditions": {"A": "True"}}, {"exitCodes": "[1]"}),
         ({"action": "Count", "podConditions": {"A": "yes"}}, {"podConditions.A": '"yes"'}),
-        (
-            {"action": "Count", "podConditions": {"DisruptionTarget": "True"}},
-            {"podConditions": '"DisruptionTarget"'},
-        ),
+        ({"action": "Count", "podConditions": LOST}, {"podConditions": '"DisruptionTarget"'}),
     ],
 )
 def test_invalid_failure_policy_rules_are_rejected(rule: Any, found: dict[str, str]) -> None:

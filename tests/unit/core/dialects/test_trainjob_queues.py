@@ -33,7 +33,6 @@ def observe_queued(*patches: Any, suspend: bool = False, status: str = "True", *
 
 
 def list_events(observed: Observed) -> list[tuple[str, str]]:
-    assert observed.job is not None
     if not can_need_warning(observed.job, observed.pod_groups):
         return []
     found: list[Any] = build_warning_events(observed, BEGAN)

@@ -22,7 +22,7 @@ from pods import (
 from backend_plugin.core.job import Placement, ReplicaGroup, Resources
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
-OTHER = {"key": "y", "operator": "DoesNotExist"}
+Y, Z = {"key": "y", "operator": "DoesNotExist"}, {"key": "z", "operator": "Exists"}
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in "abcdef"]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SPOT = replace(RUN, labels={"interruptible": "true"})
@@ -33,6 +33,9 @@ def node_affinity(*terms: Any) -> Any:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
 
 
+BY_RESOURCE = {"memory": TOLERATIONS[:1], "cpu": TOLERATIONS[1:2], "x/y": TOLERATIONS[2:3]}
+REQUIRING = {"affinity": node_affinity([REQUIREMENT])}
+AS_USER, NAMESERVER = {"runAsUser": 1}, {"nameservers": ["::1"]}
 # One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
 # interruptible attempt.
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -42,50 +45,26 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
     ),
     "resource tolerations": (
-        {
-            "resource-tolerations": {
-                "memory": TOLERATIONS[:1],
-                "cpu": TOLERATIONS[1:2],
-                "x/y": TOLERATIONS[2:3],
-            }
-        },
-        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
-        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
+        {"resource-tolerations": BY_RESOURCE},
+        *[{"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]}] * 2,
     ),
     "node selector": (
         {"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}},
         {"nodeSelector": {"a": "1", "b": "1"}},
         {"nodeSelector": {"a": "1", "b": "2"}},
     ),
-    "requirement": (
-        {"interruptible-node-selector-requirement": REQUIREMENT},
-        {},
-        {"affinity": node_affinity([REQUIREMENT])},
-    ),
-    "requirement of others": (
-        {"non-interruptible-node-selector-requirement": REQUIREMENT},
-        {"affinity": node_affinity([REQUIREMENT])},
-        {},
-    ),
+    "requirement": ({"interruptible-node-selector-requirement": REQUIREMENT}, {}, REQUIRING),
+    "requirement of others": ({"non-interruptible-node-selector-requirement": REQUIREMENT}, REQUIRING, {}),
     "affinity": (
-        {
-            "default-affinity": node_affinity([{"key": "z", "operator": "Exists"}], [OTHER]),
-            "interruptible-node-selector-requirement": REQUIREMENT,
-        },
-        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}], [OTHER])},
-        {"affinity": node_affinity([{"key": "z", "operator": "Exists"}, REQUIREMENT], [OTHER, REQUIREMENT])},
+        {"default-affinity": node_affinity([Z], [Y]), "interruptible-node-selector-requirement": REQUIREMENT},
+        {"affinity": node_affinity([Z], [Y])},
+        {"affinity": node_affinity([Z, REQUIREMENT], [Y, REQUIREMENT])},
     ),
-    "scheduler": (*[{"scheduler-name": "volcano"}], *[{"schedulerName": "volcano"}] * 2),
-    "host network": (*[{"enable-host-networking-pod": True}], *[{"hostNetwork": True}] * 2),
+    "scheduler": ({"scheduler-name": "volcano"}, *[{"schedulerName": "volcano"}] * 2),
+    "host network": ({"enable-host-networking-pod": True}, *[{"hostNetwork": True}] * 2),
     "no host network": ({"enable-host-networking-pod": False}, {}, {}),
-    "security": (
-        {"default-pod-security-context": {"runAsUser": 1}},
-        *[{"securityContext": {"runAsUser": 1}}] * 2,
-    ),
-    "dns": (
-        {"default-pod-dns-config": {"nameservers": ["::1"]}},
-        *[{"dnsConfig": {"nameservers": ["::1"]}}] * 2,
-    ),
+    "security": ({"default-pod-security-context": AS_USER}, *[{"securityContext": AS_USER}] * 2),
+    "dns": ({"default-pod-dns-config": NAMESERVER}, *[{"dnsConfig": NAMESERVER}] * 2),
 }
 
 
@@ -164,14 +143,11 @@ def claim(**parts: str) -> dict[str, str]:
     return {name.replace("_", "-").replace("gpu", "nvidia.com/gpu"): text for name, text in parts.items()}
 
 
-PLATFORM = {
-    "kfpytorch": {
-        "task-resources": {
-            "defaults": {"cpu": "2", "memory": "200Mi", "ephemeral-storage": "1Gi"},
-            "limits": {"cpu": "4", "memory": "8Gi", "gpu": "8", "ephemeral-storage": "10Gi"},
-        }
-    }
+TASK_RESOURCES = {
+    "defaults": {"cpu": "2", "memory": "200Mi", "ephemeral-storage": "1Gi"},
+    "limits": {"cpu": "4", "memory": "8Gi", "gpu": "8", "ephemeral-storage": "10Gi"},
 }
+PLATFORM = {"kfpytorch": {"task-resources": TASK_RESOURCES}}
 # Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
 ONE_CPU = claim(cpu="1", memory="200Mi")
 TWO_CPUS = claim(cpu="2", memory="200Mi")
@@ -250,25 +226,17 @@ DEVICE = "k8s.amazonaws.com/accelerator"
 SIZE = "k8s.amazonaws.com/gpu-partition-size"
 IS_A100 = {"key": DEVICE, "operator": "In", "values": ["a100"]}
 FOR_A100 = {"key": DEVICE, "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
+WHOLE_A100 = {"device": "a100", "unpartitioned": True}
+OF_WHOLE = {
+    "gpu-unpartitioned-node-selector-requirement": REQUIREMENT,
+    "gpu-unpartitioned-toleration": TOLERATIONS[0],
+}
 # Accelerator, settings -> node requirements, tolerations.
 ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
     ({"device": "a100"}, {}, [IS_A100], [FOR_A100]),
     ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),
-    (
-        {"device": "a100", "unpartitioned": True},
-        {},
-        [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}],
-        [FOR_A100],
-    ),
-    (
-        {"device": "a100", "unpartitioned": True},
-        {
-            "gpu-unpartitioned-node-selector-requirement": REQUIREMENT,
-            "gpu-unpartitioned-toleration": TOLERATIONS[0],
-        },
-        [IS_A100, REQUIREMENT],
-        [FOR_A100, TOLERATIONS[0]],
-    ),
+    (WHOLE_A100, {}, [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}], [FOR_A100]),
+    (WHOLE_A100, OF_WHOLE, [IS_A100, REQUIREMENT], [FOR_A100, TOLERATIONS[0]]),
     (
         {"partitionSize": "1g.5gb"},
         {"gpu-partition-size-node-label": "size"},

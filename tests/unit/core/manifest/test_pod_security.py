@@ -33,6 +33,9 @@ def in_pod_context(**values: Any) -> dict[str, Any]:
 
 
 UNCONFINED_TYPE = {"type": "Unconfined"}
+SYSCTL = {"name": "kernel.msgmax", "value": "1"}
+ON_HOST, ADDED, OF_SYSTEM = {"hostProcess": True}, {"add": ["CHOWN", "SYS_ADMIN"]}, {"user": "system_u"}
+OF_HOST = {"httpGet": {"port": 1, "host": "169.254.169.254"}}
 PRIVILEGED = {"name": "a", "image": "i", "securityContext": {"privileged": True}}
 # A pod spec, and the path and value of the rejected field.
 REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
@@ -40,17 +43,9 @@ REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
     (in_pod(hostPID=True), "hostPID", "true"),
     (in_pod(hostIPC=True), "hostIPC", "true"),
     (in_pod(volumes=[{"name": "root", "hostPath": {"path": "/"}}]), "volumes[0].hostPath.path", '"/"'),
-    (
-        in_pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}]),
-        "securityContext.sysctls[0].name",
-        '"kernel.msgmax"',
-    ),
+    (in_pod_context(sysctls=[SYSCTL]), "securityContext.sysctls[0].name", '"kernel.msgmax"'),
     (in_pod_context(seccompProfile=UNCONFINED_TYPE), "securityContext.seccompProfile.type", '"Unconfined"'),
-    (
-        in_pod_context(windowsOptions={"hostProcess": True}),
-        "securityContext.windowsOptions.hostProcess",
-        "true",
-    ),
+    (in_pod_context(windowsOptions=ON_HOST), "securityContext.windowsOptions.hostProcess", "true"),
     (in_pod(initContainers=[PRIVILEGED]), "initContainers[0].securityContext.privileged", "true"),
     (in_pod(serviceAccountName="admin"), "serviceAccountName", '"admin"'),
 ]
@@ -58,25 +53,13 @@ REFUSED += [
     (spec, f"containers[0].{field}", value)
     for spec, field, value in (
         (in_context(privileged=True), "securityContext.privileged", "true"),
-        (
-            in_context(capabilities={"add": ["CHOWN", "SYS_ADMIN"]}),
-            "securityContext.capabilities.add[1]",
-            '"SYS_ADMIN"',
-        ),
+        (in_context(capabilities=ADDED), "securityContext.capabilities.add[1]", '"SYS_ADMIN"'),
         (in_context(procMount="Unmasked"), "securityContext.procMount", '"Unmasked"'),
         (in_context(appArmorProfile=UNCONFINED_TYPE), "securityContext.appArmorProfile.type", '"Unconfined"'),
         (in_context(seLinuxOptions={"type": "spc_t"}), "securityContext.seLinuxOptions.type", '"spc_t"'),
-        (
-            in_context(seLinuxOptions={"user": "system_u"}),
-            "securityContext.seLinuxOptions.user",
-            '"system_u"',
-        ),
+        (in_context(seLinuxOptions=OF_SYSTEM), "securityContext.seLinuxOptions.user", '"system_u"'),
         (in_container(ports=[{"containerPort": 1, "hostPort": 22}]), "ports[0].hostPort", "22"),
-        (
-            in_container(livenessProbe={"httpGet": {"port": 1, "host": "169.254.169.254"}}),
-            "livenessProbe.httpGet.host",
-            '"169.254.169.254"',
-        ),
+        (in_container(livenessProbe=OF_HOST), "livenessProbe.httpGet.host", '"169.254.169.254"'),
     )
 ]
 ADMITTED: list[Mapping[str, Any]] = [

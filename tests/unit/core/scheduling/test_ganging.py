@@ -213,14 +213,9 @@ def test_template_with_other_scheduler_labels_is_rejected(scheduler: Any, part: 
     assert [each.partition("=")[0] for each in problems] == fields
 
 
-def test_gang_priority_applies_to_all_pods() -> None:
-    options = {"priorityClassName": "high"}
-    for ganging in (BACKEND, OPERATOR):
-        job = planned(ganging, gang=options)[0]
-        pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
-        assert [pod["priorityClassName"] for pod in pods] == ["high", "high"]
-    custom = {**FIVE, "kfpytorch": {"gang": options, "worker": {"priorityClassName": "low"}}}
-    (problem,) = refused(BACKEND, custom)
+def test_pod_priority_that_conflicts_with_the_gang_is_rejected() -> None:
+    roles = {"gang": {"priorityClassName": "high"}, "worker": {"priorityClassName": "low"}}
+    (problem,) = refused(BACKEND, {**FIVE, "kfpytorch": roles})
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
 
 

@@ -29,24 +29,15 @@ def warnings(
 
 GROUP = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}}
 TASK_GROUP = "yunikorn.apache.org/task-group"
+BY_BACKEND = "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or"
 YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP}s": ""}}}
 
 
 @pytest.mark.parametrize(
     ("template", "field", "relation", "setting"),
     [
-        (
-            COSCHEDULING,
-            "schedulerName",
-            "selects coscheduling",
-            "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or",
-        ),
-        (
-            YUNIKORN,
-            f"annotations.{TASK_GROUP}-name",
-            "is for yunikorn",
-            "{scheduler: yunikorn} in the settings",
-        ),
+        (COSCHEDULING, "schedulerName", "selects coscheduling", BY_BACKEND),
+        (YUNIKORN, f"annotations.{TASK_GROUP}-name", "is for yunikorn", "{scheduler: yunikorn} in"),
         (GROUP, "labels.scheduling.x-k8s.io/pod-group", "is for coscheduling", "{scheduler: coscheduling"),
         ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "selects volcano", "{scheduler: volcano"),
     ],

@@ -97,9 +97,8 @@ def test_skipped_admission_queue_is_the_one_of_the_settings() -> None:
 
 
 def test_other_available_schedulers_are_reported() -> None:
-    made = planned(
-        {**AUTO, "schedule-timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano")
-    )
+    ganging = {**AUTO, "schedule-timeout": "1m", "queue": "q"}
+    made = planned(ganging, has(*GROUPS, operator_scheduler="volcano"))
     assert list(made.reasons) == [
         "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=volcano.",
         "kai is available, too.",
@@ -136,6 +135,8 @@ PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
         (has(*GROUPS, **KUEUE), AUTO, {"queue": "team-a"}, (VOLCANO, "team-a")),
         (has("kueue.x-k8s.io", **KUEUE), AUTO, {}, ("", "default")),
         (has("kueue.x-k8s.io", **KUEUE), AUTO, {"queue": "team-a"}, ("", "team-a")),
+        (has("kueue.x-k8s.io", **KUEUE), AUTO, {"queue": "team-a", "scheduler": "kueue"}, ("", "team-a")),
+        (has("kueue.x-k8s.io", **KUEUE), {**AUTO, "queue": "team-a"}, {}, ("", "team-a")),
         (has(*GROUPS, **{**KUEUE, "suspends_jobs": False}), AUTO, {}, (VOLCANO, "")),
         (has(*GROUPS, **{**KUEUE, "queues": {"kueue": ("team-a",)}}), AUTO, {}, (VOLCANO, "")),
         (has(*GROUPS, admission_scheduler="yunikorn", **KUEUE), AUTO, {}, ("yunikorn", "")),
@@ -156,7 +157,7 @@ def test_job_may_wait_for_queue_admission_before_gang_scheduling(
 
 
 FLAG = "scheduler-plugins-scheduler"
-KAI_QUEUES = {"kai": ("q",), "kueue": ("team-a", "b")}
+WITH_KAI = has("scheduling.run.ai", KUEUE_API, queues={"kai": ("q",), "kueue": ("team-a", "b")})
 
 
 @pytest.mark.parametrize(
@@ -173,11 +174,7 @@ KAI_QUEUES = {"kai": ("q",), "kueue": ("team-a", "b")}
         ({"scheduler": "kai", "local-queue": "a"}, has("scheduling.run.ai"), 'local-queue="a"'),
         ({"scheduler": "kueue", "queue": "b"}, has(KUEUE_API, queues={"kueue": ("a",)}), 'queue="b"'),
         (volcano("backend", queue="a"), has("scheduling.volcano.sh", queues={"volcano": ()}), 'queue="a"'),
-        (
-            {"scheduler": "kai", "queue": "q", "local-queue": "x"},
-            has("scheduling.run.ai", KUEUE_API, queues=KAI_QUEUES),
-            'local-queue="x"',
-        ),
+        ({"scheduler": "kai", "queue": "q", "local-queue": "x"}, WITH_KAI, 'local-queue="x"'),
     ],
 )
 def test_settings_that_contradict_the_capabilities_are_rejected(
@@ -193,6 +190,8 @@ ONLY_KUEUE = has(KUEUE_API, queues={"kueue": ("team-a",)}, suspends_jobs=True)
 BESIDE_KAI = has("scheduling.run.ai", KUEUE_API, queues={"kai": ("b",), "kueue": ("team-a",)})
 WITHOUT_JOBS = has(KUEUE_API, queues={"kueue": ("team-a",)}, suspends_jobs=False)
 NO_QUEUE = ": is not a queue of kueue for this namespace; write team-a"
+NO_QUEUE_OF_KAI = ": is not a queue of kai for this namespace; write b"
+UNMANAGED = "Not after queue team-a: Kueue does not manage PyTorchJobs"
 ASKED = "custom.kfpytorch.gang.queue"
 BY_KUEUE = {"queue": "team-a", "scheduler": "kueue"}
 
@@ -205,18 +204,8 @@ BY_KUEUE = {"queue": "team-a", "scheduler": "kueue"}
         ({**AUTO, "queue": "c"}, ONLY_KUEUE, {}, f'kfpytorch.gang.queue="c"{NO_QUEUE}'),
         (AUTO, ONLY_KUEUE, {"scheduler": "kueue"}, f'{ASKED}="": is required by kueue; write team-a'),
         ({"scheduler": "kai", "local-queue": "team-a"}, BESIDE_KAI, {"queue": "a"}, f'{ASKED}="a"{NO_QUEUE}'),
-        (
-            {"scheduler": "kai"},
-            BESIDE_KAI,
-            {"queue": "a"},
-            f'{ASKED}="a": is not a queue of kai for this namespace; write b',
-        ),
-        (
-            AUTO,
-            WITHOUT_JOBS,
-            BY_KUEUE,
-            "cannot be used on this cluster: Not after queue team-a: Kueue does not manage PyTorchJobs",
-        ),
+        ({"scheduler": "kai"}, BESIDE_KAI, {"queue": "a"}, f'{ASKED}="a"{NO_QUEUE_OF_KAI}'),
+        (AUTO, WITHOUT_JOBS, BY_KUEUE, f"cannot be used on this cluster: {UNMANAGED}"),
     ],
 )
 def test_queue_that_the_task_cannot_use_is_rejected(
@@ -224,11 +213,6 @@ def test_queue_that_the_task_cannot_use_is_rejected(
 ) -> None:
     (problem,) = refused(ganging, found, gang=gang)
     assert problem == expected or (found is WITHOUT_JOBS and expected in problem)
-
-
-@pytest.mark.parametrize(("ganging", "gang"), [({**AUTO, "queue": "team-a"}, {}), (AUTO, BY_KUEUE)])
-def test_queue_is_one_of_kueue_if_only_kueue_is_available(ganging: Any, gang: Any) -> None:
-    assert describe_plan(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
 
 
 def test_queue_that_cannot_be_looked_up_is_accepted() -> None:
@@ -314,8 +298,6 @@ def test_gang_settings_decide_on_group_creation_and_detection() -> None:
     assert read(scheduler="auto") == (True, False)
     assert read(scheduler="kai") == (False, False)
     assert read(**{"scheduler": "volcano", "pod-groups-by": "operator"}) == (True, False)
-    assert read(**{"scheduler": "kai", "allowed-schedulers": {"volcano": {"pod-groups-by": "backend"}}}) == (
-        True,
-        False,
-    )
+    allowed = {"volcano": {"pod-groups-by": "backend"}}
+    assert read(**{"scheduler": "kai", "allowed-schedulers": allowed}) == (True, False)
     assert read(**{"by-namespace": {"a": {"scheduler": "kai"}}}) == (False, False)
