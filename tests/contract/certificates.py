@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,11 +27,8 @@ class Authority:
         secret = ec.generate_private_key(ec.SECP256R1())
         signed = self._signed(_name(name), secret, age, authority=False)
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        key.write_bytes(
-            secret.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
+        form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.write_bytes(secret.private_bytes(serialization.Encoding.PEM, *form))
 
     def issue_server(self, folder: Path, *, mutual: bool = False, age: timedelta = timedelta(0)) -> Tls:
         """Write the certificate and key of a server, and this authority as ``ca.crt``; return the files."""
@@ -41,12 +39,7 @@ class Authority:
         return files
 
     def _signed(
-        self,
-        name: x509.Name,
-        key: ec.EllipticCurvePrivateKey,
-        age: timedelta = timedelta(0),
-        *,
-        authority: bool,
+        self, name: x509.Name, key: Any, age: timedelta = timedelta(0), *, authority: bool
     ) -> x509.Certificate:
         now = datetime.now(timezone.utc) - age
         names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("server.test")]

@@ -5,9 +5,8 @@ from typing import Any
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
-from flyteidl.core.tasks_pb2 import TaskTemplate
 from kubernetes_messages import varint
-from serving import ASYNC, CONTAINER, metadata, template
+from serving import ASYNC, CONTAINER, build_creation
 
 Build = Callable[[int], dict[str, Any]]
 Request = tuple[str, bytes]
@@ -103,34 +102,24 @@ TEMPLATES: dict[str, Build] = {
 }  # fmt: skip
 
 
-def creations(size: int, execution: str = "f1") -> Iterator[tuple[str, bytes]]:
+def creations(size: int) -> Iterator[tuple[str, bytes]]:
     """Yield CreateTask requests: every kind of template, and every part of the request around it."""
     for name, build in TEMPLATES.items():
-        yield name, _creation(template(**build(size)), execution).SerializeToString()
+        yield name, build_creation(**build(size)).SerializeToString()
     for part in ("labels", "annotations", "environment_variables"):
-        request = _creation(template(), execution)
+        request = build_creation()
         getattr(request.task_execution_metadata, part).update(_texts(size))
         yield f"metadata: {part}", request.SerializeToString()
     for part in ("namespace", "k8s_service_account"):
-        request = _creation(template(), execution)
+        request = build_creation()
         setattr(request.task_execution_metadata, part, "n" * size)
         yield f"metadata: {part}", request.SerializeToString()
-    request = _creation(template(), execution)
-    request.output_prefix = "s3://" + "/a" * (size // 2)
-    yield "output prefix", request.SerializeToString()
-    request = _creation(template(), execution)
+    yield "output prefix", build_creation(output_prefix="s3://" + "/a" * (size // 2)).SerializeToString()
+    request = build_creation()
     for index in range(size // 24):
         request.inputs.literals[f"k{index}"].scalar.primitive.integer = 1
         request.template.interface.inputs.variables[f"k{index}"].type.simple = 1
     yield "inputs", request.SerializeToString()
-
-
-def _creation(task: TaskTemplate, execution: str) -> admin.CreateTaskRequest:
-    return admin.CreateTaskRequest(
-        template=task,
-        output_prefix=f"s3://bucket/{execution}/n0/data/0",
-        task_execution_metadata=metadata(0, execution),
-    )
 
 
 async def send(channel: grpc.aio.Channel, method: str, data: bytes) -> tuple[str, bytes]:
@@ -152,11 +141,11 @@ def all_kinds(size: int, meta: bytes) -> Iterator[Request]:
 
 def large(size: int) -> Iterator[Request]:
     """Yield a few requests that can be built in a short time at any size."""
-    creation = _creation(template(), "f1")
+    creation = build_creation()
     creation.task_execution_metadata.labels.update({f"k{index}": "v" for index in range(size // 16)})
     yield "CreateTask", creation.SerializeToString()
-    yield "CreateTask", _creation(template(**_container(args=["x" * size])), "f1").SerializeToString()
-    creation = _creation(template(), "f1")
+    yield "CreateTask", build_creation(**_container(args=["x" * size])).SerializeToString()
+    creation = build_creation()
     creation.template.custom["x"] = [1] * (size // 11)
     yield "CreateTask", creation.SerializeToString()
     yield "GetTask", admin.GetTaskRequest(resource_meta=b"x" * size).SerializeToString()

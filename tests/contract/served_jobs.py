@@ -147,39 +147,26 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fiel
 
 def status(*conditions: str) -> dict[str, Any]:
     times = {"completionTime": format_time(60)} if {"Succeeded", "Failed"} & set(conditions) else {}
-    return {
-        "startTime": format_time(1),
-        **times,
-        "conditions": [
-            {
-                "type": kind,
-                "status": "True",
-                "lastTransitionTime": format_time(60 if kind != "Created" else 0),
-            }
-            for kind in conditions
-        ],
-    }
+    since = {"Created": format_time(0)}
+    found = [
+        {"type": kind, "status": "True", "lastTransitionTime": since.get(kind, format_time(60))}
+        for kind in conditions
+    ]
+    return {"startTime": format_time(1), **times, "conditions": found}
 
 
 def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     role, _, index = replica.partition("-")
-    phase = fields.pop("phase", "Running")
+    phase, node = fields.pop("phase", "Running"), fields.pop("node", "node-0")
+    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
+    metadata = {"name": f"{job}-{replica}", "namespace": NAMESPACE, "creationTimestamp": format_time(1)}
+    ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+    container = {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **fields}
     return {
         "kind": "Pod",
-        "metadata": {
-            "name": f"{job}-{replica}",
-            "namespace": NAMESPACE,
-            "creationTimestamp": format_time(1),
-            "labels": {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index},
-        },
-        "spec": {"nodeName": fields.pop("node", "node-0")},
-        "status": {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
-            "containerStatuses": [
-                {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **fields}
-            ],
-        },
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"nodeName": node},
+        "status": {"phase": phase, "conditions": [ready], "containerStatuses": [container]},
     }
 
 
@@ -242,15 +229,10 @@ def serving_jobs(
     async def started() -> tuple[grpc.aio.Server, RpcMiddleware, int, asyncio.Task[None]]:
         cache = Cache(lambda: NOW)
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
+        state: Any = {"cache": cache, "judge": judge, "cluster": cluster, "inventory": cluster}
         handlers = job_service.build_handlers(
-            job_service.JobService(
-                cache=cache,
-                judge=judge,
-                cluster=cluster,
-                inventory=cluster,
-                verdicts=VerdictStore(cluster, Metrics()),
-            ),
-            RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
+            job_service.JobService(verdicts=VerdictStore(cluster, Metrics()), **state),
+            RuntimeService(**state),
             node_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None)

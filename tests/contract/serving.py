@@ -55,6 +55,15 @@ def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMeta
     return about
 
 
+def build_creation(attempt: int = 0, execution: str = "f1", **fields: Any) -> admin.CreateTaskRequest:
+    """Return a CreateTask request for a `task`, or for a `template` with these other fields."""
+    prefix = fields.pop("output_prefix", f"s3://bucket/{execution}/n0/data/{attempt}")
+    about = metadata(attempt, execution)
+    about.namespace = fields.pop("namespace", NAMESPACE)
+    task = fields.pop("task", None) or template(**fields)
+    return admin.CreateTaskRequest(template=task, output_prefix=prefix, task_execution_metadata=about)
+
+
 @dataclass
 class Served:
     """A running server and its environment."""
@@ -74,12 +83,8 @@ class Served:
         return AsyncAgentServiceStub(self.channel)
 
     async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
-        prefix = fields.pop("output_prefix", self.prefix(attempt, execution))
-        about = metadata(attempt, execution)
-        about.namespace = fields.pop("namespace", about.namespace)
-        request = admin.CreateTaskRequest(
-            template=template(**fields), output_prefix=prefix, task_execution_metadata=about
-        )
+        fields = {"output_prefix": self.prefix(attempt, execution), **fields}
+        request = build_creation(attempt, execution, **fields)
         return (await self.stub.CreateTask(request, timeout=60)).resource_meta
 
     def run(self, meta: bytes, **fields: Any) -> str:

@@ -104,40 +104,18 @@ def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.Monke
 
 
 CA, TLS = ("--ca", "ours.crt"), "grpcs://127.0.0.1:PORT"
+PLAIN, LOCAL = "127.0.0.1:PORT", "grpcs://localhost:PORT"
+THEIRS = (*CA, "--cert", "others-client.crt", "--key", "others-client.key")
+OLD, MUTUAL = {"age": timedelta(days=7)}, {"mutual": True}
 MESSAGES = {
     "untrusted": ({}, TLS, (), "has a certificate from a CA that is not trusted here: "),
-    "another ca": (
-        {},
-        TLS,
-        ("--ca", "others.crt"),
-        "; name the file of its authority: --ca FILE, or set KFPY",
-    ),
-    "wrong name": (
-        {},
-        "grpcs://localhost:PORT",
-        CA,
-        "not for localhost; write --tls-server-name 127.0.0.1, ",
-    ),
-    "no tls": (
-        {"tls": False},
-        TLS,
-        (),
-        "does not use TLS, and the call used it; write --server 127.0.0.1:PORT, ",
-    ),
-    "tls": ({}, "127.0.0.1:PORT", (), "requires TLS, and the call used none; write --server grpcs://127."),
-    "no client certificate": (
-        {"mutual": True},
-        TLS,
-        CA,
-        "requires a certificate of its clients; write --cert ",
-    ),
-    "another client certificate": (
-        {"mutual": True},
-        TLS,
-        (*CA, "--cert", "others-client.crt", "--key", "others-client.key"),
-        "does not accept the certificate in others-client.crt; use one of the authority in the server's ",
-    ),
-    "expired": ({"age": timedelta(days=7)}, TLS, CA, "that is not valid now: certificate has expired; "),
+    "another ca": ({}, TLS, ("--ca", "others.crt"), "; name the file of its authority: --ca FILE, or set "),
+    "wrong name": ({}, LOCAL, CA, "not for localhost; write --tls-server-name 127.0.0.1, "),
+    "no tls": ({"tls": False}, TLS, (), "does not use TLS, and the call used it; write --server 127.0.0.1:"),
+    "tls": ({}, PLAIN, (), "requires TLS, and the call used none; write --server grpcs://127.0.0.1:PORT"),
+    "no client certificate": (MUTUAL, TLS, CA, "requires a certificate of its clients; write --cert FILE "),
+    "another client certificate": (MUTUAL, TLS, THEIRS, "does not accept the certificate in others-client."),
+    "expired": (OLD, TLS, CA, "has a certificate that is not valid now: certificate has expired; "),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
-from serving import metadata, template
+from serving import build_creation
 
 SERVER = Path(__file__).with_name("flytekit_server.py")
 MODULE = "backend_plugin.flytekit_connector"
@@ -78,11 +78,8 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
 
     def create(stub: AsyncAgentServiceStub, execution: str, seconds: int) -> bytes:
         env = [{"key": "SECONDS_TO_RUN", "value": str(seconds)}]
-        request = admin.CreateTaskRequest(
-            template=template(container={**container, "env": env}),
-            output_prefix=f"file://{tmp_path}/{execution}/n0/data/0",
-            task_execution_metadata=metadata(execution=execution),
-        )
+        prefix = f"file://{tmp_path}/{execution}/n0/data/0"
+        request = build_creation(0, execution, output_prefix=prefix, container={**container, "env": env})
         return bytes(stub.CreateTask(request, timeout=60).resource_meta)
 
     with hosted(tmp_path / "state") as channel:
@@ -97,9 +94,8 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
         request = admin.DeleteTaskRequest(resource_meta=endless, task_category=CATEGORY)
         stub.DeleteTask(request, timeout=60)
         wait_for_phase(stub, endless, "RETRYABLE_FAILED")
-        refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
-        reference = bytes(stub.CreateTask(refused, timeout=60).resource_meta)
-        assert phase(stub, reference) == "FAILED"
+        refused = stub.CreateTask(build_creation(output_prefix="http://x/y"), timeout=60)
+        assert phase(stub, refused.resource_meta) == "FAILED"
     assert "port has no effect here: flytekit's server has its own" in (tmp_path / "state.log").read_text()
 
 

@@ -2,13 +2,10 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -39,9 +36,7 @@ def probe(address: str, certificate: Path | str = "") -> ProbeResult:
     return found
 
 
-def probe_server(
-    scheme: str, credentials: grpc.ServerCredentials, certificate: Path | str = ""
-) -> ProbeResult:
+def probe_server(scheme: str, credentials: Any, certificate: Path | str = "") -> ProbeResult:
     async def run() -> ProbeResult:
         async with serving(credentials=credentials) as served:
             return await asyncio.to_thread(probe, f"{scheme}{served.address}", certificate)
@@ -49,27 +44,13 @@ def probe_server(
     return asyncio.run(run())
 
 
-@pytest.fixture
-def resetting() -> Iterator[int]:
-    """The port of a server that closes every connection after the first byte."""
+async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
+    async def reset(_: object, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
 
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                with connection, suppress(OSError):
-                    connection.recv(1)  # Unread data turns the close into a reset.
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = threading.Thread(target=serve)
-        server.start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-        server.join()
-
-
-def test_reset_handshake_is_reported_without_a_tls_claim(resetting: int) -> None:
-    assert probe(f"grpcs://127.0.0.1:{resetting}").trouble.startswith("does not answer: ")
+    async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
+        address = f"grpcs://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert (await asyncio.to_thread(probe, address)).trouble.startswith("does not answer: ")
 
 
 ASK = """

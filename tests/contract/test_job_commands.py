@@ -13,16 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from served_jobs import (
-    EXITED,
-    NAMESPACE,
-    FewNodes,
-    ServedJobs,
-    a_job,
-    a_pod,
-    format_time,
-    serving_jobs,
-)
+from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch

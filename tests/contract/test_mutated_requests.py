@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 from kubernetes_messages import BYTES
 from kubernetes_messages import field as encode_field
 from scripted_cluster import ScriptedCluster
-from serving import ASYNC, Served, metadata, ready_server, template
+from serving import ASYNC, Served, build_creation, ready_server, template
 from tiny_service import wait_until
 
 from backend_plugin.core.values import Manifest
@@ -210,14 +210,9 @@ def _value(dice: random.Random) -> struct_pb2.Value:
     deep: Any = "deep"
     for _ in range(dice.choice((3, DEPTH))):
         deep = {"spec": deep} if dice.random() < 0.5 else [deep]
+    wide = ([leaf] * dice.choice((0, 1, 1000)), {dice.choice(TEXTS): leaf})
     made = struct_pb2.ListValue()
-    made.extend(
-        [
-            dice.choice(
-                (leaf, leaf, leaf, [leaf] * dice.choice((0, 1, 1000)), {dice.choice(TEXTS): leaf}, deep)
-            )
-        ]
-    )
+    made.append(dice.choice((leaf, leaf, leaf, *wide, deep)))
     return made.values[0]
 
 
@@ -277,11 +272,8 @@ class Sender:
     def request(self) -> Message:
         """Return a request that propeller could send, for a new execution."""
         execution, attempt = f"f{next(self.executions)}", self.dice.randrange(3)
-        return admin.CreateTaskRequest(
-            template=self.dice.choice(TEMPLATES),
-            output_prefix=self.served.prefix(attempt, execution),
-            task_execution_metadata=metadata(attempt, execution),
-        )
+        prefix = self.served.prefix(attempt, execution)
+        return build_creation(attempt, execution, task=self.dice.choice(TEMPLATES), output_prefix=prefix)
 
     async def send(self, method: str, data: bytes) -> bytes | None:
         """Return the response, or None for an expected rejection; fail the test on any other status."""

@@ -119,7 +119,6 @@ async def test_unfinished_pods_of_a_succeeded_job_are_deleted_even_if_created_la
 
 
 async def test_reads_for_jobs_removed_from_the_cache_are_cancelled(served):
-    await wait_until(served.cache.ready.is_set)
     for number in range(2_100):
         served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
     assert len(served.cache) == served.orders.count_running("read_outputs") == 2_000

@@ -17,7 +17,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import read_counts
-from tiny_service import call, calling, code_of, health, serving, wait_until
+from tiny_service import call, calling, code_of, health, is_answered, serving, wait_until
 
 from backend_plugin.shell import metrics, tracing
 from backend_plugin.shell.credentials import Token
@@ -34,10 +34,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     "metadata",
     [
         (),
-        bearer("wrong"),
-        bearer(""),
-        bearer("secret2"),
-        bearer("secre"),
+        *(bearer(each) for each in ("wrong", "", "secret2", "secre")),
         (("authorization", "secret"),),
         (("authorization", "Basic secret"),),
         (("token", "Bearer secret"),),
@@ -75,13 +72,7 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
         await asyncio.sleep(1.1)
         assert await served.echo(channel, metadata=bearer("first")) == b"hello"
         file.write_text("second")
-
-        async def is_second() -> bool:
-            code = asyncio.ensure_future(served.echo(channel, metadata=bearer("second")))
-            await asyncio.wait([code])
-            return code.exception() is None
-
-        await wait_until(is_second)
+        await wait_until(lambda: is_answered(served.echo(channel, metadata=bearer("second"))))
         assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
 

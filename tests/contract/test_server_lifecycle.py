@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from tiny_service import TinyServed, call, calling, code_of, health, serving, wait_until
+from tiny_service import TinyServed, call, calling, code_of, health, is_answered, serving, wait_until
 
 from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
@@ -39,12 +39,8 @@ async def test_health_reports_readiness_and_drain() -> None:
         watched.append(await watch.read())
         served.tiny.go_on.set()
         await waiting
-        result = [before, after, watched]
-    assert result == [
-        ["NOT_SERVING", "NOT_SERVING", "SERVING"],
-        ["SERVING", "SERVING", "SERVING"],
-        [b"\x08\x01", b"\x08\x02"],
-    ]
+    assert (before, after) == (["NOT_SERVING", "NOT_SERVING", "SERVING"], ["SERVING"] * 3)
+    assert watched == [b"\x08\x01", b"\x08\x02"]
 
 
 async def is_serving(channel: grpc.aio.Channel) -> bool:
@@ -67,11 +63,7 @@ async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() 
 
 async def is_refused(served: TinyServed) -> bool:
     async with grpc.aio.insecure_channel(served.address) as channel:
-        try:
-            await served.echo(channel)
-        except grpc.aio.AioRpcError as error:
-            return error.code() is grpc.StatusCode.UNAVAILABLE
-        return False
+        return not await is_answered(served.echo(channel))
 
 
 async def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:

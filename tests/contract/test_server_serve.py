@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -136,37 +136,24 @@ def jobs(state: Path, *more: str) -> Result:
     return CliRunner().invoke(kfpytorch, arguments, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
-@dataclass
-class TlsServer:
-    """A server with TLS that several tests share."""
-
-    process: "subprocess.Popen[str]"
-    endpoint: str
-    token: str
-    state: Path
-    certificate: Path
-    ca: Path
-
-
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A server with TLS that several tests share: its process, its `server.json` and its folder."""
     folder = tmp_path_factory.mktemp("tls")
     files = Authority().issue_server(folder)
     flags = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
     with serve(folder / "state", *flags) as (process, here, _):
-        yield TlsServer(
-            process, here["endpoint"], here["token"], folder / "state", files.certificate, folder / "ca.crt"
-        )
+        yield SimpleNamespace(process=process, folder=folder, state=folder / "state", **here)
 
 
-def test_local_commands_connect_to_a_server_with_tls(tls: TlsServer) -> None:
+def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
     assert tls.endpoint.startswith("grpcs://127.0.0.1:")
     for named in ((), ("--server", tls.endpoint)):
         done = jobs(tls.state, *named)
         assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_health_command_uses_the_name_in_the_server_certificate(tls: TlsServer) -> None:
+def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
     def run_health(*flags: str) -> tuple[int, str]:
         done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tls.state), *flags])
         return done.exit_code, done.stdout
@@ -195,14 +182,14 @@ def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls, tmp_path, 
     stranger = probe("")
     assert "from a CA that is not trusted here" in stranger.trouble
     assert f"kfpytorch doctor --connector {tls.endpoint}" in stranger.remedy
-    assert probe(str(tls.certificate)).trouble == ""
+    assert probe(str(tls.folder / "tls.crt")).trouble == ""
     monkeypatch.delenv("KFPYTORCH_TOKEN")
-    assert "rejects the token" in probe(str(tls.certificate)).trouble
+    assert "rejects the token" in probe(str(tls.folder / "tls.crt")).trouble
 
 
-def test_reflection_works_over_tls_with_a_generic_client(tls: TlsServer) -> None:
+def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
     endpoint = tls.endpoint.removeprefix("grpcs://")
-    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.ca)]
+    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.folder / "ca.crt")]
     results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert results["health"] == {"status": "SERVING"}
     assert "flyteidl.service.AsyncAgentService" in results["services"]

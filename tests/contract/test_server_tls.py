@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from certificates import Authority
-from tiny_service import TinyServed, code_of, health, serving, wait_until
+from tiny_service import TinyServed, code_of, health, is_answered, serving, wait_until
 
 from backend_plugin.shell.credentials import Tls, build_server_credentials
 from backend_plugin.shell.reloaded_value import UnusableCredentials
@@ -64,13 +64,7 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_
             assert await call_server(served, OURS.pem) == b"hello"
             assert "the previous content stays in use" in caplog.text
             OTHERS.issue("server", files.certificate, files.key)
-
-            async def is_new() -> bool:
-                call = asyncio.ensure_future(call_server(served, OTHERS.pem))
-                await asyncio.wait([call])
-                return call.exception() is None
-
-            await wait_until(is_new)
+            await wait_until(lambda: is_answered(call_server(served, OTHERS.pem)))
             assert (await code_of(call_server(served, OURS.pem)))[0] is UNAVAILABLE
             assert await served.echo(old) == b"hello"
 

@@ -123,10 +123,8 @@ async def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
 
 
 FOUND = [
-    *(
-        Runtime(name=name, kind="ClusterTrainingRuntime", role="node")
-        for name in ("torch-distributed", "large")
-    ),
+    Runtime(name="torch-distributed", kind="ClusterTrainingRuntime", role="node"),
+    Runtime(name="large", kind="ClusterTrainingRuntime", role="node"),
     Runtime(name="mpi", kind="ClusterTrainingRuntime", role="launcher"),
     Runtime(name="of-a-job", kind="TrainingRuntime", role="node", namespace=NAMESPACE, job="of-a-job"),
 ]

@@ -142,6 +142,15 @@ async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     raise AssertionError("it was answered")
 
 
+async def is_answered(answer: Awaitable[Any]) -> bool:
+    """True if a call is answered without an error."""
+    try:
+        await answer
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
 async def do_nothing(_: float) -> None:
     """Return at once: there is no work outside calls."""
 

@@ -17,23 +17,15 @@ def prefix(execution: str) -> str:
 
 def ours(execution: str, **metadata: Any) -> Any:
     """Return an old job of the first attempt of a node."""
-    manifest = job(f"{execution}-n0-0-0123456789ab")
-    return {
-        **manifest,
-        "metadata": {
-            **manifest["metadata"],
-            "creationTimestamp": LONG_AGO,
-            "labels": {
-                "kfpytorch.flyte.org/job": hashlib.sha256(prefix(execution).encode()).hexdigest()[:40]
-            },
-            "annotations": {
-                "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
-                "kfpytorch.flyte.org/output-prefix": prefix(execution),
-                **metadata.pop("annotations", {}),
-            },
-            **metadata,
-        },
+    identity = hashlib.sha256(prefix(execution).encode()).hexdigest()[:40]
+    annotations = {
+        "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
+        "kfpytorch.flyte.org/output-prefix": prefix(execution),
+        **metadata.pop("annotations", {}),
     }
+    about = {"name": f"{execution}-n0-0-0123456789ab", "namespace": "ns", "creationTimestamp": LONG_AGO}
+    labels = {"kfpytorch.flyte.org/job": identity}
+    return job(metadata={**about, "labels": labels, "annotations": annotations, **metadata})
 
 
 def workflow(name: str, namespace: str = "ns") -> Any:

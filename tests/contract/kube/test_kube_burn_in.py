@@ -45,12 +45,6 @@ def replica(role, node, exit_code=0):
     return ended_pod(f"{NAME}-{role}-0", labels, node, exit_code=exit_code)
 
 
-def failed(server):
-    """Set the condition of a failed job as the operator does."""
-    condition = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
-    server.apply(JOBS, {**server.get_object(JOBS, NAME), "status": {"conditions": [condition]}})
-
-
 def jobs(server):
     return server.list_objects("pytorchjobs")
 
@@ -105,8 +99,9 @@ def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path, is
         if not is_kept:
             while not any(f"{MASTER}/log" in each for each in server.asked):
                 time.sleep(0.01)
-            server.do(lambda objects: objects.delete((*PODS, "ns", MASTER), {}))
-        failed(server)
+            server.remove(PODS, MASTER)
+        failed = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
+        server.apply(JOBS, {**server.get_object(JOBS, NAME), "status": {"conditions": [failed]}})
 
     (found,), _ = burned_in(server, tmp_path, play)
     assert found.level is Severity.ERROR

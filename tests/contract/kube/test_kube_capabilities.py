@@ -80,9 +80,8 @@ def test_operator_with_another_name_is_found_by_its_label(server, tmp_path):
     operator(server, name="another", labels=label)
     found = collect_capabilities(server, tmp_path)
     assert found.operator_scheduler is None
-    assert found.unknown["operator_scheduler"].startswith(
-        "several training-operators run with different values of --gang-scheduler-name"
-    )
+    several = "several training-operators run with different values of --gang-scheduler-name"
+    assert found.unknown["operator_scheduler"].startswith(several)
 
 
 def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
@@ -107,9 +106,8 @@ def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
     server.objects.manages_jobs = False
     assert collect_capabilities(server, tmp_path).suspends_jobs is False
     # The names are not reported if there are too many.
-    server.faults.append(
-        Fault(path="localqueues", code=200, body=b'{"metadata": {"continue": "x"}, "items": []}')
-    )
+    page = b'{"metadata": {"continue": "x"}, "items": []}'
+    server.faults.append(Fault(path="localqueues", code=200, body=page))
     assert "there are more than" in collect_capabilities(server, tmp_path).unknown["kueue"]
 
 

@@ -20,7 +20,8 @@ from hostile_requests import Request, send
 from kube_nobodys import names
 from kube_served import Serving, serve
 from kube_server import KubeServer, served
-from serving import NAMESPACE, metadata, template, wait_until
+from serving import NAMESPACE, build_creation
+from tiny_service import wait_until
 
 from backend_plugin.shell.allocator import TRIM_SECONDS
 
@@ -99,13 +100,9 @@ async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
 
 async def reference(address: str) -> bytes:
     """Return the reference of a new job."""
-    creation = admin.CreateTaskRequest(
-        template=template(),
-        output_prefix="s3://bucket/first/n0/data/0",
-        task_execution_metadata=metadata(execution="first"),
-    )
+    creation = build_creation(execution="first").SerializeToString()
     async with grpc.aio.insecure_channel(address) as channel:
-        _, answer = await send(channel, "CreateTask", creation.SerializeToString())
+        _, answer = await send(channel, "CreateTask", creation)
     return admin.CreateTaskResponse.FromString(answer).resource_meta
 
 

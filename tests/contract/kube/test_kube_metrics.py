@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
-from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_served import serve
 from kube_server import Fault, KubeServer, served
 from kube_world import JOBS, NAME, PODS, build_replica, job, pod
 from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import get_exported_name, list_metrics
-from serving import condition, metadata, template
+from serving import NAMESPACE, build_creation, condition
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.verdict_annotation import ANNOTATION
@@ -78,22 +78,14 @@ def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
         yield Scraped(port, it.endpoint)
 
 
-@dataclass
-class World:
-    """An API server, and two servers that read it."""
-
-    api: KubeServer
-    one: Scraped
-    two: Scraped
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """An API server, and two servers that read it."""
     with served() as api:
         api.apply(JOBS, job())
         folder = tmp_path_factory.mktemp("servers")
         with scraped(api, folder / "a") as one, scraped(api, folder / "b") as two:
-            yield World(api, one, two)
+            yield SimpleNamespace(api=api, one=one, two=two)
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
@@ -111,7 +103,7 @@ def verdict(server: KubeServer) -> str:
     return str(server.get_object(JOBS, NAME)["metadata"].get("annotations", {}).get(ANNOTATION, ""))
 
 
-def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World) -> None:
+def test_each_metric_of_the_documentation_and_the_chart_is_exported(world) -> None:
     wait_until(lambda: world.one.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
     text = world.one.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
@@ -129,7 +121,7 @@ def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World
     assert used - exported == set()
 
 
-def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> None:
+def test_metrics_contain_versions_and_the_age_of_the_watches(world) -> None:
     it, api = world.one, world.api
     versions = {"version": version("flytekitplugins-kfpytorch"), "python": platform.python_version()}
     assert it.value("build_info", **versions) == 1
@@ -144,7 +136,7 @@ def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> No
     assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
-def test_each_background_operation_has_a_time_series(world: World) -> None:
+def test_each_background_operation_has_a_time_series(world) -> None:
     sources = (each.read_text() for each in (ROOT / "backend_plugin" / "shell").glob("*.py"))
     submitted = {name for text in sources for name in re.findall(r'submit\(\s*\(?"(\w+)"', text)}
     assert {"clean_up", "own_prerequisite", "record_start"} <= submitted
@@ -153,7 +145,7 @@ def test_each_background_operation_has_a_time_series(world: World) -> None:
     assert submitted <= shown
 
 
-def test_failure_is_counted_once_by_two_servers(world: World) -> None:
+def test_failure_is_counted_once_by_two_servers(world) -> None:
     """Both read the job before one of them can store its verdict."""
     api, one, two = world.api, world.one, world.two
     api.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
@@ -168,7 +160,7 @@ def test_failure_is_counted_once_by_two_servers(world: World) -> None:
     assert verdict(api)
 
 
-def test_retry_of_a_cleanup_does_not_count_its_failure_again(world: World) -> None:
+def test_retry_of_a_cleanup_does_not_count_its_failure_again(world) -> None:
     """Neither server can delete the pending pod of the failed job."""
     api, one, two = world.api, world.one, world.two
     before, tries = one.failures() + two.failures(), [each.count_retries() for each in (one, two)]
@@ -186,27 +178,22 @@ def test_retry_of_a_cleanup_does_not_count_its_failure_again(world: World) -> No
     assert one.failures() + two.failures() == before + 1
 
 
-def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
+def test_server_that_created_a_job_measures_its_wait(world) -> None:
     api, one, two = world.api, world.one, world.two
-    namespace = metadata().namespace
-    api.do(lambda objects: objects.namespaces.update({namespace: "Active"}))
+    api.do(lambda objects: objects.namespaces.update({NAMESPACE: "Active"}))
     api.remove(JOBS, NAME)  # A waiting job of another test.
-    request = admin.CreateTaskRequest(
-        template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
-        output_prefix="s3://bucket/f1/n0/0",
-        task_execution_metadata=metadata(),
-    )
+    request = build_creation(custom={"masterReplicas": {"replicas": 1}})
     with grpc.insecure_channel(one.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         meta = stub.CreateTask(request, timeout=60).resource_meta
-    key = (*JOBS, namespace, job_ref.decode(meta).name)
+    job = api.get_object(JOBS, job_ref.decode(meta).name, NAMESPACE)
     for each in (one, two):
         wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
     assert one.value("job_wait_duration_seconds_count") == 0
     conditions = [condition(kind, **SINCE) for kind in ("Created", "Running")]
     status = {"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
-    api.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
-    running = {"phase": "RUNNING", "task_namespace": namespace, "queue": ""}
+    api.apply(JOBS, {**job, "status": status})
+    running = {"phase": "RUNNING", "task_namespace": NAMESPACE, "queue": ""}
     for each in (one, two):
         wait_until(lambda each=each: each.value("jobs", **running) == 1)
     for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):

@@ -24,10 +24,8 @@ TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES = (
 )
 LABELS = {"trainer.kubeflow.org/framework": "torch"}
 REPORT = [
-    "noise",
-    '["python", "3.11.9 (main)"]',
-    '["package", "torch", "2.8.0"]',
-    '["package", "attrs", "25.1"]',
+    *("noise", 'kfpytorch: ["python", "3.11.9 (main)"]', 'kfpytorch: ["package", "torch", "2.8.0"]'),
+    'kfpytorch: ["package", "attrs", "25.1"]',
 ]
 
 
@@ -96,10 +94,10 @@ def run(*arguments: str) -> Result:
 def test_foreign_jobs_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
     assert [each.name for each in client.list_jobs()] == [NAME]
     found = {each.name: each for each in client.list_jobs(foreign=True)}
+    assert not found.pop(NAME).foreign
     assert {
         name: (each.kind, each.foreign, each.verdict.phase, each.total) for name, each in found.items()
     } == {
-        NAME: ("PyTorchJob", False, found[NAME].verdict.phase, 1),
         "old": ("PyTorchJob", True, "INITIALIZING", 1),
         "sdk": ("TrainJob", True, "RUNNING", 2),
         "over": ("TrainJob", True, "SUCCEEDED", 2),
@@ -228,12 +226,8 @@ def list_package_jobs(server: KubeServer) -> list[str]:
     return [key[3] for key in server.objects.now if key[3].startswith("packages-") and key[1] == "trainjobs"]
 
 
-def report(*lines: str) -> list[str]:
-    return [f"kfpytorch: {line}" if line.startswith("[") else line for line in lines]
-
-
 def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> None:
-    with running_pods(kube, *report(*REPORT, '["gpus", "H100"]', '["end"]')) as jobs:
+    with running_pods(kube, *REPORT, 'kfpytorch: ["gpus", "H100"]', 'kfpytorch: ["end"]') as jobs:
         found = client.get_runtime_packages("torch-distributed", namespace="ns")
         result = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
     assert found.python == "3.11.9 (main)"
@@ -248,7 +242,7 @@ def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("lines", "exit_code", "message"), [(report(*REPORT), 0, "complete list"), ((), 127, "exit code 127")]
+    ("lines", "exit_code", "message"), [(REPORT, 0, "complete list"), ((), 127, "exit code 127")]
 )
 def test_failed_or_incomplete_package_job_is_reported_and_deleted(kube, lines, exit_code, message):
     with running_pods(kube, *lines, exit_code=exit_code), pytest.raises(client.RequestFailed, match=message):

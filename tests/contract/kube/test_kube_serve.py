@@ -12,8 +12,7 @@ from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_served import serve
 from kube_world import JOBS, NAME, job
-from serving import NAMESPACE, template
-from serving import metadata as task_metadata
+from serving import NAMESPACE, build_creation
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core import job_ref
@@ -41,16 +40,12 @@ def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
 
 def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(server, tmp_path):
     refused = ("kube-system", "flyte", "flytesnacks-production", "default")
-    about, phases = task_metadata(), []
+    phases = []
     with serve(server, tmp_path) as served, grpc.insecure_channel(served.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         for namespace in (*refused, NAMESPACE):
             server.do(lambda objects, name=namespace: objects.namespaces.update({name: "Active"}))
-            about.namespace = namespace
-            request = admin.CreateTaskRequest(
-                template=template(), output_prefix="s3://b/f1/n0/data/0", task_execution_metadata=about
-            )
-            meta = stub.CreateTask(request, timeout=60).resource_meta
+            meta = stub.CreateTask(build_creation(namespace=namespace), timeout=60).resource_meta
             resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=60).resource
             phases.append(TaskExecution.Phase.Name(resource.phase))
     assert [each == "FAILED" for each in phases] == [True, True, True, True, False]
@@ -65,13 +60,12 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = {
-        "KFPYTORCH_ACCEPT_UNSIGNED": "true",
-        "KFPYTORCH_KUBERNETES_ORPHAN_SCAN_INTERVAL": "800ms",
-        "KFPYTORCH_METRICS_HOST": "127.0.0.1",
-        "KFPYTORCH_METRICS_PORT": str(port),
-    }
-    with serve(server, tmp_path, **settings) as serving, grpc.insecure_channel(serving.endpoint) as channel:
+    metrics = {"KFPYTORCH_METRICS_HOST": "127.0.0.1", "KFPYTORCH_METRICS_PORT": str(port)}
+    scan = {"KFPYTORCH_ACCEPT_UNSIGNED": "true", "KFPYTORCH_KUBERNETES_ORPHAN_SCAN_INTERVAL": "800ms"}
+    with (
+        serve(server, tmp_path, **metrics, **scan) as serving,
+        grpc.insecure_channel(serving.endpoint) as channel,
+    ):
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix("asked"))
         request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))

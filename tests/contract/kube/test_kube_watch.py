@@ -60,19 +60,17 @@ async def test_existing_objects_are_reported_and_then_each_change(server, tmp_pa
 
 
 async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
-    for number in range(5):
-        server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
-    asked = []
+    first, *others = [f"f{number}-n0-0-0123456789ab" for number in range(5)]
+    for name in (first, *others):
+        server.apply(JOBS, job(name))
 
     def change():
-        asked.append(1)
-        if len(asked) == 2:
-            server.objects.remove((*JOBS, "ns", "f0-n0-0-0123456789ab"))
-            server.objects.compact()
+        server.objects.remove((*JOBS, "ns", first))
+        server.objects.compact()
 
-    server.faults.append(Fault(path="pytorchjobs", times=2, first=change))
+    server.faults += [Fault(path="pytorchjobs"), Fault(path="pytorchjobs", first=change)]
     async with followed(server, tmp_path, page=2) as heard:
-        assert heard.names() == [f"f{number}-n0-0-0123456789ab" for number in (1, 2, 3, 4)]
+        assert heard.names() == others
         assert heard.replaced.count("Job") == 1
 
 
@@ -169,8 +167,7 @@ async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
         server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
     async with followed(server, tmp_path, page=2) as heard:
         before = heard.names()
-        server.faults.append(Fault(path="pytorchjobs"))
-        server.faults.append(Fault(path="pytorchjobs", times=2, code=503))
+        server.faults += [Fault(path="pytorchjobs"), Fault(path="pytorchjobs", times=2, code=503)]
         server.do(lambda objects: objects.compact())
         server.cut()
         await wait_until(lambda: all(fault.times == 0 for fault in server.faults))
