@@ -12,8 +12,11 @@ from backend_plugin.shell import bounded_read, server_file
 def find_server(server: Address) -> Server:
     """Return the server to call, with its address and all credentials.
 
+    If `server` and the environment have no address, the server is the one that runs with the state directory
+    of this user.
+
     Raises:
-        ServerNotFound: If the address is a state directory or not set, and no server runs with the directory.
+        ServerNotFound: If no server runs with that state directory, or with the one that is the address.
         RequestFailed: If the token or a file for TLS is unusable.
     """
     requested = server if isinstance(server, Server) else Server(address=server)

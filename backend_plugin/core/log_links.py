@@ -114,9 +114,9 @@ def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, 
 
 
 def _get_variable(name: str) -> Piece:
-    """Return the function that computes the value of a template variable for the target of a link.
+    """Return the function that computes the value of the template variable `name` in a log link.
 
-    For an unknown variable, it returns the variable itself: as in Flyte, ``{{ .name }}`` stays in the link.
+    The value of an unknown variable is ``{{ .name }}``, so that the link keeps its text, as in Flyte.
     """
     known = VARIABLES.get(name.lower())
     if known is not None:

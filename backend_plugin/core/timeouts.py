@@ -29,7 +29,7 @@ def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> V
 
 
 def _can_continue(status: JobStatus) -> bool:
-    """True if no replica waits, or if the job trains and can continue with the replicas that are ready."""
+    """True if no replica is pending, or if an elastic job continues to train with its ready replicas."""
     is_waiting = status.waits or status.state is JobState.SUSPENDED
     return not is_waiting or (status.has_run and status.ready > 0 and status.scales)
 

@@ -97,8 +97,8 @@ class KubeconfigCredentials:
     async def load(self) -> ClusterAccess:
         """Return the current credentials, as `Credentials.load` does.
 
-        An exec plugin runs again when its token has expired. If it does not end in time, it is killed
-        together with the processes that it started.
+        An exec plugin runs again when its token has expired. If it does not end within the timeout, it is
+        killed together with the processes that it started, and the call raises `CredentialsUnusable`.
         """
         existing = {process.pid for process in _list_children()}
         loading = asyncio.create_task(self._load_context())

@@ -23,7 +23,8 @@ class FrameSplitter:
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the frames that `piece` completes.
 
-        A frame over the limit is yielded empty as soon as it starts.
+        A frame over the maximum size is yielded empty as soon as its length is known, and its content
+        is skipped.
         """
         kept = piece[self._over :]
         self._over -= len(piece) - len(kept)

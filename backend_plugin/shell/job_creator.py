@@ -160,7 +160,11 @@ def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
 
 
 async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> Manifest:
-    """Create a job; retry for `_PREMATURE_SECONDS` if its operator has not observed an object it needs."""
+    """Create a job, and return it.
+
+    The webhook of the operator may reject the job because it has not observed the runtime of the job yet. In
+    this case, retry for `_PREMATURE_SECONDS`, then raise the rejection.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + _PREMATURE_SECONDS
     while True:

@@ -111,8 +111,9 @@ class TaskCreator:
     async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
         """Create the companion objects of a job, such as its pod group.
 
-        Ignore a rejection if an earlier call created the job (`is_new` is False). Otherwise delete the job
-        and raise the rejection. If a quota is exceeded, keep the job: a repeated request may succeed.
+        Ignore a rejection if an earlier call created the job (`is_new` is False). Otherwise raise the
+        rejection, and delete the job unless a repeated request may succeed, for example after an exceeded
+        quota.
 
         Raises:
             RequestRejected: If a companion of a new job is rejected.

@@ -43,7 +43,7 @@ class TaskResponses:
         self.judge = judge
 
     def get_response(self, entry: CachedJob) -> CachedResponse:
-        """Return the `GetTaskResponse` for a job: the last one if it is still valid, otherwise a new one."""
+        """Return the `GetTaskResponse` for a job: the last one if job and phase cannot have changed since."""
         if (known := self.find_cached(entry)) is not None:
             return known
         verdict, until = self.judge.judge_with_expiry(entry)

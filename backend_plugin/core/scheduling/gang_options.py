@@ -114,10 +114,10 @@ def build_gang(
 
 
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
-    """Return the queue of the gang scheduler, and the queue that admits the job before that; empty if absent.
+    """Return the queue of the gang scheduler, and the admission queue (of Kueue); empty if there is none.
 
-    The queue in `options`, from the author of the task, replaces the admission queue of the settings if there
-    is one, otherwise the queue of the gang scheduler.
+    `options` has the queue of the author. It replaces the admission queue of the settings. If the settings
+    have no admission queue, it replaces the queue of the gang scheduler.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue

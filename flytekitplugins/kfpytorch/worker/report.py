@@ -112,7 +112,10 @@ def _format_headline(analysis: verdict.FailureAnalysis) -> str:
 
 
 def _format_early(analysis: verdict.FailureAnalysis) -> str:
-    """Return ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``."""
+    """Return a sentence about ranks that ended while other ranks waited for them in a collective.
+
+    For example ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``.
+    """
     has_returned = all(each.message and not each.exception for each in analysis.early)
     verb = "returned" if has_returned else "exited with code 0"
     ended = rank_groups.list_ranks(analysis.early)

@@ -1,7 +1,7 @@
 """Builds the TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for them.
 
-The pod template comes from the TrainingRuntime that the connector creates. If the task names a training
-runtime, that runtime is not read.
+The pod template comes from the TrainingRuntime that the connector creates. For a task with a runtime of its
+own, the pods lack what that runtime adds, because the doctor does not read it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
