@@ -24,20 +24,14 @@ def replicated(name: str, step: str = "", container: Any = None) -> dict[str, An
 
 
 def a_runtime(*jobs: Any, policy: Any = None, **metadata: Any) -> dict[str, Any]:
-    return {
-        "kind": "TrainingRuntime",
-        "metadata": {"name": "r", "namespace": "ns", **metadata},
-        "spec": {
-            "mlPolicy": {} if policy is None else policy,
-            "template": {"spec": {"replicatedJobs": [*jobs]}},
-        },
-    }
+    spec = {"mlPolicy": policy or {}, "template": {"spec": {"replicatedJobs": [*jobs]}}}
+    metadata = {"name": "r", "namespace": "ns", **metadata}
+    return {"kind": "TrainingRuntime", "metadata": metadata, "spec": spec}
 
 
 def limits(**amounts: Any) -> dict[str, Any]:
-    return {
-        "resources": {"limits": {key.replace("__", "/").replace("_", "."): amounts[key] for key in amounts}}
-    }
+    written = {key.replace("__", "/").replace("_", "."): amount for key, amount in amounts.items()}
+    return {"resources": {"limits": written}}
 
 
 def test_runtime_is_read() -> None:

@@ -7,9 +7,6 @@ import pytest
 from cluster import RUNNING, anew, at, condition, pod, running, verdict
 from waiting_gang import event, first_line, gang, holder, members, waiting_line
 
-from backend_plugin.core import settings
-from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.messages import get_remedy
 from backend_plugin.core.scheduling import gang_annotation
 from kfpytorch_common.causes import Cause
 
@@ -25,12 +22,27 @@ FULL = (
     "Request 'u-1' does not fit in queue 'root.team' (requested map[memory:1073741824 nvidia.com/gpu:2 pods:1 vcore:1000],"
     " available map[memory:1095216660480 nvidia.com/gpu:0 pods:1996 vcore:500])"
 )
+SKIPPED = "Task t is skipped from scheduling because the queue quota has been exceed"
+POSTPONED = "Task ns/p is pending for the requested resources become available"
+OVER_USER_QUOTA = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
+OF_USER = "500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free)"
+NEITHER = "neither its queue nor a node has enough free resources"
+ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
+IN_QUEUE = "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free"
+IN_SERIES = {"lastTimestamp": None, "eventTime": at(55), "series": {"lastObservedTime": at(90)}}
+REJECTED = "queue root.small cannot fit application j: task group request map[nvidia.com/gpu:10] larger than max queue allocation map[nvidia.com/gpu:8]"
+FAILED = "Application j scheduling failed, reason: ApplicationRejected: " + REJECTED
+RESUMED = "Application j resuming as non-gang application (SOFT)"
+FALLEN_BACK = "Application j fall back to normal scheduling"
+UNREAD = "unable to get taskGroups for pod, reason: x"
+UNLIKE_PLACEHOLDER = "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'"
 
 
 def test_pending_reason_is_read_from_the_placeholder_pods():
     waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
-    line = waiting_line(*members(), *PLACED, *waiting, job=gang(queue="root.team"))
-    assert line == (
+    result = verdict(gang(queue="root.team"), *members(), *PLACED, *waiting)
+    assert (result.phase.value, result.cause) == ("WAITING_FOR_RESOURCES", Cause.UNSCHEDULABLE)
+    assert first_line(result) == (
         "waiting for 4 nvidia.com/gpu (10 requested, 6 held), 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held)"
         " in queue root.team (0 of 5 replicas ready)"
     )
@@ -79,13 +91,6 @@ def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
     assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
 
 
-SKIPPED = "Task t is skipped from scheduling because the queue quota has been exceed"
-POSTPONED = "Task ns/p is pending for the requested resources become available"
-OVER_USER_QUOTA = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
-OF_USER = "500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free)"
-NEITHER = "neither its queue nor a node has enough free resources"
-
-
 @pytest.mark.parametrize(
     ("message", "reason", "cause"),
     [
@@ -98,43 +103,6 @@ def test_pod_outside_a_gang_has_its_own_pending_reason(message, reason, cause):
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     result = verdict(gang(workers=0), lonely)
     assert (first_line(result), result.cause) == (f"{reason} (0 of 1 replicas ready)", cause)
-
-
-ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
-PATIENT = {"queue-timeout-by-cause": {"unschedulable": "5m", "queue": "10h"}}
-
-
-def build_placeholder_case(cause):
-    reason = [event(ONE, name="tg-j-worker-x", reason="Informational")] if cause == "queue" else []
-    return [*members(), *PLACED, holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)], reason
-
-
-def build_pod_case(cause):
-    message = ONE if cause == "queue" else NO_ROOM["message"]
-    return [pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])], []
-
-
-@pytest.mark.parametrize("waiting", [build_placeholder_case, build_pod_case])
-@pytest.mark.parametrize(
-    ("cause", "now", "phase"),
-    [
-        ("queue", 35_000, "WAITING_FOR_RESOURCES"),
-        ("queue", 36_100, "RETRYABLE_FAILED"),
-        ("unschedulable", 290, "WAITING_FOR_RESOURCES"),
-        ("unschedulable", 310, "RETRYABLE_FAILED"),
-    ],
-)
-def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
-    pods, events = waiting(cause)
-    judging = settings.read({"kfpytorch": {"timeouts": PATIENT}}).judging
-    job = gang(workers=4 if len(pods) > 1 else 0)
-    result = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
-    assert (result.phase.value, result.cause and result.cause.value) == (phase, cause)
-    assert get_remedy(Cause(cause)) in result.message.splitlines()
-
-
-IN_QUEUE = "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free"
-IN_SERIES = {"lastTimestamp": None, "eventTime": at(55), "series": {"lastObservedTime": at(90)}}
 
 
 @pytest.mark.parametrize(
@@ -165,10 +133,6 @@ def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
     assert first_line(result) == "image p: denied (0 of 5 replicas ready)"
 
 
-REJECTED = "queue root.small cannot fit application j: task group request map[nvidia.com/gpu:10] larger than max queue allocation map[nvidia.com/gpu:8]"
-FAILED = "Application j scheduling failed, reason: ApplicationRejected: " + REJECTED
-
-
 def test_rejected_application_is_reported_despite_later_members():
     cut_off = {"reason": "ApplicationRejected", "message": " queue root.small cannot fit application j"}
     rejected, *late = pod("master-0", "Failed", node="", **cut_off), *members()[1:]
@@ -180,12 +144,6 @@ def test_rejected_application_is_reported_despite_later_members():
     # The event with the full message has not arrived.
     assert cut.phase.value == "WAITING_FOR_RESOURCES"
     assert first_line(cut).startswith(f"its scheduler has rejected it:{cut_off['message']} (")
-
-
-RESUMED = "Application j resuming as non-gang application (SOFT)"
-FALLEN_BACK = "Application j fall back to normal scheduling"
-UNREAD = "unable to get taskGroups for pod, reason: x"
-UNLIKE_PLACEHOLDER = "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'"
 
 
 @pytest.mark.parametrize(

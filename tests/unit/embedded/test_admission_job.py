@@ -15,6 +15,8 @@ CAUSE = re.compile(
     r"([^\s:[\]]+(?:\[\w+\][^\s:]*)*): "
     r"(Required value|Invalid value|Unsupported value|Duplicate value|Forbidden)"
 )
+OF_NO_WORKER = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}}
+OF_QUEUE_B = {"spec": {"runPolicy": {"schedulingPolicy": {"queue": "b"}}}}
 
 
 def reject(admit: Callable[..., object], *objects: Any) -> tuple[int, str]:
@@ -179,10 +181,6 @@ def test_update_keeps_identity_and_status() -> None:
     patch = {"spec": {"runPolicy": {"cleanPodPolicy": "All"}}, "status": {"startTime": None}, "kinds": 1}
     expected = {**old, "spec": {**old["spec"], "runPolicy": {"cleanPodPolicy": "All", "suspend": False}}}
     assert admit_job_update(old, merge_patch(old, patch)) == expected
-
-
-OF_NO_WORKER = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}}
-OF_QUEUE_B = {"spec": {"runPolicy": {"schedulingPolicy": {"queue": "b"}}}}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from bound_pods import container, only, replica
 
 from backend_plugin.embedded.pod_addresses import PodAddresses
 
+TORCHRUN = "torchrun --rdzv-endpoint=$MASTER_ADDR:{} --master_port {} x.py --port=1"
+
 
 @pytest.mark.parametrize(
     ("text", "rewritten"),
@@ -50,9 +52,6 @@ def test_replica_names_are_replaced_by_addresses(text, rewritten):
 def test_rendezvous_port_is_replaced_by_the_port_of_the_job(fields):
     found = only(container("j-worker-0:29400", "j-worker-0:8080", **fields))
     assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
-
-
-TORCHRUN = "torchrun --rdzv-endpoint=$MASTER_ADDR:{} --master_port {} x.py --port=1"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 
 from backend_plugin.embedded.pod_env import expand_references
 
+NESTED = {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}}
+OF_ANOTHER = {"resource": "limits.cpu", "containerName": "x"}
+
 
 def build_env(*args, **fields):
     found = only(container(*args or ("true",), **fields))
@@ -42,9 +45,6 @@ def test_references_are_expanded_like_kubernetes_does(text, expanded):
 @given(st.text("ab$()", max_size=12))
 def test_text_with_doubled_dollars_is_kept(text):
     assert expand_references(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
-
-
-NESTED = {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,6 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
     assert (env["ME"], env["SAID"], env["HOST"]) == ("j-worker-1", "j-worker-1", "127.0.0.1")
     assert argv == ["--name=j-worker-1", "--master=127.0.0.1"]
     assert env["HOSTNAME"] == "j-worker-1"
-
-
-OF_ANOTHER = {"resource": "limits.cpu", "containerName": "x"}
 
 
 @pytest.mark.parametrize(

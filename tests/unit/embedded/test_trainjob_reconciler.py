@@ -112,15 +112,6 @@ def test_failed_pods_are_replaced_up_to_the_backoff_limit() -> None:
     assert (end["type"], cluster.running()) == ("Failed", [])
 
 
-def test_job_with_a_replaced_pod_completes() -> None:
-    cluster = Cluster(2, backoffLimit=1)
-    cluster.reconcile()
-    cluster.change(cluster.running()[0], phase="Failed")
-    for name in cluster.running():
-        cluster.change(name, phase="Succeeded")
-    assert [each["type"] for each in cluster.ends()] == ["Complete"]
-
-
 def test_container_restarts_count_towards_the_backoff_limit() -> None:
     template = {"spec": {"restartPolicy": "OnFailure"}}
     cluster = Cluster(1, backoffLimit=2, template=template)

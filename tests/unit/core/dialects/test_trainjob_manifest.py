@@ -13,6 +13,7 @@ from backend_plugin.core.scheduling import gang_annotation
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
+RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
 
 
 def get_jobset(custom: Any, **fields: Any) -> Any:
@@ -54,9 +55,6 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
 
 def list_problems(custom: Any) -> list[tuple[str, str]]:
     return [(problem.field, problem.value) for problem in reject(plan_train_job, custom)]
-
-
-RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
 
 
 @pytest.mark.parametrize(

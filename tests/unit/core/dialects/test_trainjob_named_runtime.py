@@ -13,6 +13,7 @@ from backend_plugin.core.runtimes import Runtime
 
 RULE = {"action": "FailJob", "exitCodes": [1]}
 RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
+TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
 def plan_job(custom: Any = REPLICAS, **part: Any) -> Any:
@@ -69,9 +70,6 @@ def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
     values = {f"{path}successPolicy": '"0"', f"{path}podFailurePolicy": '["FailJob"]'}
     assert reject_options(**named, **policies) == values
     assert reject_options(**named, maxRestarts=0) == {f"{path}maxRestarts": "0"}
-
-
-TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
 @pytest.mark.parametrize(

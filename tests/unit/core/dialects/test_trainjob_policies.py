@@ -24,6 +24,7 @@ POLICY = [
     {"action": "Count", "podConditions": {"Moved": "True"}},
 ]
 FAIL = [{"action": "FailJob", "exitCodes": [42]}]
+LOST = {"DisruptionTarget": "True"}
 
 
 def plan_policies(custom: Any = REPLICAS, **options: Any) -> Any:
@@ -76,9 +77,6 @@ def test_success_policy_must_include_the_first_node_and_only_existing_nodes() ->
     assert reject(successPolicy={"succeededIndexes": "1-2"}) == {field: '"1-2"'}
     assert reject(successPolicy={"succeededIndexes": "0,3"}) == {field: '"0,3"'}
     assert reject(ELASTIC, successPolicy={"succeededIndexes": "0"}) == {field: '"0"'}
-
-
-LOST = {"DisruptionTarget": "True"}
 
 
 @pytest.mark.parametrize(

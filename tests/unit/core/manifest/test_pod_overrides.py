@@ -10,11 +10,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from backend_plugin.core.manifest.pod_overrides import with_overrides
 
 RENDERED = {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"}
-ASKED = {
-    "requests": [
-        {"name": key, "value": value} for key, value in (("CPU", "4"), ("GPU", "0"), ("STORAGE", "1"))
-    ]
-}
+REQUESTS = [{"name": key, "value": value} for key, value in (("CPU", "4"), ("GPU", "0"), ("STORAGE", "1"))]
+ASKED = {"requests": REQUESTS}
 OTHER = {
     "podSpec": {"containers": [{"name": "other", "image": "o"}]},
     "primaryContainerName": "other",
@@ -35,42 +32,33 @@ LIMITS = [{"name": "CPU", "value": "8"}]
 GPUS = {"name": "GPU", "value": "8"}
 INIT = {"name": "init", "image": "a"}
 MEMORY = {"sharedMemory": {"mountName": "m"}}
-IN_PODS = pod({"name": "main", "image": "a", "env": [RENDERED]})
+PARTITION = {"gpuAccelerator": {"device": "b", "partitionSize": "p"}}
+MAIN, SIDE = {"name": "main", "image": "a"}, {"name": "side", "image": "a"}
+OF_MAIN, FOUR_CPUS = {"limits": {"cpu": "8"}}, {"requests": {"cpu": "4"}}
+IN_PODS = pod({**MAIN, "env": [RENDERED]})
+IN_OTHER = pod({"name": "other", "image": "a", "env": [RENDERED]})
 # The task, the overrides of its Flyte node, and the merged task.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a container": (
         container("a", requests=[{"name": "CPU", "value": "1"}, GPUS], limits=LIMITS),
-        {"resources": {"requests": ASKED["requests"][:2]}, "containerImage": "b"},
+        {"resources": {"requests": REQUESTS[:2]}, "containerImage": "b"},
         container("b", requests=[GPUS, {"name": "CPU", "value": "4"}], limits=LIMITS),
     ),
     "a pod": (
-        pod(
-            {"name": "main", "image": "a", "resources": {"limits": {"cpu": "8"}}},
-            {"name": "side", "image": "a"},
-            "no container",
-            initContainers=[INIT],
-        ),
+        pod({**MAIN, "resources": OF_MAIN}, SIDE, "no container", initContainers=[INIT]),
         {"resources": ASKED, "containerImage": "b"},
         pod(
-            {"name": "main", "image": "b", "resources": {"limits": {"cpu": "8"}, "requests": {"cpu": "4"}}},
-            {"name": "side", "image": "a"},
-            "no container",
-            initContainers=[{**INIT, "resources": {"requests": {"cpu": "4"}}}],
+            {"name": "main", "image": "b", "resources": {**OF_MAIN, **FOUR_CPUS}},
+            *(SIDE, "no container"),
+            initContainers=[{**INIT, "resources": FOUR_CPUS}],
         ),
     ),
-    "an image alone": (
-        pod({"name": "main", "image": "a"}),
-        {"containerImage": "b"},
-        pod({"name": "main", "image": "b"}),
-    ),
+    "an image alone": (pod(MAIN), {"containerImage": "b"}, pod({"name": "main", "image": "b"})),
     "a pod that propeller has rendered": (IN_PODS, {"resources": ASKED, "containerImage": "b"}, IN_PODS),
     "extended resources": (
         {"container": {"image": "a"}, "extendedResources": {"gpuAccelerator": {"device": "a"}, **MEMORY}},
-        {"extendedResources": {"gpuAccelerator": {"device": "b", "partitionSize": "p"}}},
-        {
-            "container": {"image": "a"},
-            "extendedResources": {"gpuAccelerator": {"device": "b", "partitionSize": "p"}, **MEMORY},
-        },
+        {"extendedResources": PARTITION},
+        {"container": {"image": "a"}, "extendedResources": {**PARTITION, **MEMORY}},
     ),
     "another pod": (
         {"k8sPod": {"podSpec": {}, "metadata": {"labels": {"a": "own", "c": "own"}}}, "config": PRIMARY},
@@ -84,12 +72,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "another pod that propeller has rendered": (
-        pod({"name": "other", "image": "a", "env": [RENDERED]}),
+        IN_OTHER,
         {"podTemplate": {**OTHER, "metadata": {}}},
-        {
-            **pod({"name": "other", "image": "a", "env": [RENDERED]}),
-            "config": {"primary_container_name": "other"},
-        },
+        {**IN_OTHER, "config": {"primary_container_name": "other"}},
     ),
     "no target": ({"sql": {}}, {"containerImage": "b"}, {"sql": {}}),
 }

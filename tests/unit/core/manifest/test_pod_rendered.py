@@ -40,6 +40,7 @@ SECRET = (
     "m4zg54lqhiqcezzcbjvwk5j1eargcxbclrxfymzqgnodenjreifg122vnz1f53tfof1ws3tfnvsw34b1ebdestcfbjsw34s6"
     "ozqxeoraejcsecq"
 )
+DEVICE = "k8s.amazonaws.com/accelerator"
 NCCL = FOR_TRAINING[:1]
 TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
 
@@ -152,15 +153,10 @@ def test_role_resources_add_tolerations_and_affinity() -> None:
         own[0],
         {"key": "gpu", "operator": "Exists"},
         own[1],
-        {
-            "key": "k8s.amazonaws.com/accelerator",
-            "operator": "Equal",
-            "value": "a100",
-            "effect": "NoSchedule",
-        },
+        {"key": DEVICE, "operator": "Equal", "value": "a100", "effect": "NoSchedule"},
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     ]
-    label = {"key": "k8s.amazonaws.com/accelerator", "operator": "In", "values": ["a100"]}
+    label = {"key": DEVICE, "operator": "In", "values": ["a100"]}
     assert spec["affinity"] == affinity({"matchExpressions": [label]})
     assert pod(template, section, base)["spec"].get("affinity") is None
 

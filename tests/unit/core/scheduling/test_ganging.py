@@ -171,18 +171,7 @@ def with_template(metadata: Any) -> dict[str, Any]:
     return {"metadata": {"podTemplateName": "gang"}, "pod_templates": [template]}
 
 
-def test_empty_template_annotations_are_filled_in_and_conflicting_ones_rejected() -> None:
-    """The other PodTemplate of the guide has empty values for all annotations of YuniKorn."""
-    keys = ("task-group-name", "task-groups", "schedulingPolicyParameters")
-    empty = {"annotations": {f"yunikorn.apache.org/{key}": "" for key in keys}}
-    (job,) = planned({"scheduler": "yunikorn"}, **with_template(empty))
-    for pod in pods(job).values():
-        assert all(pod["metadata"]["annotations"][key] for key in empty["annotations"])
-    other = {**empty, "labels": {"yunikorn.apache.org/queue": "root.b"}}
-    (mine, _) = refused({"scheduler": "yunikorn", "queue": "root.a"}, **with_template(other))
-    assert mine.startswith(
-        'master pod.labels.yunikorn.apache.org/queue="root.b": conflicts with the gang, which needs root.a'
-    )
+def test_queue_label_of_a_task_that_conflicts_with_the_gang_is_rejected() -> None:
     label = {"kueue.x-k8s.io/queue-name": "b"}
     assert refused({"scheduler": "kueue", "queue": "a"}, metadata={"metadata": {"labels": label}}) == [
         'metadata.labels.kueue.x-k8s.io/queue-name="b": conflicts with the gang, which needs a; '
