@@ -31,7 +31,7 @@ from kfpytorch_common.frameworks import MPI
 class RunPolicy(ConfigPart):
     """The policy of the operator for the whole job: ``runPolicy`` of the PyTorchJob.
 
-    `PyTorch` and `Elastic` also accept a dict with these fields instead of a `RunPolicy`. The value 0 has no
+    Instead of a `RunPolicy`, `PyTorch` and `Elastic` also accept a dict with its fields. The value 0 has no
     effect in any of these fields, because Flyte's wire format (proto3) does not distinguish 0 from an unset
     field. The plugin logs a warning when a task is defined with 0.
 

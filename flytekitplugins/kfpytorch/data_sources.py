@@ -62,7 +62,7 @@ class Dataset(_Source):
     """A data set that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
     The environment variable ``FLYTE_KFPYTORCH_DATASET`` of each rank contains the path of the directory with
-    the files. In a TrainJob this directory is ``/workspace/dataset``.
+    the files of the data set. In a TrainJob this directory is ``/workspace/dataset``.
 
     Args:
         uri: ``hf://owner/name`` or ``s3://bucket/prefix``. If the TrainJob has a ``runtime``, also
@@ -86,7 +86,7 @@ class Model(_Source):
     """A model that Kubeflow Trainer loads before the nodes of a TrainJob start.
 
     The environment variable ``FLYTE_KFPYTORCH_MODEL`` of each rank contains the path of the directory with
-    the files. In a TrainJob this directory is ``/workspace/model``.
+    the files of the model. In a TrainJob this directory is ``/workspace/model``.
 
     Args:
         uri: ``hf://owner/name`` or ``s3://bucket/prefix``.

@@ -67,7 +67,7 @@ STATUSES: Final = ("True", "False", "Unknown")
 
 @dataclass(kw_only=True)
 class PodFailurePolicyRule(ConfigPart):
-    """The effect of a failed pod on a TrainJob: a ``podFailurePolicy`` rule of the Job that runs its nodes.
+    """The effect of a failed pod on a TrainJob: a ``podFailurePolicy`` rule of the Job that runs all nodes.
 
     A rule has either exit codes or pod conditions. The first rule that matches the failed pod applies. The
     backend adds a rule before yours, for the loss of a pod to a disruption. The added rule restarts all
