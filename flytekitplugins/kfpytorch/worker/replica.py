@@ -72,7 +72,8 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     def run_and_save() -> None:
         with _adapt_torch(place):
             outcome = _run_function(place, inherited)
-        saved = catch(lambda: result.save(outcome, directory)) if who.rank == 0 else None
+        workspace = Path(place.workspace)
+        saved = catch(lambda: result.save(outcome, directory, workspace)) if who.rank == 0 else None
         if isinstance(saved, Caught):
             kind = type(outcome.return_value).__name__
             raise TypeError(

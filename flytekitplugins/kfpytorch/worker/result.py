@@ -1,12 +1,13 @@
 """Transfer the result of rank 0: the value, its decks and its metadata."""
 
-import contextlib
 import ctypes
+import functools
+import io
 import mmap
 import os
 import pickle
+import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 FILE_NAME = "result.pkl"
 
-# Below this size, a copy is cheaper than a file.
+# Below this size, a copy is cheaper than pages of their own.
 _LARGE = 1 << 20
+_ALIGNMENT = 64
 
 
 class ElasticWorkerResult(NamedTuple):
@@ -31,101 +33,71 @@ class ElasticWorkerResult(NamedTuple):
     """The metadata of the returned object (artifacts), or None."""
 
 
-def save(result: Any, directory: Path) -> None:
-    """Write `result` into `directory` for `load`.
+def save(result: Any, directory: Path, workspace: Path) -> None:
+    """Write `result` into `directory` for `load`; into `workspace` if `directory` has no space.
 
     Raises:
         Exception: An exception that pickling the value raises.
     """
-    with (directory / (FILE_NAME + ".part")).open("wb") as file:
-        _Pickler(file, directory).dump(result)
-    (directory / (FILE_NAME + ".part")).rename(directory / FILE_NAME)
+    content = io.BytesIO()
+    large: list[memoryview] = []
+
+    def keep_small(buffer: pickle.PickleBuffer) -> bool:
+        if (data := buffer.raw()).nbytes >= _LARGE:
+            large.append(data)
+        return data.nbytes < _LARGE
+
+    pickler = _Pickler(content, protocol=5, buffer_callback=keep_small)
+    pickler.dump(result)  # The pickler refers to the owners of the memory in `large` until it is written.
+    parts = [content.getbuffer(), *large]
+    sizes = [part.nbytes for part in parts]
+    has_room = shutil.disk_usage(directory).free > sum(sizes) + _LARGE
+    with tempfile.NamedTemporaryFile(dir=directory if has_room else workspace, delete=False) as file:
+        pickle.dump(sizes, file)
+        for part in parts:
+            file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
+            file.write(part)
+    (directory / FILE_NAME).symlink_to(file.name)
 
 
 def load(directory: Path) -> Any:
-    """Return the result that `save` wrote into `directory`.
-
-    The files of large buffers are mapped into memory and then removed.
-    """
-    try:
-        with (directory / FILE_NAME).open("rb") as file:
-            return pickle.load(file)  # noqa: S301 - written by a process of this run.
-    finally:
-        _maps.clear()
+    """Return the result that `save` wrote. Its large arrays and tensors are in mapped memory."""
+    path = (directory / FILE_NAME).resolve()
+    with path.open("rb") as file:
+        sizes = pickle.load(file)  # noqa: S301 - written by a process of this run.
+        end = file.tell()
+        # A private mapping: pages are copied only when the receiver writes to them.
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    path.unlink()
+    parts = []
+    for size in sizes:
+        start = end + -end % _ALIGNMENT
+        end = start + size
+        parts.append(memory[start:end])
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301
 
 
 class _Pickler(pickling.Pickler):
-    def __init__(self, file: Any, directory: Path) -> None:
-        super().__init__(file, protocol=5, buffer_callback=None)
-        self._directory = directory
-        self._storages: dict[tuple[int, int], tuple[str, int]] = {}
+    """Pickles the memory of large tensors as buffers, as NumPy does with that of arrays."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = (type(obj).__module__, type(obj).__name__)
-        if kind == ("torch.storage", "TypedStorage"):
-            memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
-            if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
-                return _load_storage, (*self._store_shared(memory), obj.dtype)
-        is_buffer = kind == ("numpy", "ndarray") and obj.flags.c_contiguous and not obj.dtype.hasobject
-        if is_buffer and obj.nbytes >= _LARGE:
-            path = _store_buffer(self._directory, obj.reshape(-1).view("u1").data)
-            return _load_array, (path, obj.dtype, obj.shape)
+        # `_untyped_storage`, because `untyped()` prints a warning to the user.
+        if kind == ("torch.storage", "TypedStorage") and _is_large(obj._untyped_storage):  # noqa: SLF001
+            typed: Any = type(obj)
+            memory = obj._untyped_storage  # noqa: SLF001
+            return functools.partial(typed, wrap_storage=memory, dtype=obj.dtype, _internal=True), ()
+        if kind == ("torch.storage", "UntypedStorage") and _is_large(obj):
+            array = (ctypes.c_ubyte * obj.nbytes()).from_address(obj.data_ptr())
+            return _build_storage, (pickle.PickleBuffer(array),)
         return super().reducer_override(obj)
 
-    def _store_shared(self, memory: Any) -> tuple[str, int]:
-        """Write a torch storage to a file, and return the path and size of the file.
 
-        All tensors that are views of one storage get the same file.
-        """
-        key = (memory.data_ptr(), memory.nbytes())
-        if key not in self._storages:
-            view = (ctypes.c_ubyte * memory.nbytes()).from_address(memory.data_ptr())
-            path = _store_buffer(self._directory, memoryview(view).cast("B"))
-            self._storages[key] = (path, memory.nbytes())
-        return self._storages[key]
+def _is_large(storage: Any) -> bool:
+    return bool(storage.device.type == "cpu" and storage.nbytes() >= _LARGE)
 
 
-def _store_buffer(directory: Path, data: memoryview) -> str:
-    """Write `data` to a new file and return its path.
-
-    The file is in `directory`, or in the temporary directory if `directory` has no space.
-    """
-    for place in (directory, None):
-        handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
-        with contextlib.suppress(OSError), os.fdopen(handle, "wb", buffering=0) as file:
-            left = data
-            while left:
-                left = left[file.write(left) :]
-            return path
-        Path(path).unlink()
-    raise OSError("there is no space for the result, in shared memory or in the temporary directory")
-
-
-_maps: dict[str, Any] = {}
-
-
-def _map_once(path: str, make: Callable[[], Any]) -> Any:
-    """Return the memory map of a file. The first call creates the map by `make`, and deletes the file."""
-    if path not in _maps:
-        _maps[path] = make()
-        Path(path).unlink()
-    return _maps[path]
-
-
-def _load_storage(path: str, size: int, dtype: Any) -> Any:
+def _build_storage(buffer: Any) -> Any:
     import torch
 
-    # A private mapping: pages are copied only when the receiver writes to them.
-    memory = _map_once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
-    typed: Any = torch.storage.TypedStorage
-    return typed(wrap_storage=memory, dtype=dtype, _internal=True)
-
-
-def _load_array(path: str, dtype: Any, shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    def map_file() -> Any:
-        with Path(path).open("r+b") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-
-    return np.frombuffer(_map_once(path, map_file), dtype=dtype).reshape(shape)
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()

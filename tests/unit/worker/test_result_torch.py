@@ -5,23 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from result_transfer import handed_over, is_mapped
 from torch import nn
-
-from flytekitplugins.kfpytorch.worker import result
 
 pytestmark = [
     pytest.mark.torch,
 ]
 
 MANY = 1 << 19
-
-
-def handed_over(value: Any, directory: Path) -> Any:
-    """Return the value as the caller receives it. Check that only the pickle remains."""
-    result.save(value, directory)
-    arrived = result.load(directory)
-    assert [path.name for path in directory.iterdir()] == [result.FILE_NAME]
-    return arrived
 
 
 def form(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -60,6 +51,7 @@ def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     arrived = handed_over({"whole": whole, "row": whole.view(4, -1)[1], "again": whole}, tmp_path)
     arrived["row"].fill_(3)
     assert arrived["again"] is arrived["whole"]
+    assert arrived["row"].untyped_storage() is arrived["whole"].untyped_storage()
     assert arrived["whole"].sum() == 3 * MANY // 4
     assert whole.sum() == 0
 
@@ -76,13 +68,17 @@ def test_returned_module_can_be_written_and_trained(tmp_path: Path) -> None:
     torch.testing.assert_close(after, {name: value - 0.1 for name, value in before.items()})
 
 
-def test_large_tensor_is_not_pickled(tmp_path: Path) -> None:
-    sent = torch.ones(50_000_000)
-    result.save({"weights": sent}, tmp_path)
-    sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
-    assert sizes[0] < 2_000
-    assert sizes[1:] == [200_000_000]
-    assert torch.equal(result.load(tmp_path)["weights"], sent)
+def test_large_tensors_of_a_state_dict_are_mapped(tmp_path: Path) -> None:
+    sent = nn.Linear(1000, 1000, bias=False).state_dict()
+    arrived = handed_over(sent, tmp_path)
+    assert is_mapped(arrived["weight"].data_ptr())
+    assert torch.equal(arrived["weight"], sent["weight"])
+
+
+def test_views_of_one_memory_may_have_different_types(tmp_path: Path) -> None:
+    sent = torch.arange(MANY)
+    arrived = handed_over([sent, sent.view(torch.int32)], tmp_path)
+    assert torch.equal(arrived[0].view(torch.int32), arrived[1])
 
 
 def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> None:
