@@ -23,7 +23,7 @@ def parse_amounts(quantities: Manifest) -> Amounts:
 
 
 def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
-    """Parse quantities, such as ``500m``, by resource, as objects of `core.quantity`. Omit invalid ones."""
+    """Parse quantities, such as ``500m``, by resource. Omit invalid ones."""
     found = {}
     for resource, quantity in quantities.items():
         with suppress(InvalidQuantity):  # The doctor also reads other clusters.
