@@ -183,9 +183,6 @@ class ScriptedCluster:
         if pod is not None:
             self.apply({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
 
-    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
-        await self._record_call("patch_object")
-
     async def list_prerequisites(self) -> Sequence[Manifest]:
         return ()
 
@@ -196,9 +193,6 @@ class ScriptedCluster:
     async def list_runtimes(self) -> Sequence[Runtime]:
         await self._record_call("list_runtimes")
         return self.runtimes
-
-    async def delete_companion(self, manifest: Manifest) -> None:
-        await self._record_call("delete_companion")
 
     async def record_event(self, event: Manifest) -> None:
         await self._record_call("record")
@@ -223,6 +217,3 @@ class ScriptedCluster:
     async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:
             yield LogLine(time="2026-01-01T00:00:00Z", text=line)
-
-    async def close(self) -> None:
-        self._sinks.clear()

@@ -54,9 +54,8 @@ def table() -> str:
 def one_job() -> str:
     job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join(
-        [*tables.format_verdict("FAILED", "", job.verdict), *inspect_commands._format_events(job)]
-    )
+    lines = [*tables.format_verdict("FAILED", "", job.verdict), *inspect_commands._format_events(job)]
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
@@ -68,9 +67,8 @@ def test_command_output_contains_no_control_characters(shown: Any) -> None:
 
 
 def test_command_errors_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    command_errors.print_problems(
-        [Problem(field="f", value=EVIL, message="is wrong", remedy="write another")]
-    )
+    problem = Problem(field="f", value=EVIL, message="is wrong", remedy="write another")
+    command_errors.print_problems([problem])
     with pytest.raises(SystemExit):
         command_errors.exit_with_error(command_errors.UnusableInput(EVIL))
     assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"

@@ -115,12 +115,3 @@ async def test_deletion_that_a_restart_would_lose_is_not_acknowledged(tmp_path: 
         cluster.is_full = False
         await wait_until(lambda: not cluster.objects)
         await served.delete(meta)
-
-
-async def test_deletion_is_acknowledged_while_the_cluster_is_unavailable(tmp_path: Path) -> None:
-    async with serving(tmp_path, seconds=1) as served:
-        meta = await served.create()
-        served.cluster.away = True
-        await served.delete(meta)
-        served.cluster.away = False
-        await wait_until(lambda: not served.cluster.objects)

@@ -73,9 +73,8 @@ class Jobs:
 @asynccontextmanager
 async def open_jobs(folder: Path, images: Mapping[str, str] | None = None) -> AsyncIterator[Jobs]:
     (folder / "store").mkdir()
-    cluster = await EmbeddedCluster.open(
-        folder / "state", EmbeddedOptions(lost_after=0.1, images=images or {})
-    )
+    options = EmbeddedOptions(lost_after=0.1, images=images or {})
+    cluster = await EmbeddedCluster.open(folder / "state", options)
     async with serving(folder / "store", cluster, SETTINGS) as served:  # type: ignore[arg-type]
         yield Jobs(cluster, served)
     await cluster.close()

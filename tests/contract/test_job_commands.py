@@ -220,10 +220,7 @@ def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> N
 def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
-    assert {each["name"]: each["state"] for each in records("nodes")} == {
-        "node-0": "ready",
-        "node-1": "drained",
-    }
+    assert [each["state"] for each in records("nodes")] == ["ready", "drained"]
     assert "f1-n0-0-aaa-master-0, f1-n0-0-aaa-worker-0" in printed("nodes")
 
 

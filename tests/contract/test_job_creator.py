@@ -37,7 +37,7 @@ class Trainer:
     def __init__(self, *errors: RequestRejected, there: tuple[str, ...] = ()) -> None:
         self.errors = [*errors]
         self.objects: dict[str, Any] = {
-            each["kind"]: each for each in PLANNED.manifests if each["kind"] in there
+            str(each["kind"]): each for each in PLANNED.manifests if each["kind"] in there
         }
 
     async def create(self, manifest: Manifest) -> Manifest:

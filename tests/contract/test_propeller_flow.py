@@ -9,13 +9,12 @@ from typing import Any
 
 import grpc
 import pytest
+from builders import a_template
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 from flyteidl.core.literals_pb2 import LiteralMap
-from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.service import agent_pb2_grpc
-from google.protobuf.json_format import ParseDict
 
 from backend_plugin.cli.propeller_emulator import (
     NodeFailed,
@@ -67,10 +66,8 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
 
 def a_node(store: Path, **fields: Any) -> TaskNode:
     task = {"project": "project", "domain": "development", "name": "flows.train", "version": "v"}
-    template = {"type": "pytorch", "id": task, "container": {"args": ARGS}, **fields}
-    return TaskNode(
-        template=ParseDict(template, TaskTemplate()), inputs=LiteralMap(), store=store, execution="f1"
-    )
+    template = a_template({}, id=task, container={"args": ARGS}, **fields)
+    return TaskNode(template=template, inputs=LiteralMap(), store=store, execution="f1")
 
 
 @contextmanager

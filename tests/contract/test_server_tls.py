@@ -46,11 +46,9 @@ async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path:
                 return await call.code(), first.decode() or str(await stream.code())
 
     # The issued certificates also have the alternative name server.test.
-    *accepted, rejected = [
-        await calls(*names) for names in ((), ("flytepropeller",), ("a", "server.test"), ("other",))
-    ]
-    assert accepted == [(OK, "1")] * 3
-    assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
+    for names in ((), ("flytepropeller",), ("a", "server.test")):
+        assert await calls(*names) == (OK, "1")
+    assert (await calls("other"))[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_path, caplog):

@@ -98,9 +98,8 @@ async def serving(
         "client_names": options.pop("client_names", frozenset()),
     }
     front = RpcMiddleware((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
-    server = GrpcServer(
-        (front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **options})
-    )
+    options = {"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **options}
+    server = GrpcServer((front,), ServerOptions(**options))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result, do_nothing))
     await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)

@@ -8,8 +8,10 @@ import grpc
 import pytest
 from kube_server import GROUPS, Fault, KubeServer
 from kube_world import JOBS, POD_GROUPS, PODS, WITH_POD_GROUPS, build_replica, connected
-from serving import NAMESPACE
+from serving import NAMESPACE, Served
 from tiny_service import code_of, wait_until
+
+from backend_plugin.shell.cached_job import CachedJob
 
 
 @pytest.fixture
@@ -32,6 +34,14 @@ def end_job(server: KubeServer, kind: str = "Succeeded", **metadata: Any) -> Non
     (job,) = server.list_objects("pytorchjobs")
     status = {"conditions": [{"type": kind, "status": "True"}]}
     server.apply(JOBS, {**job, "metadata": {**job["metadata"], **metadata}, "status": status})
+
+
+async def create_group(server: KubeServer, here: Served) -> tuple[CachedJob, Any, bytes]:
+    """Create a job; return it, its pod group and its reference when the server has observed the group."""
+    meta = await here.create(workers=4)
+    (entry,), (group,) = here.cache, server.list_objects("podgroups")
+    await wait_until(lambda: bool(entry.pod_groups))
+    return entry, group, meta
 
 
 async def test_job_is_created_first_and_owns_its_pod_group(server, here):
@@ -59,13 +69,10 @@ async def test_next_server_creates_the_pod_group_after_an_interrupted_creation(s
 
 
 async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
-    await here.create(workers=4)
-    (group,) = server.list_objects("podgroups")
-    name, uid = group["metadata"]["name"], group["metadata"]["uid"]
-    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    server.remove(POD_GROUPS, name, NAMESPACE)
+    entry, group, _ = await create_group(server, here)
+    uid = group["metadata"]["uid"]
+    server.remove(POD_GROUPS, entry.name, NAMESPACE)
     await wait_until(lambda: any(each["metadata"]["uid"] != uid for each in server.list_objects("podgroups")))
-    (entry,) = here.cache
     await wait_until(lambda: bool(entry.pod_groups))
     # After the job has ended, the group is deleted and not recreated.
     here.leave("outputs.pb")
@@ -86,22 +93,16 @@ async def test_pod_group_of_a_trainjob_is_recreated_although_the_operator_create
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     gang = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
     async with connected(server, tmp_path, {"kfpytorch": {"dialect": "trainjob", "gang": gang}}) as here:
-        await here.create(workers=4)
-        (group,) = server.list_objects("podgroups")
-        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-        server.remove(POD_GROUPS, group["metadata"]["name"], NAMESPACE)
+        entry, *_ = await create_group(server, here)
+        server.remove(POD_GROUPS, entry.name, NAMESPACE)
         await wait_until(lambda: len(server.list_objects("podgroups")) == 1)
 
 
 async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, here):
-    meta = await here.create(workers=4)
-    (group,) = server.list_objects("podgroups")
-    name = group["metadata"]["name"]
-    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
-    server.remove(POD_GROUPS, name, NAMESPACE)
+    entry, group, meta = await create_group(server, here)
+    theirs = {**group, "metadata": {"name": entry.name, "namespace": NAMESPACE}}
+    server.remove(POD_GROUPS, entry.name, NAMESPACE)
     server.apply(POD_GROUPS, theirs)
-    (entry,) = here.cache
     await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
     made = creations(server).count("PodGroup")
     resource = await here.get(meta)
@@ -137,13 +138,10 @@ async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, h
 
 @pytest.mark.parametrize("api_version", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
 async def test_edited_companions_annotation_causes_no_deletion(server, here, api_version):
-    await here.create(workers=4)
+    entry, *_ = await create_group(server, here)
     (job,) = server.list_objects("pytorchjobs")
     edited = json.dumps([{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}])
-    annotations = {**job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited}
-    await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
-    end_job(server, annotations=annotations)
-    (entry,) = here.cache
+    end_job(server, annotations={**job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited})
     await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
     await asyncio.sleep(0.3)
     assert [each for each in server.asked if each.startswith("DELETE")] == []

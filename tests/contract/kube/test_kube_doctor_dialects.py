@@ -117,9 +117,8 @@ def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
 
 def test_queues_before_a_gang_scheduler_are_read(server, tmp_path):
     kueue = {"localqueues": "v1beta1", "clusterqueues": "v1beta1"}
-    server.groups.update(
-        {**TRAINER, "kueue.x-k8s.io": kueue, "scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
-    )
+    pod_groups = {"scheduling.x-k8s.io": {"podgroups": "v1alpha1"}}
+    server.groups |= {**TRAINER, "kueue.x-k8s.io": kueue, **pod_groups}
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "metadata": {"name": "team", "namespace": "ns"}}
     server.apply(("kueue.x-k8s.io", "localqueues"), queue)
     gang = {"scheduler": "coscheduling", "pod-groups-by": "operator", "local-queue": "team"}
