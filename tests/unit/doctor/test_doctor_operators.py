@@ -2,7 +2,7 @@
 
 import pytest
 from builders import a_run, a_template
-from remedy_cases import TRAIN_JOB, operator, task_of
+from remedy_cases import TRAIN_JOB, deployment, operator, task_of
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.names import IDENTITY
@@ -21,13 +21,10 @@ ELASTIC = {
 
 
 def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
-    checks = {each.id: each.judge for each in table.CHECKS}
-    facts = {name: Facts(namespace="n", task=PlannedTask(dialect=each)) for name, each in DIALECTS.items()}
-    for name in facts:
-        found = {
-            each for each in ("operator-crd-missing", "trainer-crd-missing") if [*checks[each](facts[name])]
-        }
-        assert found == {"PyTorchJob": {"operator-crd-missing"}, "TrainJob": {"trainer-crd-missing"}}[name]
+    checks = [each for each in table.CHECKS if each.id in ("operator-crd-missing", "trainer-crd-missing")]
+    for name, check in (("PyTorchJob", "operator-crd-missing"), ("TrainJob", "trainer-crd-missing")):
+        facts = Facts(namespace="n", task=PlannedTask(dialect=DIALECTS[name]))
+        assert [each.id for each in checks if [*each.judge(facts)]] == [check]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +145,8 @@ def test_queue_before_a_gang_scheduler_is_checked_like_other_queues(scheduler, q
     settings = {"gang": {key: value for key, value in gang.items() if value}}
     facts = plan_facts(REPLICAS, settings, **build_queues("3", stopPolicy="Hold"))
     assert find_sentences("queue-closed", facts) == ["the queue team accepts no jobs: is Hold"]
-    assert find_sentences("queue-too-small", facts) == [
-        "the queue all has 3 cpu at most, and the job needs 4"
-    ]
+    sentence = "the queue all has 3 cpu at most, and the job needs 4"
+    assert find_sentences("queue-too-small", facts) == [sentence]
     assert len(find_sentences("queue-uncovered", facts)) == 1
     assert not find_sentences("queue-missing", facts)
     others = plan_facts(REPLICAS, settings, QUEUES=build_queues()["QUEUES"][:1])
@@ -181,9 +177,13 @@ def test_value_of_a_flag_is_read_in_each_form_that_go_accepts(arguments) -> None
     assert found == ([] if arguments[0] == "x" else ["ml"])
 
 
-def has_fields(*fields):
-    versions = [{"schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": fields[0]}}}}}]
-    return {"spec": {"names": {"kind": fields[1]}, "versions": versions}}
+def has_fields(fields, kind):
+    versions = [{"schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}}]
+    return {"spec": {"names": {"kind": kind}, "versions": versions}}
+
+
+def has_failure_policy(*fields):
+    return has_fields({"failurePolicy": {"properties": {each: {} for each in fields}}}, "JobSet")
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,8 @@ def has_fields(*fields):
     [
         (has_fields({"runtimePatches": {}}, "TrainJob"), []),
         (has_fields({"podTemplateOverrides": {}}, "TrainJob"), ["runtimePatches"]),
-        (
-            has_fields({"failurePolicy": {"properties": {"rules": {}, "restartStrategy": {}}}}, "JobSet"),
-            [],
-        ),
-        (has_fields({"failurePolicy": {"properties": {"rules": {}}}}, "JobSet"), ["restartStrategy"]),
+        (has_failure_policy("rules", "restartStrategy"), []),
+        (has_failure_policy("rules"), ["restartStrategy"]),
         (has_fields({}, "JobSet"), ["rules"]),
         (has_fields({}, "PyTorchJob"), []),
     ],
@@ -238,10 +235,7 @@ def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment(ob
 )
 def test_kueue_version_that_drops_train_job_selectors_is_reported(tag, label, dialect, count) -> None:
     (check,) = [each for each in CHECKS if each.id == "queue-outdated"]
-    kueue = {
-        "metadata": {"name": "kueue-controller-manager", "namespace": "kueue-system"},
-        "spec": {"template": {"spec": {"containers": [{"image": f"registry.k8s.io/kueue/kueue:{tag}"}]}}},
-    }
+    kueue = deployment("kueue-controller-manager", f"kueue:{tag}")
     task = task_of({"metadata": {"labels": label}}, dialect)
     found = [*check.judge(Facts(namespace="n", task=task, objects={Subject.DEPLOYMENTS: [kueue]}))]
     assert len(found) == count

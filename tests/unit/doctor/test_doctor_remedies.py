@@ -171,10 +171,6 @@ def validate(remedy: str) -> None:
         assert not re.search(r"(^|[ ;])(kubectl|helm|pip|aws|grpcurl|openssl|kfpytorch) ", remedy), remedy
 
 
-def test_each_check_has_facts_that_cause_a_finding() -> None:
-    assert set(CASES) == set(JUDGES)
-
-
 @pytest.mark.parametrize("check", JUDGES)
 def test_remedy_is_valid_as_printed(check: str) -> None:
     validate(remedy_of(check))

@@ -26,31 +26,15 @@ from backend_plugin.doctor.registry import CHECKS
 NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
 
 
-def a_check(level: Severity, *needs: Subject) -> Check:
-    found = Violation(sentence="is wrong", remedy="put it right")
-    return Check(
-        id=f"a-{level.value}", level=level, proves="it is right", judge=lambda _: [found], needs=needs
-    )
-
-
 def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
-    checks = [a_check(level) for level in (Severity.NOTE, Severity.WARNING, Severity.ERROR)]
+    wrong = Violation(sentence="is wrong", remedy="put it right")
+    checks = [
+        Check(id="a-check", level=level, proves="it is right", judge=lambda _: [wrong])
+        for level in (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+    ]
     found = run_checks.list_findings(Facts(namespace="n"), checks)
     assert [each.level for each in found] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
     assert [run_checks.get_exit_code(found[at:]) for at in range(4)] == [1, 3, 0, 0]
-
-
-def test_check_without_its_facts_is_reported_as_skipped() -> None:
-    facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
-    (found,) = run_checks.list_findings(facts, [a_check(Severity.ERROR, Subject.NODES)])
-    assert (found.id, found.level) == ("not-readable", Severity.UNKNOWN)
-    assert found.sentence.startswith(
-        "could not read nodes: the API server answers 500; not checked: no-ready-node, "
-    )
-    assert found.remedy == "kubectl get nodes"
-    assert run_checks.list_skipped_checks(
-        facts, [a_check(Severity.ERROR, Subject.NODES), a_check(Severity.NOTE)]
-    ) == ["a-error"]
 
 
 def test_unreachable_api_server_is_the_only_finding() -> None:
@@ -72,8 +56,7 @@ def test_remedy_for_a_credentials_error_is_only_our_last_clause(tmp_path: Path) 
 def test_number_of_executed_checks_is_reported(tmp_path: Path) -> None:
     missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
     done = CliRunner().invoke(kfpytorch, missing)
-    count = len(CHECKS)
-    last = f"1 of {count} checks made: 1 error"
+    last = f"1 of {len(CHECKS)} checks made: 1 error"
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
     report = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
     assert report["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
@@ -89,6 +72,7 @@ def test_check_ids_are_unique_and_plain() -> None:
 
 
 UNTRIED = ProbeResult(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
+NAME = "kfpytorch-backend"
 ROLE = RolePods(name="worker", count=1, needed=1, pod={})
 WITH_SOMETHING: dict[str, dict[str, Any]] = {
     "output-store": {"stores": [ProbeResult(what="s3://a/")]},
@@ -99,9 +83,7 @@ WITH_SOMETHING: dict[str, dict[str, Any]] = {
     "webhook-missing": {"invalid_reply": DryRunReply(reason="Invalid", message="two masters")},
     "pod-rejected": {"pod_replies": {"worker": DryRunReply(stored={})}},
     "connector-rbac": {
-        "objects": {
-            Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}]
-        }
+        "objects": {Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": NAME}}}]}
     },
 }
 
@@ -135,6 +117,8 @@ def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str,
     facts = replace(CASES[check], unseen={need: NODES})
     found = {each.id: each for each in run_checks.list_findings(facts)}
     assert check not in found
-    assert found[run_checks.NOT_READABLE].level is Severity.UNKNOWN
-    assert check in found[run_checks.NOT_READABLE].sentence.partition("not checked: ")[2].split(", ")
+    unreadable = found[run_checks.NOT_READABLE]
+    assert (unreadable.level, unreadable.remedy) == (Severity.UNKNOWN, NODES.remedy)
+    reason, _, skipped = unreadable.sentence.partition("; not checked: ")
+    assert (reason, check in skipped.split(", ")) == (f"could not read {need.value}: {NODES.reason}", True)
     assert check in run_checks.list_skipped_checks(facts)

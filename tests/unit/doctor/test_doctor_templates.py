@@ -187,7 +187,7 @@ def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
         {"labels": {"team": ""}},
         {
             "annotations": {
-                f"{YUNIKORN}task-groups": json.dumps([GROUP]),
+                **groups(json.dumps([GROUP]))["annotations"],
                 f"{YUNIKORN}task-group-name": "worker",
             }
         },

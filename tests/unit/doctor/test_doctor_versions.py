@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from remedy_cases import build_object
 
 from backend_plugin.doctor import deployments, summary
 from backend_plugin.doctor.checks import flyte
@@ -16,10 +17,8 @@ OPERATOR = {check.id: check for check in table.CHECKS}
 def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) -> dict[str, Any]:
     containers = [*({"image": each} for each in beside), {"image": image, "args": [*args]}]
     labels = {"app.kubernetes.io/version": label} if label else {}
-    return {
-        "metadata": {"name": "d", "namespace": "n", "labels": labels},
-        "spec": {"template": {"spec": {"containers": containers}}},
-    }
+    spec = {"template": {"spec": {"containers": containers}}}
+    return build_object("d", "n", metadata={"labels": labels}, spec=spec)
 
 
 @pytest.mark.parametrize(

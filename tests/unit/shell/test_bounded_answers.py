@@ -33,12 +33,12 @@ class Logs:
 
 
 def pods(number: int) -> list[Pod]:
-    label = "training.kubeflow.org/"
-    labels = {f"{label}job-name": "j", f"{label}replica-type": "worker"}
-    names = [{"name": f"j-worker-{index}", "namespace": "p-d", "uid": str(index)} for index in range(number)]
+    label = "training.kubeflow.org/replica-"
     return [
-        read_pod({"metadata": {**name, "labels": {**labels, f"{label}replica-index": name["uid"]}}})
-        for name in names
+        read_pod(
+            {"metadata": {"name": f"j-{at}", "labels": {f"{label}type": "worker", f"{label}index": str(at)}}}
+        )
+        for at in range(number)
     ]
 
 
@@ -85,8 +85,7 @@ async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
     source.namespaces.clear()
     for namespace in ("kept", f"n{MAX_NAMESPACES - 1}", "n1", "n0"):
         await found.get_capabilities(namespace)
-    result = source.namespaces
-    assert result == ["n0"]
+    assert source.namespaces == ["n0"]
 
 
 def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,9 +100,4 @@ def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.L
     assert (count_records(0), count_records(0)) == (1, 0)
     for number in range(1, MAX_NAMESPACES):
         count_records(number)
-    assert (
-        count_records(0),
-        count_records(MAX_NAMESPACES),
-        count_records(0),
-        count_records(MAX_NAMESPACES),
-    ) == (0, 1, 1, 0)
+    assert [count_records(number) for number in (0, MAX_NAMESPACES) * 2] == [0, 1, 1, 0]

@@ -198,9 +198,7 @@ def test_relist_removes_missing_objects_and_notifies_listeners() -> None:
 
 def test_relist_notifies_only_about_differences() -> None:
     cache = a_cache()
-    pods = [
-        ("ns", Pod(name=f"{of}-worker-{index}", job_name=of)) for of, index in (("a", 0), ("a", 1), ("b", 0))
-    ]
+    pods = [("ns", Pod(name=name, job_name=name[0])) for name in ("a-worker-0", "a-worker-1", "b-worker-0")]
     cache.replace_records(Pod, pods)
     heard: list[str] = []
     cache.listen(lambda entry: heard.append(entry.name))
@@ -241,19 +239,13 @@ def test_short_equal_parts_of_jobs_are_shared(config: str, held_once: bool) -> N
         annotation = task_annotation.encode(
             run, Deadlines(active_seconds=7), {"primary_container_name": config}
         )
-        sent = json.dumps(
-            {"metadata": {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: annotation}}}
-        )
-        cache.put_record("ns", read_job(json.loads(sent)))
+        metadata = {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: annotation}}
+        cache.put_record("ns", read_job(json.loads(json.dumps({"metadata": metadata}))))
     one, other = (get_entry(cache, name) for name in ("j0", "j1"))
-    assert one.origin is not None
-    assert other.origin is not None
     assert one.origin.deadlines is other.origin.deadlines
     assert (one.origin.task_config is other.origin.task_config) is held_once
     assert one.origin.task_config == other.origin.task_config
     assert one.origin.run.labels is other.origin.run.labels
-    assert one.job is not None
-    assert other.job is not None
     assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
 

@@ -1,5 +1,7 @@
 """Tests of the size limits for the parts of a CreateTask request."""
 
+from typing import Any
+
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from google.protobuf.message import DecodeError
@@ -29,21 +31,20 @@ def test_request_is_parsed_without_its_unused_parts() -> None:
     assert (read.run.namespace, read.run.output_prefix, read.problems) == ("p-d", "s3://bucket/f1", [])
 
 
-PARTS = {"custom": 256, "config": 256, "k8sPod.metadata": 256, "k8sPod.podSpec": 1024}
-
-
-@pytest.mark.parametrize(("field", "limit"), [*PARTS.items(), ("task_execution_metadata", 512)])
-def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("field", "limit", "part"),
+    [
+        ("custom", 256, lambda request: request.template.custom),
+        ("config", 256, lambda request: request.template.config),
+        ("k8sPod.metadata", 256, lambda request: request.template.k8s_pod.metadata.labels),
+        ("k8sPod.podSpec", 1024, lambda request: request.template.k8s_pod.pod_spec),
+        ("task_execution_metadata", 512, lambda request: request.task_execution_metadata.labels),
+    ],
+)
+def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int, part: Any) -> None:
     request = a_request()
     text = "x" * limit * 2**10
-    parts = {
-        "custom": request.template.custom,
-        "config": request.template.config,
-        "k8sPod.metadata": request.template.k8s_pod.metadata.labels,
-        "k8sPod.podSpec": request.template.k8s_pod.pod_spec,
-        "task_execution_metadata": request.task_execution_metadata.labels,
-    }
-    parts[field]["x"] = text
+    part(request)["x"] = text
     read = create_request.parse_request(request.SerializeToString())
     (problem,) = read.problems
     message = f"is larger than the limit of {limit * 2**10:,} bytes"

@@ -69,11 +69,9 @@ def test_missing_location_has_no_outputs(prefix: str) -> None:
 
 async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
     outcomes = OutputReader(OutputPrefixes([prefix.removesuffix("/out")]))
-
-    before = await outcomes.read_outputs(prefix)
+    assert await outcomes.read_outputs(prefix) == TaskOutputs()
     write(prefix, outputs__pb=b"")
-    result = before, await outcomes.read_outputs(prefix)
-    assert result == (TaskOutputs(), TaskOutputs(outputs=True))
+    assert await outcomes.read_outputs(prefix) == TaskOutputs(outputs=True)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x03ab", b""])
@@ -88,7 +86,6 @@ def test_error_file_without_a_valid_time_has_its_modification_time(prefix: str) 
     write(prefix, error__pb=document(seconds=10**17))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "no data"
-    assert file.at is not None
     assert abs(datetime.now(timezone.utc) - file.at).total_seconds() < 60
 
 
@@ -112,7 +109,6 @@ def test_long_error_message_is_truncated(prefix: str) -> None:
     write(prefix, error__pb=document("a" * 10**6 + "b" * 10**6))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "a" * 1_000
-    assert file.failure is not None
     assert file.failure.message == "a" * 16_000
 
 

@@ -16,10 +16,8 @@ RESERVED = Condition(type="QuotaReserved", true=True)
 
 def workload(uid: str, second: int = 0, *conditions: Condition, **fields: object) -> PodGroup:
     created = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
-    more = {"queue": "team", **fields}
-    return PodGroup(
-        kind="Workload", api=API, name=uid, uid=uid, created=created, conditions=conditions, **more
-    )  # type: ignore[arg-type]
+    given = {"name": uid, "uid": uid, "queue": "team", "created": created, "conditions": conditions}
+    return PodGroup(kind="Workload", api=API, **{**given, **fields})  # type: ignore[arg-type]
 
 
 def standing(*groups: PodGroup) -> QueuePositions:
@@ -33,13 +31,8 @@ OURS = workload("ours", 5)
 
 
 def test_jobs_with_higher_priority_or_earlier_creation_are_ahead() -> None:
-    others = [
-        workload("high", 9, priority=1),
-        workload("early", 1),
-        workload("late", 7),
-        workload("low", 0, priority=-1),
-    ]
-    assert standing(OURS, *others).with_position(OURS).ahead == 2
+    others = workload("early", 1), workload("late", 7), workload("low", 0, priority=-1)
+    assert standing(OURS, workload("high", 9, priority=1), *others).with_position(OURS).ahead == 2
 
 
 def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
@@ -76,12 +69,8 @@ def test_job_has_a_queue_position_and_no_foreign_workloads() -> None:
     cache = Cache(lambda: datetime(2026, 1, 1, tzinfo=timezone.utc))
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", Job(name="theirs"))
-    own = workload("u", 5)
-    records = [
-        ("ns", PodGroup(kind="Workload", api=API, name="j", uid="u", queue="team", created=own.created)),
-        ("ns", workload("theirs", 1, foreign=True)),
-    ]
-    cache.replace_records(PodGroup, records)
+    groups = workload("u", 5, name="j"), workload("theirs", 1, foreign=True)
+    cache.replace_records(PodGroup, [("ns", each) for each in groups])
     entries = {entry.name: entry for entry in cache}
     assert [group.ahead for group in entries["j"].get_observed_state().pod_groups] == [1]
     assert entries["theirs"].get_observed_state().pod_groups == ()

@@ -1,6 +1,7 @@
 """Tests of server settings from a file, environment variables and flags."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,8 @@ def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def load(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> EffectiveSettings:
-    return load_settings(
-        SettingsSources(
-            section=section or {}, file="s.yaml", environ={**HOME, **environ}, flags=flags.pop("flags", flags)
-        )
-    )
+    given = {"environ": {**HOME, **environ}, "flags": flags.pop("flags", flags)}
+    return load_settings(SettingsSources(section=section or {}, file="s.yaml", **given))
 
 
 def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> list[str]:
@@ -127,14 +125,10 @@ def test_each_setting_has_a_test_row_and_unique_names() -> None:
 def test_flag_takes_precedence_over_variable_and_variable_over_file() -> None:
     section = {"port": 1, "max-concurrent-rpcs": 1, "drain-timeout": "1s"}
     in_force = load(section, {"KFPYTORCH_PORT": "2", "KFPYTORCH_MAX_CONCURRENT_RPCS": "2"}, port="3")
-    settings = in_force.settings
-    assert (settings.port, settings.max_concurrent_rpcs) == (3, 2)
-    assert settings.drain_timeout == timedelta(seconds=1)
-    assert in_force.sources == {
-        "port": "--port",
-        "max-concurrent-rpcs": "KFPYTORCH_MAX_CONCURRENT_RPCS",
-        "drain-timeout": "s.yaml",
-    }
+    expected = replace(DEFAULTS, port=3, max_concurrent_rpcs=2, drain_timeout=timedelta(seconds=1))
+    variable = "KFPYTORCH_MAX_CONCURRENT_RPCS"
+    sources = {"port": "--port", "max-concurrent-rpcs": variable, "drain-timeout": "s.yaml"}
+    assert in_force == EffectiveSettings(settings=expected, sources=sources)
 
 
 def test_tls_settings_may_come_from_several_sources() -> None:

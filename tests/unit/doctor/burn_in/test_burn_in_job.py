@@ -72,7 +72,6 @@ def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
         "activeDeadlineSeconds": 360,
     }
     known = task_annotation.read(after["metadata"]["annotations"], "project-development")
-    assert known is not None
     # The timeouts of the task do not apply.
     assert (known.deadlines.active_seconds, known.deadlines.pending_seconds) == (360, None)
     assert "kfpytorch.flyte.org/clean-pod-policy" not in after["metadata"]["annotations"]
@@ -101,20 +100,19 @@ def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -
         "ttlSeconds": 600,
     }
     known = task_annotation.read(after.job["metadata"]["annotations"], "project-development")
-    assert known is not None
     assert known.deadlines.active_seconds == 360
     (runtime,) = after.prerequisites
     assert runtime["metadata"] == before.prerequisites[0]["metadata"]
     jobset = runtime["spec"]["template"]["spec"]
     assert jobset["failurePolicy"] == {"maxRestarts": 0}
-    ((node,),) = [jobset["replicatedJobs"]]
-    assert node["template"]["spec"].keys() == {"backoffLimit", "template"}
-    assert node["template"]["spec"]["backoffLimit"] == 0
-    spec = node["template"]["spec"]["template"]["spec"]
+    (node,) = jobset["replicatedJobs"]
+    pods_of_node = node["template"]["spec"]["template"]
+    assert node["template"]["spec"] == {"backoffLimit": 0, "template": pods_of_node}
+    spec = pods_of_node["spec"]
     assert (spec["activeDeadlineSeconds"], spec["terminationGracePeriodSeconds"]) == (360, 2)
     (trainer,) = spec["containers"]
-    assert trainer["name"] == "node"
-    assert trainer["command"][-4:] == ["python", "-c", "program", "300"]
+    command = ["python", "-c", "program", "300"]
+    assert (trainer["name"], trainer["command"][-4:]) == ("node", command)
     env = {each["name"]: each.get("value") for each in trainer["env"]}
     assert env.get("PET_MAX_RESTARTS", "0") == "0"
 

@@ -35,7 +35,6 @@ def test_two_ranks_measure_and_only_rank_0_prints_the_result() -> None:
     assert (first.returncode, second.returncode) == (0, 0)
     assert silence == ""
     measured = results.find_measurement(output.splitlines())
-    assert measured is not None
     assert (measured.ranks, measured.hosts, measured.backend) == (2, 1, "gloo")
     assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]
     for each in measured.sizes:
