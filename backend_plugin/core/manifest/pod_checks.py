@@ -64,10 +64,11 @@ def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) 
 
 def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
     """True if some API servers accept the field, or a webhook or admission plugin may correct it."""
-    # A webhook may add a missing volume to a pod. If the dialect has a prerequisite, the pod template is
-    # validated in a Kubernetes Job, without the webhook.
-    is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
-    return is_completed or error.field in _UNCERTAIN or not error.is_certain
+    # A webhook may add a missing volume to a pod, but no field to a mount; an error about a missing field has
+    # no value. If the dialect has a prerequisite, the pod template is validated in a Kubernetes Job, without
+    # the webhook.
+    is_of_mount = ".volumeMounts[" in error.field and error.value is not None
+    return (is_of_mount and dialect.prerequisite is None) or error.field in _UNCERTAIN or not error.is_certain
 
 
 def check_gpu_count(

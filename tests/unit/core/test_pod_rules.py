@@ -176,22 +176,34 @@ def test_type_error_names_both_types() -> None:
     )
 
 
+def tolerate(**toleration: str) -> dict[str, Any]:
+    return {"tolerations": [toleration]}
+
+
+def mount(**fields: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "i", "volumeMounts": [fields]}]}
+
+
 @pytest.mark.parametrize(
-    ("tolerations", "fields"),
+    ("change", "fields"),
     [
-        ([{"key": "a", "operator": "Exists", "value": "b"}], ["k8sPod.podSpec.tolerations[0].operator"]),
+        (tolerate(key="a", operator="Exists", value="b"), ["tolerations[0].operator"]),
         # A newer API server has more operators.
-        ([{"key": "a", "operator": "Gt", "value": "1"}], []),
+        (tolerate(key="a", operator="Gt", value="1"), []),
+        (mount(name="v"), ["containers[0].volumeMounts[0].mountPath"]),
+        (mount(mountPath="/v"), ["containers[0].volumeMounts[0].name"]),
+        # A webhook may add the volume.
+        (mount(name="v", mountPath="/v"), []),
     ],
 )
 def test_task_is_rejected_if_the_api_server_would_reject_its_pods(
-    tolerations: list[dict[str, str]], fields: list[str]
+    change: dict[str, Any], fields: list[str]
 ) -> None:
-    spec = {"containers": [{"name": "main", "image": "i"}], "tolerations": tolerations}
+    spec = {"containers": [{"name": "main", "image": "i"}], **change}
     template = a_template({"masterReplicas": {"replicas": 1}}, k8sPod={"podSpec": spec}, container=None)
     found: list[str] = []
     try:
         plan(template, a_run(), read({}))
     except InvalidTask as refused:
         found = [each.field for each in refused.problems]
-    assert found == fields
+    assert found == [f"k8sPod.podSpec.{each}" for each in fields]
