@@ -3,16 +3,14 @@
 All stored values are immutable, so a copy of a world only copies its mappings.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_pod, admit_service, merge_patch
-from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_update
-from backend_plugin.embedded.operators.pytorchjob.admission import WEBHOOK
+from backend_plugin.embedded.admission import admit_pod, merge_patch, with_service_defaults
+from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMESPACE = "ns"
@@ -20,9 +18,9 @@ ENDED = ("Succeeded", "Failed")
 AWAY = RequestRejected(
     500,
     "InternalError",
-    f'Internal error occurred: failed calling webhook "{WEBHOOK}": failed to call webhook: Post'
-    ' "https://127.0.0.1:9443/validate-kubeflow-org-v1-pytorchjob?timeout=10s": dial tcp 127.0.0.1:9443:'
-    " connect: connection refused",
+    'Internal error occurred: failed calling webhook "validator.pytorchjob.training-operator.kubeflow.org":'
+    ' failed to call webhook: Post "https://127.0.0.1:9443/validate-kubeflow-org-v1-pytorchjob?timeout=10s":'
+    " dial tcp 127.0.0.1:9443: connect: connection refused",
 )
 
 Manifest = Mapping[str, Any]
@@ -36,8 +34,6 @@ class World:
     """The job manifest of every `create`, with its metadata."""
     bound: bool
     """True if pods are bound to a node, and therefore terminate after a delay."""
-    is_upstream: bool = True
-    """True if API admission accepts the same jobs as the operator's webhook."""
     now: datetime = BEGAN
     job: Manifest | None = None
     cached: Manifest | None = None
@@ -103,8 +99,8 @@ class World:
         self._attempt("create", self._make_job)
 
     def _make_job(self) -> None:
-        with self._webhook():
-            admitted = admit_job(self.spec, upstream=self.is_upstream)
+        self._require_webhook()
+        admitted = SCHEMA.prune_object(self.spec)
         self.job = {**admitted, "metadata": {**admitted["metadata"], **self._identity()}}
         self.uid = self.job["metadata"]["uid"]
         self.is_awake, self.cached = True, None
@@ -135,18 +131,11 @@ class World:
         if self.job is None:
             name = self.spec["metadata"]["name"]
             raise RequestRejected(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
-        with self._webhook():
-            admitted = admit_job_update(self.job, merge_patch(self.job, patch), upstream=self.is_upstream)
-        self._put_job(admitted)
+        self._require_webhook()
+        self._put_job(SCHEMA.prune_object(merge_patch(self.job, patch)))
 
-    @contextmanager
-    def _webhook(self) -> Iterator[None]:
-        """Apply the operator's webhook after all other checks. The call fails while the operator is away."""
-        try:
-            yield
-        except RequestRejected as refusal:
-            if not self.is_away or WEBHOOK not in refusal.message:
-                raise
+    def _require_webhook(self) -> None:
+        """Raise an error while the operator is away, because its webhook validates each request."""
         if self.is_away:
             raise AWAY
 
@@ -263,7 +252,7 @@ class World:
         name = manifest["metadata"]["name"]
         if name in self.services:
             raise RequestRejected(409, "AlreadyExists", f'services "{name}" already exists')
-        self.services[name] = admit_service(manifest)
+        self.services[name] = with_service_defaults(manifest)
         self.is_awake = True
 
     def delete_service(self, name: str) -> None:

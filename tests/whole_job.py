@@ -34,9 +34,9 @@ _ROLE: Final = {
         "spec": _POD,
     },
 }
-KIND: Final = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 WHOLE_JOB: Final[dict[str, Any]] = {
-    **KIND,
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
     "metadata": {
         "name": "job",
         "namespace": "default",

@@ -21,7 +21,7 @@ from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid
-from backend_plugin.embedded.operators.table import admit_job_update, admit_object
+from backend_plugin.embedded.operators.table import admit_object
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
@@ -123,9 +123,8 @@ class EmbeddedCluster:
         """Patch a job; see `Cluster.patch`."""
         old = self._find_job(name)
         if old is not None:
-            new = admit_job_update(old, admission.merge_patch(old, patch), self._store.get)
             try:
-                self._store.update(new)
+                self._store.update(admission.merge_patch(old, patch))
             except Conflict as conflict:
                 raise VersionConflict(str(conflict)) from conflict
 

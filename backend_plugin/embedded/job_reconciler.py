@@ -190,7 +190,7 @@ class JobReconciler:
             case CreatePod(manifest):
                 self._pods.create(manifest, self._ports.get_port(get_uid(snapshot.job)))
             case CreateService(manifest):
-                self._store.create(admission.admit_service(manifest))
+                self._store.create(admission.with_service_defaults(manifest))
             case DeletePod(name) | ReleasePod(name):
                 self._release_pod(Key("Pod", job.namespace, name), action)
             case DeleteService(name):

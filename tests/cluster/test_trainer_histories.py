@@ -212,8 +212,7 @@ class EmbeddedSide:
         if name == "delete":
             self.store.remove(get_uid(job))
         elif name in ("suspend", "resume"):
-            changed = admission.merge_patch(job, {"spec": {"suspend": name == "suspend"}})
-            self.store.update(OPERATOR.admit_update(job, changed))
+            self.store.update(admission.merge_patch(job, {"spec": {"suspend": name == "suspend"}}))
         else:
             pod = select_pod(self.found, index)
             if name == "disrupt":

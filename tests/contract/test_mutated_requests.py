@@ -27,8 +27,6 @@ from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, build_creation, ready_server, template
 from tiny_service import wait_until
 
-from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.operators.pytorchjob import admit_job
 from backend_plugin.shell.reconciler import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -253,13 +251,6 @@ TEMPLATES = [
 ]
 
 
-class AdmittingCluster(ScriptedCluster):
-    """A cluster that admits and stores jobs as the API server does."""
-
-    async def create(self, manifest: Manifest) -> Manifest:
-        return await super().create(admit_job(manifest))
-
-
 class Sender:
     """Sends bytes and counts the results."""
 
@@ -347,7 +338,7 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
     # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
     clock = [datetime.now(timezone.utc)]
-    async with ready_server(tmp_path, cluster=AdmittingCluster(), now=lambda: clock[0]) as served:
+    async with ready_server(tmp_path, cluster=ScriptedCluster(), now=lambda: clock[0]) as served:
         served.cluster.templates = [BASE]
         sender = Sender(served, random.Random(number))
         memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]

@@ -61,10 +61,10 @@ def happenings(draw: st.DrawFn, world: World) -> dict[str, Any]:
         an("reap"),
         an("resume" if is_suspended(world) else "suspend"),
         an("dying", exit=st.sampled_from([0, 143])),
-        an("scale", replicas=st.sampled_from([1, 2, 4]), via=st.just("spec")),
-        an("scale", replicas=st.sampled_from([1, 4]), via=st.just("spec")),
         an("wait", seconds=st.sampled_from([0.4, 20, 40])),
     ]
+    if "Worker" in world.spec["spec"]["pytorchReplicaSpecs"]:
+        kinds += [an("scale", replicas=st.sampled_from([1, 2, 4]), via=st.just("spec"))] * 2
     if pods:
         some = st.lists(st.sampled_from(pods), min_size=1, unique=True)
         changes = some.flatmap(lambda each: st.tuples(*(reports(pod) for pod in each))).map(list)
@@ -149,7 +149,7 @@ def begun(spec: dict[str, Any], *, bound: bool) -> World:
         "metadata": {"name": "job", "namespace": "ns"},
         "spec": spec,
     }
-    world = World(spec=sent, bound=bound, is_upstream=False)
+    world = World(spec=sent, bound=bound)
     world.do({"op": "create"})
     assert world.refused == ()
     return world

@@ -1,4 +1,4 @@
-"""Compares the embedded operator and admission with recorded behaviour of training-operator 1.9.3.
+"""Compares the embedded operator with recorded behaviour of training-operator 1.9.3.
 
 Each history was played several times. Each recorded outcome must be possible in the embedded cluster.
 """
@@ -12,25 +12,35 @@ from typing import Any
 import pytest
 from history_replay import History, unexplained
 
+# The API server rejects a pod with an invalid label, and a service with a name of over 63 characters. The
+# embedded cluster does not validate the metadata of objects.
+INVALID_METADATA = ("0004", "0063")
+
+
+def short(history: History) -> str:
+    return str(history["id"]).partition("-")[2]
+
+
+def has_valid_requests(history: History) -> bool:
+    """True if the API server and the webhook reject no creation and no patch of the job."""
+    refusals = [each for step in history["steps"] for each in step["observed"].get("refused", ())]
+    is_rejected = any(each["what"] in ("create", "patch") and each["code"] in (403, 422) for each in refusals)
+    return not is_rejected and short(history) not in INVALID_METADATA
+
+
 with gzip.open(Path(__file__).with_name("pytorchjob-histories.jsonl.gz"), "rt") as lines:
-    HISTORIES: list[History] = [json.loads(line) for line in lines]
+    HISTORIES: list[History] = list(filter(has_valid_requests, map(json.loads, lines)))
 
 # Histories with an outcome that depends on an exact time, and not only on the order of roles and retries.
 GLIMPSED = "the operator saw a pod without a node between its deletion and its end"
 BETWEEN = "the operator looked between the ends of two pods that end in one step"
-STALE = "a pass began before the last one's status had reached the operator's cache"
 QUOTA = "the quota still counted a pod that had ended"
 MOMENTS = {
     **dict.fromkeys(("0160", "0166", "0186", "0258", "0284", "0289"), GLIMPSED),
     **dict.fromkeys(("0040", "0099", "0151", "0191", "0193", "0207", "0216", "0232"), BETWEEN),
     **dict.fromkeys(("0237", "0244", "0272", "0277", "0283", "0287", "0294"), BETWEEN),
-    "0051": STALE,
     **dict.fromkeys(("0067", "0126"), QUOTA),
 }
-
-
-def short(history: History) -> str:
-    return str(history["id"]).partition("-")[2]
 
 
 def plays(history: History) -> list[Sequence[Mapping[str, Any]]]:
@@ -60,4 +70,4 @@ def test_changed_outcome_is_not_explained() -> None:
 
 def test_recorded_histories_are_complete() -> None:
     steps = sum(len(history["steps"]) for history in HISTORIES)
-    assert (len(HISTORIES), steps, sum(len(plays(each)) for each in HISTORIES)) == (300, 1823, 376)
+    assert (len(HISTORIES), steps, sum(len(plays(each)) for each in HISTORIES)) == (283, 1779, 350)

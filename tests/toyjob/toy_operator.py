@@ -5,7 +5,6 @@ from typing import Any
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import metadata
 from backend_plugin.embedded.objects import format_time, get_name, get_phase, get_uid
 from backend_plugin.embedded.operators.base import (
     Action,
@@ -21,11 +20,7 @@ GATE = "hold"
 
 
 def admit(manifest: Manifest) -> Manifest:
-    return {**manifest, "metadata": metadata.read_client_fields(manifest)}
-
-
-def admit_update(old: Manifest, new: Manifest) -> Manifest:
-    return {**new, "status": old.get("status", {})}
+    return manifest
 
 
 def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
@@ -98,7 +93,6 @@ def build_action_event(_: JobSnapshot, action: Action, refusal: str | None) -> M
 OPERATOR = OperatorEmulation(
     dialect=DIALECT,
     admit=admit,
-    admit_update=admit_update,
     reconcile=reconcile,
     build_action_event=build_action_event,
     gate=GATE,

@@ -52,11 +52,6 @@ def build_invalid_error(field: str, value: JsonValue, detail: str) -> FieldError
     return FieldError(field=field, kind="Invalid value", value=value, detail=detail)
 
 
-def build_type_error(field: str, expected: str, value: str) -> FieldError:
-    """Return the error for a value of a wrong type."""
-    return build_invalid_error(field, value, f"must be of type {expected}")
-
-
 def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:
     """Return the error for a value that is not one of `supported`."""
     listed = ", ".join(_format_value(each) for each in supported)

@@ -8,42 +8,36 @@ from typing import Final
 
 _LABEL: Final = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
-_DNS_1035: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED: Final = re.compile("([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE: Final = re.compile(f"({_QUALIFIED.pattern})?")
 _PORT_NAME: Final = re.compile("(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 
-LABEL_LENGTH: Final = 63
-SUBDOMAIN_LENGTH: Final = 253
+_LABEL_LENGTH: Final = 63
+_SUBDOMAIN_LENGTH: Final = 253
 _PORT_NAME_LENGTH: Final = 15
 _LOOKED_AT: Final = 4_096
 
 
 def check_subdomain(value: str) -> list[str]:
     """Return the broken rules for the name of an object of most kinds."""
-    return _check_pattern(value, _SUBDOMAIN, SUBDOMAIN_LENGTH)
+    return _check_pattern(value, _SUBDOMAIN, _SUBDOMAIN_LENGTH)
 
 
 def check_dns_label(value: str) -> list[str]:
     """Return the broken rules for the name of a namespace, container or volume."""
-    return _check_pattern(value, _LABEL, LABEL_LENGTH)
-
-
-def check_dns_1035_label(value: str) -> list[str]:
-    """Return the broken rules for the name of a service, or of a job whose pods have services."""
-    return _check_pattern(value, _DNS_1035, LABEL_LENGTH)
+    return _check_pattern(value, _LABEL, _LABEL_LENGTH)
 
 
 def check_qualified_name(value: str) -> list[str]:
     """Return the broken rules for the key of a label, an annotation or a resource."""
     prefix, slash, name = value.rpartition("/")
     wrong = [f"prefix part {each}" for each in check_subdomain(prefix)] if slash else []
-    return [*wrong, *(f"name part {each}" for each in _check_pattern(name, _QUALIFIED, LABEL_LENGTH))]
+    return [*wrong, *(f"name part {each}" for each in _check_pattern(name, _QUALIFIED, _LABEL_LENGTH))]
 
 
 def check_label_value(value: str) -> list[str]:
     """Return the broken rules for the value of a label."""
-    return _check_pattern(value, _LABEL_VALUE, LABEL_LENGTH)
+    return _check_pattern(value, _LABEL_VALUE, _LABEL_LENGTH)
 
 
 def check_variable_name(value: str) -> list[str]:

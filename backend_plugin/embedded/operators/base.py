@@ -68,7 +68,7 @@ class ReleasePod:
 
 @dataclass(frozen=True, slots=True)
 class CreateService:
-    """Create a service. `admission.admit_service` may reject it."""
+    """Create a service."""
 
     manifest: Manifest
 
@@ -134,11 +134,11 @@ class PrerequisiteEmulation:
     """
 
     admit: Callable[[Manifest], Manifest]
-    """Return a new prerequisite in its stored form. Raises `RequestRejected` if it is invalid."""
+    """Return a new prerequisite in its stored form. Raises `RequestRejected` if it is not supported."""
     find: Callable[[Manifest], Key]
     """Return the key of the prerequisite of a job."""
     require: Callable[[Manifest, Manifest | None], None]
-    """Raise `RequestRejected` if a webhook rejects a job because of its prerequisite, which may be None."""
+    """Raise `RequestRejected` if a webhook rejects a new job because its prerequisite is missing (None)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +150,8 @@ class OperatorEmulation:
     admit: Callable[[Manifest], Manifest]
     """Return a new job in its stored form: with defaults, but without the uid, version and times.
 
-    Raises `RequestRejected` if the API server or a webhook would reject the job.
+    Raises `RequestRejected` if the embedded cluster does not support the job.
     """
-    admit_update: Callable[[Manifest, Manifest], Manifest]
-    """Return the stored form of a changed job, given the stored and the changed job. Raises like `admit`."""
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
     build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from backend_plugin.core.dialects.table import find_pod_dialect
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.reading import get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.api_errors import build_bad_request
-from backend_plugin.embedded.objects import Key, get_key, with_metadata
+from backend_plugin.embedded.objects import Key, get_key
 from backend_plugin.embedded.operators import pytorchjob, trainjob
 from backend_plugin.embedded.operators.base import OperatorEmulation
 
@@ -49,30 +49,16 @@ def admit_object(manifest: Manifest, get: Get) -> Manifest:
     `get` reads the store.
 
     Raises:
-        RequestRejected: If the object is invalid, if no operator runs its kind, or if a prerequisite is
-            missing.
+        RequestRejected: If the object is not supported, if no operator runs its kind, or if a prerequisite
+            is missing.
     """
     kind = get_text(manifest, "kind")
     if kind in _COMPANIONS:
         return _COMPANIONS[kind](manifest)
     if kind not in OPERATORS:
-        raise build_bad_request(f"no operator for Kind={kind}")
-    # An object without a namespace belongs to `default`.
-    namespace = get_text(manifest, "metadata", "namespace") or "default"
-    return _require_prerequisite(OPERATORS[kind].admit(with_metadata(manifest, namespace=namespace)), get)
-
-
-def admit_job_update(old: Manifest, new: Manifest, get: Get) -> Manifest:
-    """Return the changed job `new` in its stored form, for example with defaults. `get` reads the store.
-
-    Raises:
-        RequestRejected: If the change is invalid, or if an object that the job requires is missing.
-    """
-    return _require_prerequisite(OPERATORS[get_key(old).kind].admit_update(old, new), get)
-
-
-def _require_prerequisite(job: Manifest, get: Get) -> Manifest:
-    required = OPERATORS[get_key(job).kind].prerequisite
+        raise RequestRejected(400, "BadRequest", f"no operator for Kind={kind}")
+    job = OPERATORS[kind].admit(manifest)
+    required = OPERATORS[kind].prerequisite
     if required is not None:
         required.require(job, find_prerequisite(job, get))
     return job

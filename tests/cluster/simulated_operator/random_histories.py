@@ -20,19 +20,12 @@ _LOST: Final[tuple[Step, ...]] = (
     {"pod_reason": "NodeLost", "message": "Node node which was running the pod is unresponsive"},
     {"pod_reason": "Preempting", "message": "Preempted in order to admit critical pod"},
 )
-_BAD: Final[tuple[Step, ...]] = (
-    {"spec": {"runPolicy": {"managedBy": "somebody/else"}}},
-    {"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 2}}}},
-    {"spec": {"runPolicy": {"backoffLimit": "many"}}},
-    {"metadata": {"labels": {"a b": "c"}}},
-)
 _EDITS: Final[tuple[Step, ...]] = (
     *({"spec": {"runPolicy": {"cleanPodPolicy": policy}}} for policy in ("All", "Running", "None")),
     *({"spec": {"runPolicy": {"backoffLimit": limit}}} for limit in (0, 2)),
     {"spec": {"runPolicy": {"ttlSecondsAfterFinished": specs.SOON}}},
     {"spec": {"nprocPerNode": "4"}},
     {"metadata": {"labels": {"edited": "yes"}}},
-    *_BAD,
 )
 _WEIGHTS: Final = {
     "pods": 60,
@@ -192,9 +185,8 @@ class _Walk:
         if "worker" not in self._roles or (self._is_bound and self._chance.random() < 0.6):
             return
         via = self._chance.choice(("spec", "subresource"))
-        replicas = self._chance.choice((0, 1, 2, 3) if via == "subresource" else (0, 1, 1, 2, 2, 3))
-        if replicas or via == "subresource":
-            self._roles["worker"] = replicas
+        replicas = self._chance.choice((1, 1, 2, 2, 3))
+        self._roles["worker"] = replicas
         yield {"op": "scale", "replicas": replicas, "via": via}
 
     def _patch(self) -> Iterator[Step]:

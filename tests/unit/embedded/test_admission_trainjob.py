@@ -1,10 +1,10 @@
-"""Admission of TrainJobs and TrainingRuntimes: the status codes, and the fields that are not supported."""
+"""Admission of TrainJobs and TrainingRuntimes: defaults, the runtime, and fields that are not supported."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from trainjob_requests import CHANGES, CREATIONS, RUNTIMES, build_objects, change_replicated_job
+from trainjob_requests import build_objects, change_replicated_job
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import merge_patch
@@ -16,34 +16,21 @@ PREREQUISITE = OPERATOR.prerequisite
 JOB, RUNTIME = build_objects()
 
 
-def get_code(admit: Callable[[], Any], success: int) -> int:
-    try:
-        admit()
-    except RequestRejected as refusal:
-        return refusal.code
-    return success
+def test_objects_are_stored_with_defaults() -> None:
+    defaults = {"suspend": False, "managedBy": "trainer.kubeflow.org/trainjob-controller"}
+    assert OPERATOR.admit(JOB) == merge_patch(JOB, {"spec": defaults})
+    assert PREREQUISITE.admit(RUNTIME) == change_replicated_job(
+        RUNTIME, {"groupName": "default", "replicas": 1}
+    )
 
 
-def create(job: Any) -> None:
-    admitted = OPERATOR.admit(job)
-    found = PREREQUISITE.find(admitted)
-    PREREQUISITE.require(admitted, RUNTIME if found == PREREQUISITE.find(JOB) else None)
-
-
-@pytest.mark.parametrize(("change", "code"), CREATIONS.values(), ids=CREATIONS)
-def test_job_creation_is_admitted_or_rejected(change: Any, code: int) -> None:
-    assert get_code(lambda: create(merge_patch(JOB, change)), 201) == code
-
-
-@pytest.mark.parametrize(("change", "code"), CHANGES.values(), ids=CHANGES)
-def test_job_update_is_admitted_or_rejected(change: Any, code: int) -> None:
-    stored = OPERATOR.admit(JOB)
-    assert get_code(lambda: OPERATOR.admit_update(stored, merge_patch(stored, change)), 200) == code
-
-
-@pytest.mark.parametrize(("change", "code"), RUNTIMES.values(), ids=RUNTIMES)
-def test_runtime_creation_is_admitted_or_rejected(change: Any, code: int) -> None:
-    assert get_code(lambda: PREREQUISITE.admit(change_replicated_job(RUNTIME, change)), 201) == code
+def test_job_without_its_runtime_is_rejected() -> None:
+    job = OPERATOR.admit(JOB)
+    PREREQUISITE.require(job, RUNTIME)
+    with pytest.raises(RequestRejected) as caught:
+        PREREQUISITE.require(job, None)
+    assert caught.value.code == 403
+    assert OPERATOR.dialect.is_premature(caught.value.message)
 
 
 def test_runtime_with_initializers_is_rejected_with_one_reason() -> None:
@@ -54,12 +41,6 @@ def test_runtime_with_initializers_is_rejected_with_one_reason() -> None:
     assert caught.value.code == 422
     assert "runs no initializers" in caught.value.message
     assert "volumeClaimPolicies" not in caught.value.message
-
-
-def test_update_keeps_the_status() -> None:
-    stored = {**OPERATOR.admit(JOB), "status": {"conditions": []}}
-    changed = OPERATOR.admit_update(stored, {**stored, "status": {}})
-    assert changed["status"] == {"conditions": []}
 
 
 def with_spec(manifest: Any, **spec: Any) -> Any:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from backend_plugin.embedded.operators.base import OperatorEmulation
-from backend_plugin.embedded.operators.pytorchjob.admission import admit_job, admit_job_update
+from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 from backend_plugin.embedded.operators.pytorchjob.events import build_action_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
 from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER
@@ -16,7 +16,6 @@ from backend_plugin.embedded.operators.pytorchjob.reconciler import (
 __all__ = [
     "OPERATOR",
     "admit_job",
-    "admit_job_update",
     "build_action_event",
     "reconcile",
     "with_created_condition",
@@ -26,7 +25,6 @@ __all__ = [
 OPERATOR: Final = OperatorEmulation(
     dialect=DIALECT,
     admit=admit_job,
-    admit_update=admit_job_update,
     reconcile=reconcile,
     build_action_event=build_action_event,
     with_recreations=with_recreations,

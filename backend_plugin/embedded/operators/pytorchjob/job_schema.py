@@ -7,8 +7,7 @@ types and does not contain their newer fields.
 from collections.abc import Mapping
 from typing import Final
 
-from backend_plugin.embedded.admission.pod_tables import POD_DEFAULTS, POD_KEYS, POD_REQUIRED
-from backend_plugin.embedded.admission.schema import ResourceSchema
+from backend_plugin.embedded.admission.schema import POD_DEFAULTS, ResourceSchema
 
 # The format is that of `core.pod_schema`. Markers for zero values have no effect here.
 JOB_PARTS: Final = """\
@@ -35,21 +34,6 @@ MetricTarget averageUtilization:int32 averageValue:quantity type:string value:qu
 CrossVersionObjectReference apiVersion:string kind:string name:string
 """
 
-REQUIRED: Final[Mapping[str, str]] = {
-    **POD_REQUIRED,
-    "PyTorchJobSpec": "pytorchReplicaSpecs",
-    "MetricSpec": "type",
-    "ContainerResourceMetricSource": "container name target",
-    "ExternalMetricSource": "metric target",
-    "ObjectMetricSource": "describedObject metric target",
-    "PodsMetricSource": "metric target",
-    "ResourceMetricSource": "name target",
-    "MetricIdentifier": "name",
-    "MetricTarget": "type",
-    "CrossVersionObjectReference": "kind name",
-}
-DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {**POD_DEFAULTS, "RunPolicy": {"suspend": False}}
-
 NEWER: Final[Mapping[str, frozenset[str]]] = {
     "Container": frozenset({"restartPolicyRules"}),
     "EphemeralContainer": frozenset({"restartPolicyRules"}),
@@ -63,5 +47,5 @@ NEWER: Final[Mapping[str, frozenset[str]]] = {
 """Fields of `core.pod_schema` that the CRD does not contain. The API server drops them without an error."""
 
 SCHEMA: Final = ResourceSchema(
-    parts=JOB_PARTS, required=REQUIRED, keys=POD_KEYS, defaults=DEFAULTS, newer=NEWER
+    parts=JOB_PARTS, defaults={**POD_DEFAULTS, "RunPolicy": {"suspend": False}}, newer=NEWER
 )

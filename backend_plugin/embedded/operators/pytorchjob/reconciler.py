@@ -41,7 +41,7 @@ def reconcile(
     Args:
         snapshot: The stored objects of the job.
         upstream: True to reproduce the bugs of release 1.9.3. Two differences remain: admission rejects a job
-            without roles and one with too many replicas, and PodGroups and autoscalers are not created.
+            with too many replicas, and PodGroups and autoscalers are not created.
         order: The order in which roles are reconciled; the operator's order is random.
     """
     job = read_job_spec(snapshot.job, order)

@@ -5,7 +5,6 @@ from typing import Final
 from backend_plugin.embedded.operators.base import OperatorEmulation, PrerequisiteEmulation
 from backend_plugin.embedded.operators.trainjob.admission import (
     admit_job,
-    admit_job_update,
     admit_runtime,
     find_runtime,
     require_runtime,
@@ -19,7 +18,6 @@ __all__ = ["OPERATOR", "reconcile"]
 OPERATOR: Final = OperatorEmulation(
     dialect=DIALECT,
     admit=admit_job,
-    admit_update=admit_job_update,
     reconcile=reconcile,
     build_action_event=build_action_event,
     host_suffix=rf"-{ROLE}-0-\d{{1,9}}",

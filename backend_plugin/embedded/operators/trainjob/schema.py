@@ -5,8 +5,7 @@ The types contain only the fields that the embedded cluster supports.
 
 from typing import Final
 
-from backend_plugin.embedded.admission.pod_tables import POD_DEFAULTS, POD_KEYS, POD_REQUIRED
-from backend_plugin.embedded.admission.schema import ResourceSchema
+from backend_plugin.embedded.admission.schema import POD_DEFAULTS, ResourceSchema
 
 # The format is that of `core.pod_schema`. Markers for zero values have no effect here.
 PARTS: Final = """\
@@ -34,30 +33,11 @@ SuccessRule succeededCount:int32 succeededIndexes:string
 
 SCHEMA: Final = ResourceSchema(
     parts=PARTS,
-    required={
-        **POD_REQUIRED,
-        "TrainJobSpec": "runtimeRef",
-        "RuntimeRef": "name",
-        "TrainingRuntimeSpec": "template",
-        "FailurePolicyRule": "action name",
-        "ReplicatedJob": "name template",
-        "JobSpec": "template",
-        "PodFailurePolicy": "rules",
-        "PodFailurePolicyRule": "action",
-        "PodConditionPattern": "type",
-        "ExitCodes": "operator values",
-        "Success": "rules",
-    },
-    keys={
-        **POD_KEYS,
-        "JobSetSpec": {"replicatedJobs": "name"},
-        "FailurePolicy": {"rules": "name"},
-    },
     defaults={
         **POD_DEFAULTS,
         "TrainJobSpec": {"suspend": False, "managedBy": "trainer.kubeflow.org/trainjob-controller"},
         "RuntimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime"},
-        "ReplicatedJob": {"groupName": "default"},
+        "ReplicatedJob": {"groupName": "default", "replicas": 1},
         "PodConditionPattern": {"status": "True"},
     },
     newer={},
