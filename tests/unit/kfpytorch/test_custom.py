@@ -1,6 +1,7 @@
 """Conversion of a config to the `custom` field of a task template."""
 
 import json
+from dataclasses import fields
 
 import pytest
 from flyteidl.plugins.kubeflow.pytorch_pb2 import DistributedPyTorchTrainingTask
@@ -45,20 +46,13 @@ ELASTICS = st.builds(
 )
 
 
-def summarize_policy(policy: RunPolicy | None) -> tuple[int, ...] | None:
+def is_encoded(policy: RunPolicy | None, job: DistributedPyTorchTrainingTask) -> bool:
+    """True if the message has the run policy; an unset field is 0, as in protobuf."""
     if policy is None:
-        return None
-    clean = 0 if policy.clean_pod_policy is None else policy.clean_pod_policy.value
-    ttl, deadline = policy.ttl_seconds_after_finished, policy.active_deadline_seconds
-    return (clean, ttl or 0, deadline or 0, policy.backoff_limit or 0)
-
-
-def read(job: DistributedPyTorchTrainingTask) -> tuple[int, ...] | None:
-    policy = job.run_policy
-    if not job.HasField("run_policy"):
-        return None
-    ttl, deadline = policy.ttl_seconds_after_finished, policy.active_deadline_seconds
-    return (policy.clean_pod_policy, ttl, deadline, policy.backoff_limit)
+        return not job.HasField("run_policy")
+    values = {field.name: getattr(policy, field.name) for field in fields(RunPolicy)}
+    numbers = {name: getattr(value, "value", value) or 0 for name, value in values.items()}
+    return job.HasField("run_policy") and numbers == {name: getattr(job.run_policy, name) for name in numbers}
 
 
 @given(PYTORCHES)
@@ -71,7 +65,7 @@ def test_pytorch_config_is_encoded_without_loss(config: PyTorch) -> None:
         (count, role.image or "", 0 if role.restart_policy is None else role.restart_policy.value)
         for count, role in ((1, config.master), (config.worker.replicas, config.worker))
     ]
-    assert read(job) == summarize_policy(config.run_policy)
+    assert is_encoded(config.run_policy, job)
 
 
 @given(ELASTICS)
@@ -81,7 +75,7 @@ def test_elastic_config_is_encoded_without_loss(config: Elastic) -> None:
     assert (elastic.min_replicas, elastic.max_replicas) == config.min_max_nodes()
     assert (elastic.nproc_per_node, elastic.max_restarts) == (config.nproc_per_node, config.max_restarts)
     assert (job.worker_replicas.replicas, elastic.rdzv_backend) == (elastic.max_replicas, "c10d")
-    assert read(job) == summarize_policy(config.run_policy)
+    assert is_encoded(config.run_policy, job)
 
 
 def test_encoding_does_not_change_the_config() -> None:

@@ -96,6 +96,10 @@ def test_kubernetes_models_are_encoded_like_in_a_manifest() -> None:
 counted = partial(PodFailurePolicyRule, action="Count")
 
 
+def succeeded(indexes: str) -> Any:
+    return partial(SuccessPolicy, succeeded_indexes=indexes)
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -114,19 +118,11 @@ counted = partial(PodFailurePolicyRule, action="Count")
         (lambda: TrainJob(packages="einops"), "packages='einops': must be a list of requirements"),
         (lambda: TrainJob(packages=["a", "--pre"]), "packages[1]='--pre': must be a requirement such as"),
         (lambda: TrainJob(packages=[1]), "packages[0]=1: must be a requirement such as"),
+        (succeeded("0,0"), "succeeded_indexes='0,0': must be increasing numbers"),
+        (succeeded("3-1"), "succeeded_indexes='3-1': must be increasing numbers"),
+        (succeeded("1"), "succeeded_indexes='1': must contain 0"),
         (
-            lambda: SuccessPolicy(succeeded_indexes="0,0"),
-            "succeeded_indexes='0,0': must be increasing numbers",
-        ),
-        (
-            lambda: SuccessPolicy(succeeded_indexes="3-1"),
-            "succeeded_indexes='3-1': must be increasing numbers",
-        ),
-        (lambda: SuccessPolicy(succeeded_indexes="1"), "succeeded_indexes='1': must contain 0"),
-        (
-            lambda: PyTorch(
-                num_workers=1, train_job=TrainJob(success_policy=SuccessPolicy(succeeded_indexes="0-2"))
-            ),
+            lambda: PyTorch(num_workers=1, train_job=TrainJob(success_policy=succeeded("0-2")())),
             "train_job.success_policy.succeeded_indexes='0-2': the task has 2 nodes",
         ),
         (

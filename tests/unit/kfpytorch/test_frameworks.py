@@ -43,8 +43,8 @@ def test_unknown_framework_is_rejected(framework: Any) -> None:
 
 @pytest.mark.parametrize("nodes", ["1", 1])
 def test_remedy_for_an_mpi_job_with_one_node_is_valid(nodes: Any) -> None:
-    (remedy,) = find_problems(nnodes=nodes, train_job=TrainJob(framework="mpi")).values()
-    assert remedy.endswith("use at least 2 nodes")
+    ((field, remedy),) = find_problems(nnodes=nodes, train_job=TrainJob(framework="mpi")).items()
+    assert (field, remedy.endswith("use at least 2 nodes")) == (f"nnodes={nodes!r}", True)
 
 
 @pytest.mark.parametrize("nodes", ["1", 2])
@@ -54,16 +54,12 @@ def test_jax_runs_a_fixed_number_of_processes_on_each_node(nodes: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "fields", "options", "field"),
-    [
-        (Elastic, {"nnodes": "1"}, {}, "nnodes='1'"),
-        (PyTorch, {"worker": Worker(replicas=0)}, {}, "worker.replicas=0"),
-        (PyTorch, {"num_workers": 1}, {"runtime": "mine"}, "train_job.runtime='mine'"),
-    ],
+    ("workers", "options", "field"),
+    [(0, {}, "worker.replicas=0"), (1, {"runtime": "mine"}, "train_job.runtime='mine'")],
 )
 def test_mpi_job_with_one_node_or_a_named_runtime_is_rejected(
-    config: Any, fields: dict[str, Any], options: dict[str, Any], field: str
+    workers: int, options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        config(**fields, train_job=TrainJob(framework="mpi", **options))
+        PyTorch(worker=Worker(replicas=workers), train_job=TrainJob(framework="mpi", **options))
     assert [problem.rsplit(": ", 1)[0] for problem in caught.value.problems] == [field]

@@ -23,41 +23,29 @@ def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) ->
     ("master", "worker", "expected"),
     [
         # Without num_retries, the policies stay unchanged.
-        (Master(), Worker(replicas=4), RestartSettings(None, None, None)),
-        (Master(restart_policy=ALWAYS), Worker(replicas=4), RestartSettings(ALWAYS, None, None)),
+        (Master(), Worker(replicas=4), (None, None, None)),
+        (Master(restart_policy=ALWAYS), Worker(replicas=4), (ALWAYS, None, None)),
         # The number of one role applies to both roles, because a failed rank ends its peers.
-        (Master(num_retries=3), Worker(replicas=4), RestartSettings(FAILURE, FAILURE, 16)),
-        (Master(), Worker(replicas=4, num_retries=3), RestartSettings(FAILURE, FAILURE, 16)),
-        (Master(num_retries=3), Worker(replicas=0), RestartSettings(FAILURE, FAILURE, 4)),
+        (Master(num_retries=3), Worker(replicas=4), (FAILURE, FAILURE, 16)),
+        (Master(), Worker(replicas=4, num_retries=3), (FAILURE, FAILURE, 16)),
+        (Master(num_retries=3), Worker(replicas=0), (FAILURE, FAILURE, 4)),
         # Each role specifies its own number.
-        (Master(num_retries=1), Worker(replicas=4, num_retries=2), RestartSettings(FAILURE, FAILURE, 10)),
+        (Master(num_retries=1), Worker(replicas=4, num_retries=2), (FAILURE, FAILURE, 10)),
         # A role that never restarts does not count.
-        (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), RestartSettings(FAILURE, NEVER, 4)),
-        (Master(num_retries=0), Worker(replicas=4, num_retries=2), RestartSettings(NEVER, FAILURE, 9)),
+        (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), (FAILURE, NEVER, 4)),
+        (Master(num_retries=0), Worker(replicas=4, num_retries=2), (NEVER, FAILURE, 9)),
         # Policies that agree with the numbers are valid.
-        (
-            Master(restart_policy=FAILURE, num_retries=1),
-            Worker(replicas=1),
-            RestartSettings(FAILURE, FAILURE, 3),
-        ),
-        (
-            Master(restart_policy=NEVER, num_retries=0),
-            Worker(replicas=1),
-            RestartSettings(NEVER, NEVER, None),
-        ),
+        (Master(restart_policy=FAILURE, num_retries=1), Worker(replicas=1), (FAILURE, FAILURE, 3)),
+        (Master(restart_policy=NEVER, num_retries=0), Worker(replicas=1), (NEVER, NEVER, None)),
         # 0 means no restart and needs no limit. The explicit policy of the other role then has no limit.
-        (Master(num_retries=0), Worker(replicas=4), RestartSettings(NEVER, NEVER, None)),
-        (
-            Master(num_retries=0),
-            Worker(replicas=4, restart_policy=FAILURE),
-            RestartSettings(NEVER, FAILURE, None),
-        ),
+        (Master(num_retries=0), Worker(replicas=4), (NEVER, NEVER, None)),
+        (Master(num_retries=0), Worker(replicas=4, restart_policy=FAILURE), (NEVER, FAILURE, None)),
     ],
 )
 def test_retries_of_roles_set_restart_policies_and_a_backoff_limit(
-    master: Master, worker: Worker, expected: RestartSettings
+    master: Master, worker: Worker, expected: tuple[Any, ...]
 ) -> None:
-    assert PyTorch(master, worker).restarts() == expected
+    assert PyTorch(master, worker).restarts() == RestartSettings(*expected)
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))

@@ -13,7 +13,6 @@ from flytekit import ImageSpec, PodTemplate, PythonFunctionTask, Resources, Work
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.context_manager import FlyteEntities
 from flytekit.tools.translator import get_serializable
-from kubernetes.client import V1Container, V1PodSpec
 
 import flytekitplugins.kfpytorch
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
@@ -167,18 +166,6 @@ def test_shared_memory_of_flytekit_takes_precedence(config: Any, amount: object)
     assert defined(config, shared_memory=amount).pod_template is None
 
 
-def test_pod_that_conflicts_with_shared_memory_is_rejected_at_definition() -> None:
-    two = V1PodSpec(containers=[V1Container(name="primary"), V1Container(name="b")])
-    with pytest.raises(ValueError, match="has 2 containers"):
-        defined(Elastic(), pod_template=PodTemplate(pod_spec=two))
-
-
-def test_assigned_pod_template_is_kept() -> None:
-    made = defined(Elastic())
-    template = made.pod_template = PodTemplate(primary_container_name="mine")
-    assert made.pod_template is template
-
-
 # Serialization and overrides by flytekit.
 
 
@@ -203,27 +190,20 @@ def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("config", "override", "expected"),
     [
-        (
-            PyTorch(num_workers=1),
-            PyTorch(worker=Worker(replicas=7), increase_shared_mem=False),
-            ("pytorch", 7, False),
-        ),
-        (Elastic(), Elastic(nnodes="2:4"), ("pytorch", 4, True)),
+        (PyTorch(num_workers=1), PyTorch(num_workers=7, increase_shared_mem=False), (7, False)),
+        (Elastic(), Elastic(nnodes="2:4"), (4, True)),
     ],
 )
 def test_override_replaces_the_whole_config(
-    config: Any, override: Any, expected: tuple[Any, ...], made_here: Any
+    config: Any, override: Any, expected: tuple[int, bool], made_here: Any
 ) -> None:
     made = made_here(config)
     assert made.pod_template is not None
     workflow = Workflow(name="w")
     workflow.add_entity(made, steps=1).with_overrides(task_config=override)
     template = template_of(workflow, made)
-    assert (
-        template.type,
-        template.custom["workerReplicas"]["replicas"],
-        template.k8s_pod is not None,
-    ) == expected
+    replicas = template.custom["workerReplicas"]["replicas"]
+    assert (template.type, replicas, template.k8s_pod is not None) == ("pytorch", *expected)
 
 
 def test_override_is_checked_like_a_config() -> None:

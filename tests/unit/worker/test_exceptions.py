@@ -10,7 +10,6 @@ import cloudpickle
 import pytest
 
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
-from kfpytorch_common.causes import Failure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,25 +35,16 @@ def fail_from(cause: BaseException) -> None:
         raise ValueError("outer") from error
 
 
-def record(directory: Path, error: BaseException) -> Failure:
+def record(directory: Path, error: BaseException) -> Any:
     failure_file.write_failure(directory, error, failure_file.read_identity("worker-0"), recoverable=False)
-    found = failure_file.read_failure(directory)
-    assert found is not None
-    return found
+    return failure_file.read_failure(directory)
 
 
-def test_exception_and_cause_are_recorded_with_type_message_and_line(tmp_path: Path) -> None:
+def test_cause_that_rejects_assignments_is_recorded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="outer") as caught:
         fail_from(Frozen(3))
-    failure = record(tmp_path, caught.value)
-    [cause] = failure.chain
-    assert (failure.exception, failure.message, failure.frames[-1].function) == (
-        "ValueError",
-        "outer",
-        "fail_from",
-    )
-    assert (cause.exception, cause.message, cause.handled) == ("Frozen", "3", False)
-    assert (cause.frames[-1].file, cause.frames[-1].function) == (__file__, "fail")
+    [cause] = record(tmp_path, caught.value).chain
+    assert (cause.exception, cause.message, cause.frames[-1].function) == ("Frozen", "3", "fail")
 
 
 def test_exception_whose_attributes_cannot_be_read_is_recorded_with_its_message(tmp_path: Path) -> None:

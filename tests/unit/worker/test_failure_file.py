@@ -43,26 +43,15 @@ outer()
 """
 
 
-def recorded(directory: Path, error: BaseException, **fields: Any) -> Failure:
-    how = {"replica": "worker-0", "recoverable": False, **fields}
-    failure_file.write_failure(
-        directory, error, failure_file.read_identity(how["replica"]), recoverable=how["recoverable"]
-    )
-    found = failure_file.read_failure(directory)
-    assert found is not None
-    return found
+def recorded(directory: Path, error: BaseException, replica: str = "worker-0", **recoverable: bool) -> Any:
+    identity = failure_file.read_identity(replica)
+    failure_file.write_failure(directory, error, identity, **{"recoverable": False, **recoverable})
+    return failure_file.read_failure(directory)
 
 
 def raised(error: BaseException) -> BaseException:
     with pytest.raises(type(error)) as caught:
         raise error
-    return caught.value
-
-
-def raised_in(file: str) -> BaseException:
-    """Return an exception that code of `file` raised."""
-    with pytest.raises(RuntimeError) as caught:
-        exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
     return caught.value
 
 
@@ -165,7 +154,9 @@ def test_huge_message_and_deep_recursion_are_truncated(tmp_path: Path) -> None:
     ],
 )
 def test_torch_error_is_recognized_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
-    assert recorded(tmp_path, raised_in(file)).from_torch is expected
+    with pytest.raises(RuntimeError) as caught:
+        exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
+    assert recorded(tmp_path, caught.value).from_torch is expected
 
 
 def test_torch_transport_error_in_a_user_frame_is_from_torch(tmp_path: Path) -> None:
@@ -242,7 +233,6 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
-        assert process.stdout is not None
         if process.stdout.readline() and failure_file.ASK_WHERE is not None:
             process.send_signal(failure_file.ASK_WHERE)
             deadline = time.monotonic() + 30

@@ -1,7 +1,6 @@
 """Stores of torch listen on the loopback interface if all ranks are on one machine."""
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -42,18 +41,16 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
     assert served_at(server.port) == {"127.0.0.1" if host == "localhost" else host}
 
 
-def positional() -> dist.TCPStore:
-    return dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
-
-
-def create_store_by_keyword() -> dist.TCPStore:
-    return dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
-
-
-@pytest.mark.parametrize("make", [positional, create_store_by_keyword])
-def test_arguments_may_be_passed_by_position_and_by_name(make: Callable[[], dist.TCPStore]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True), {}),
+        ((), {"host_name": "127.0.0.1", "port": 0, "is_master": True, "wait_for_workers": False}),
+    ],
+)
+def test_arguments_may_be_passed_by_position_and_by_name(arguments: Any, options: Any) -> None:
     with loopback.keep_stores_on_loopback():
-        server = make()
+        server = dist.TCPStore(*arguments, **options)
 
     assert served_at(server.port) == {"127.0.0.1"}
 

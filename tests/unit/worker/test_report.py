@@ -67,13 +67,8 @@ def test_report_of_a_pod_does_not_contain_the_rerun_command() -> None:
 
 def test_report_of_a_killed_rank_has_no_trace() -> None:
     killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=1, pid=77)
-    lost = cause(
-        rank=0,
-        exception="RuntimeError",
-        message="Connection closed by peer",
-        from_torch=True,
-        collective="barrier",
-    )
+    message = "Connection closed by peer"
+    lost = cause(rank=0, exception="RuntimeError", message=message, from_torch=True, collective="barrier")
     failed = cause(rank=4, exception="KeyError", message="'y'")
     ended = Failure(rank=3, replica="worker-2", exit_code=3, time_ns=9)
     assert lines(cause=killed, others=[lost, ended, failed], ranks=5, logs="") == [
@@ -103,14 +98,8 @@ def test_report_names_a_terminated_child_process_of_a_rank() -> None:
 
 
 def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
-    alone = Failure(
-        rank=None,
-        replica="node 1",
-        exit_code=3,
-        time_ns=1,
-        exception="RendezvousFailed",
-        message="1 of 2 nodes came",
-    )
+    failed = cause(exception="RendezvousFailed", message="1 of 2 nodes came", frames=())
+    alone = dataclasses.replace(failed, rank=None, replica="node 1", traceback="")
     assert lines(cause=alone, others=[], ranks=4) == [
         "✗ flow.train failed on node 1 after 4.3 s (hang): RendezvousFailed",
         "  RendezvousFailed: 1 of 2 nodes came",
@@ -133,16 +122,10 @@ def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        ([dataclasses.replace(WAITED, rank=rank) for rank in (2, 0)], "ranks 0, 2 waited at"),
-        (
-            [dataclasses.replace(WAITED, rank=rank) for rank in range(2, 20)],
-            "ranks 2-19 waited at",
-        ),
-    ],
+    ("ranks", "expected"), [((2, 0), "ranks 0, 2 waited at"), (range(2, 20), "ranks 2-19 waited at")]
 )
-def test_ranks_with_the_same_failure_are_listed_together(others: list[Failure], expected: str) -> None:
+def test_ranks_with_the_same_failure_are_listed_together(ranks: Sequence[int], expected: str) -> None:
+    others = [dataclasses.replace(WAITED, rank=rank) for rank in ranks]
     shown = lines(others=others, well=[], ranks=len(others) + 1)
     assert [line for line in shown if line.startswith("  others")] == [
         f"  others {expected} /home/me/flow.py:30 in train"

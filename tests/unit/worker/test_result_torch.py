@@ -8,9 +8,7 @@ import torch
 from result_transfer import handed_over, is_mapped
 from torch import nn
 
-pytestmark = [
-    pytest.mark.torch,
-]
+pytestmark = pytest.mark.torch
 
 MANY = 1 << 19
 
@@ -85,11 +83,8 @@ def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> 
     first, second = torch.ones(MANY), torch.ones(MANY)
     arrived = handed_over([first, (second, {"array": second.numpy(), "small": torch.ones(2)})], tmp_path)
     arrived[0].fill_(7)
-    assert (arrived[1][0].sum(), arrived[1][1]["array"].sum(), arrived[1][1]["small"].sum()) == (
-        MANY,
-        MANY,
-        2,
-    )
+    tensor, others = arrived[1]
+    assert [each.sum() for each in (tensor, others["array"], others["small"])] == [MANY, MANY, 2]
 
 
 class MadeWhenPickled:

@@ -67,25 +67,18 @@ def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(
 
 
 @pytest.mark.parametrize(
-    ("requested", "machine", "most", "expected"),
+    ("requested", "gpus", "most", "expected"),
     [
-        ((2, 2), Machine(processors=2, memory=8 * GIB), None, (2, 2, ())),
-        ((4, 8), Machine(processors=2, memory=8 * GIB), None, (4, 2, ())),
-        ((2, 4), Machine(processors=64, memory=GIB, gpus=("4", "5")), None, (2, 1, ("4", "5"))),
-        ((2, 1), Machine(processors=64, memory=GIB, gpus=tuple("0123")), None, (2, 1, ("0,1", "2,3"))),
-        ((2, 3), Machine(processors=64, memory=GIB, gpus=("0", "1")), 6, (2, 3, ("0,1", "1,0"))),
-        ((100, 1), Machine(processors=2, memory=8 * GIB), 3, (3, 1, ())),
-        ((2, 4), Machine(processors=2, memory=8 * GIB), 3, (2, 1, ())),
+        ((2, 4), "45", None, (2, 1, ("4", "5"))),
+        ((2, 1), "0123", None, (2, 1, ("0,1", "2,3"))),
+        ((2, 3), "01", 6, (2, 3, ("0,1", "1,0"))),
     ],
-    ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen", "chosen unevenly"],
+    ids=["one for each node", "more than requested", "shared by ranks"],
 )
-def test_topology_is_computed_for_a_job(
-    requested: tuple[int, int],
-    machine: Machine,
-    most: int | None,
-    expected: tuple[int, int, tuple[str, ...]],
+def test_gpus_are_divided_among_the_nodes(
+    requested: tuple[int, int], gpus: str, most: int | None, expected: tuple[int, int, tuple[str, ...]]
 ) -> None:
-    fitted = fit(*requested, machine, most)
+    fitted = fit(*requested, Machine(processors=64, memory=GIB, gpus=tuple(gpus)), most)
     assert (fitted.nodes, fitted.nproc_per_node, fitted.devices) == expected
 
 
