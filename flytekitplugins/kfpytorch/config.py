@@ -35,8 +35,8 @@ class RunPolicy(ConfigPart):
     effect in any of these fields, because Flyte's wire format (proto3) does not distinguish 0 from an unset
     field. The plugin logs a warning when a task is defined with 0.
 
-    ``RunPolicy(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `RunPolicy` raises an
-    error for them.
+    ``RunPolicy(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if they
+    are invalid.
 
     Args:
         clean_pod_policy: Pods that the operator deletes at the end of the job: a `CleanPodPolicy` or its

@@ -30,8 +30,8 @@ class Gang(ConfigPart):
     ``scheduler`` is ``"none"``, and the other options have no effect. Only the kfpytorch backend reads a
     `Gang`; Flyte's own backend plugin ignores it.
 
-    ``Gang(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `Gang` raises an
-    error for them.
+    ``Gang(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if the arguments are
+    invalid.
 
     Args:
         scheduler: The gang scheduler: the one in the settings of the platform, or one of their
@@ -98,8 +98,8 @@ class TrainJob(ConfigPart):
     If the configuration of a task contains a `TrainJob`, the kfpytorch backend runs the task as a TrainJob.
     The backend rejects the task if the settings of the platform select another kind of job.
 
-    ``TrainJob(...)`` accepts invalid values. The `PyTorch` or `Elastic` with this `TrainJob` raises an
-    error for them.
+    ``TrainJob(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if they
+    are invalid.
 
     Args:
         runtime: The name of a training runtime of the cluster. The TrainJob changes it for the task by
