@@ -105,14 +105,10 @@ FORMS = {
 
 def test_batch_mode_uses_the_given_execution_and_settings() -> None:
     execution = {"project": "p", "domain": "d", "name": "f1"}
+    template = {"name": "l", "templateUris": ["x/{{ .executionName }}"]}
     request = {
-        "job": {
-            "metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
-        },
-        "settings": {
-            "kfpytorch": {"logs": {"templates": [{"name": "l", "templateUris": ["x/{{ .executionName }}"]}]}}
-        },
+        "job": {**a_job("j"), "status": {"conditions": [{"type": "Suspended", "status": "True"}]}},
+        "settings": {"kfpytorch": {"logs": {"templates": [template]}}},
         "metadata": {"taskExecutionId": {"nodeExecutionId": {"executionId": execution}}},
         "template": {"type": "pytorch", "custom": {"kfpytorch": {"gang": {"queueTimeoutSeconds": 60}}}},
         "now": "2026-01-01T00:02:00Z",
@@ -175,26 +171,6 @@ def test_selected_job_is_explained_with_its_own_pods(job: str, phase: str) -> No
     assert (result.exit_code, result.output.split()[0]) == (0, phase)
 
 
-def test_nodes_of_another_trainjob_are_ignored() -> None:
-    def build_objects(name: str, phase: str) -> list[Any]:
-        labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
-        pod = {"kind": "Pod", "metadata": {"name": f"{name}-node-0-0-aaaaa", "labels": labels}}
-        job = {"kind": "TrainJob", "metadata": {"name": name}, "spec": {"trainer": {"numNodes": 1}}}
-        return [job, {**pod, "status": {"phase": phase}}]
-
-    own, *others = (
-        build_objects("a", "Pending"),
-        build_objects("b", "Running"),
-        build_objects("a-b", "Failed"),
-    )
-    output, alone = (
-        explain("--job", "a", stdin=yaml.safe_dump_all([*own, *more])).output
-        for more in ([each for other in others for each in other], [])
-    )
-    assert output == alone
-    assert not output.startswith("RUNNING")
-
-
 def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
@@ -218,14 +194,28 @@ def a_group(owner: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("foreign", [an_event("b"), an_event("a-b-worker-0"), a_group("b")])
-def test_events_and_pod_groups_of_other_jobs_are_ignored(foreign: dict[str, Any]) -> None:
-    namespace = [a_job("a"), a_job("b"), a_job("a-b")]
-    output, alone = (
-        explain("--job", "a", stdin=yaml.safe_dump_all([*namespace, *more])).output
-        for more in ([foreign], [])
+def a_train_job(name: str, phase: str) -> list[dict[str, Any]]:
+    labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+    metadata = {"name": f"{name}-node-0-0-aaaaa", "labels": labels}
+    job = {"kind": "TrainJob", "metadata": {"name": name}, "spec": {"trainer": {"numNodes": 1}}}
+    return [job, {"kind": "Pod", "metadata": metadata, "status": {"phase": phase}}]
+
+
+JOBS = [a_job("a"), a_job("b"), a_job("a-b")]
+
+
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        *((JOBS, [each]) for each in (an_event("b"), an_event("a-b-worker-0"), a_group("b"))),
+        (a_train_job("a", "Pending"), [*a_train_job("b", "Running"), *a_train_job("a-b", "Failed")]),
+    ],
+)
+def test_objects_of_other_jobs_are_ignored(own: list[Any], others: list[Any]) -> None:
+    alone, among_others = (
+        explain("--job", "a", stdin=yaml.safe_dump_all(each)) for each in (own, [*own, *others])
     )
-    assert output == alone
+    assert (among_others.exit_code, among_others.output) == (0, alone.output)
 
 
 @pytest.mark.parametrize(

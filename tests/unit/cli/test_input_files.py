@@ -9,9 +9,16 @@ import yaml
 from backend_plugin.cli import input_files, serve_settings
 from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.settings import Settings
 
 SECTION = {"default-labels": {"team": "a"}}
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
+
+
+def read(directory: Path, text: str) -> Settings:
+    """Return the settings that a command reads from a file with this text."""
+    (directory / "s.yaml").write_text(text)
+    return input_files.read_settings(str(directory / "s.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -26,8 +33,7 @@ TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
     ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
 def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, content: object) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
-    assert input_files.read_settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
+    assert read(tmp_path, yaml.safe_dump(content)).default_labels == {"team": "a"}
 
 
 @pytest.mark.parametrize(
@@ -41,21 +47,19 @@ def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, content
     ],
 )
 def test_file_without_the_section_means_flyte_defaults(tmp_path: Path, text: str) -> None:
-    (tmp_path / "s.yaml").write_text(text)
-    assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
+    assert read(tmp_path, text) == input_files.read_settings(None)
 
 
 def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
-    file, logs = tmp_path / "s.yaml", {"kubernetes-enabled": True}
+    logs = {"kubernetes-enabled": True}
     for section, url in (
         (None, ""),
         ({}, ""),
         ({"kfpytorch": {}}, ""),
         ({"kfpytorch": {"logs": {"kubernetes-enabled": True, "kubernetes-url": "u"}}}, "u"),
     ):
-        file.write_text(yaml.safe_dump({"plugins": {"k8s": section, "logs": logs}}))
-        read = input_files.read_settings(str(file)).logs
-        assert (read.kubernetes_enabled, read.kubernetes_url) == (True, url)
+        found = read(tmp_path, yaml.safe_dump({"plugins": {"k8s": section, "logs": logs}})).logs
+        assert (found.kubernetes_enabled, found.kubernetes_url) == (True, url)
 
 
 ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
@@ -73,11 +77,10 @@ ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorag
     ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
 def test_flyte_task_resources_are_applied(tmp_path: Path, content: object) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump(content))
-    server = serve_settings.read_configuration(str(file), {}).platform
-    for read in (input_files.read_settings(str(file)), server):
-        resources = read.kfpytorch.task_resources
+    settings = read(tmp_path, yaml.safe_dump(content))
+    server = serve_settings.read_configuration(str(tmp_path / "s.yaml"), {}).platform
+    for each in (settings, server):
+        resources = each.kfpytorch.task_resources
         assert {name: amount.text for name, amount in resources.defaults.items()} == {"cpu": "2"}
         limits = {name: amount.text for name, amount in resources.limits.items()}
         assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
@@ -85,8 +88,8 @@ def test_flyte_task_resources_are_applied(tmp_path: Path, content: object) -> No
 
 def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}}))
-    resources = input_files.read_settings(str(tmp_path / "s.yaml")).kfpytorch.task_resources
+    text = yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}})
+    resources = read(tmp_path, text).kfpytorch.task_resources
     assert (dict(resources.defaults), [*resources.limits]) == ({}, ["cpu"])
 
 
@@ -100,9 +103,8 @@ def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_task_resources_are_rejected(tmp_path: Path, resources: object, field: str) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": resources, "plugins": {}}))
     with pytest.raises(InvalidSettings) as refused:
-        input_files.read_settings(str(tmp_path / "s.yaml"))
+        read(tmp_path, yaml.safe_dump({"task_resources": resources, "plugins": {}}))
     assert [problem.field for problem in refused.value.problems] == [field]
 
 
@@ -124,9 +126,8 @@ def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(UnusableInput) as refused:
-        input_files.read_settings(str(tmp_path / "s.yaml"))
+        read(tmp_path, text)
     assert message in str(refused.value)
 
 

@@ -177,7 +177,6 @@ def tell_random(start: ChildStart) -> int:
 
 def agent(start: ChildStart) -> int:
     """Start a child through the connection to the server, and wait."""
-    assert start.server is not None
     own = client.Client(start.server)
     null = os.open(os.devnull, os.O_RDWR)
     begun, begun_end = os.pipe()

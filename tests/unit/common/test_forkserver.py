@@ -114,8 +114,6 @@ def test_modules_that_raise_or_load_on_inspection_are_skipped(
     (tmp_path / "loaded_later.py").write_text("raise RuntimeError('loaded')")
     monkeypatch.syspath_prepend(tmp_path)
     spec = importlib.util.find_spec("loaded_later")
-    assert spec is not None
-    assert spec.loader is not None
     spec.loader = importlib.util.LazyLoader(spec.loader)
     lazy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(lazy)
@@ -172,7 +170,6 @@ def test_signal_to_a_child_reaches_only_that_child(caller: ForkCaller) -> None:
 
 @pytest.mark.skipif(ASK_WHERE is None, reason="the system has no real-time signals")
 def test_stack_request_signal_is_ignored_until_the_child_handles_it(caller: ForkCaller) -> None:
-    assert ASK_WHERE is not None
     child = caller.start("end", {"how": "code", "code": 0})
     caller.client.signal_child(child.number, ASK_WHERE)
     assert child.code() == 0

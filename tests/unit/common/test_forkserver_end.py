@@ -119,7 +119,6 @@ def somebody(kind: str, scratch: Path) -> Iterator[tuple[int, list[int]]]:
     with subprocess.Popen(
         [sys.executable, "-c", command], cwd=HERE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         pids = json.loads(process.stdout.readline())
         try:
             yield process.pid, pids

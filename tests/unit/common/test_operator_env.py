@@ -52,8 +52,5 @@ def test_single_process_gets_all_variables_of_torchrun() -> None:
 
 
 def test_replicas_are_named_like_the_operator_names_them() -> None:
-    assert [operator_env.format_replica_name(index) for index in (0, 1, 2)] == [
-        "master-0",
-        "worker-0",
-        "worker-1",
-    ]
+    names = [operator_env.format_replica_name(index) for index in (0, 1, 2)]
+    assert names == ["master-0", "worker-0", "worker-1"]

@@ -33,17 +33,9 @@ def test_retry_delay_is_read_from_header_or_status():
 
 
 def test_protobuf_status_equals_json_status():
-    fields = {
-        "reason": "Invalid",
-        "message": "no: Grüße",
-        "code": 422,
-        "details": {
-            "name": "n",
-            "kind": "pods",
-            "retryAfterSeconds": 3,
-            "causes": [{"reason": "r", "field": "metadata.uid", "message": "m"}],
-        },
-    }
+    causes = [{"reason": "r", "field": "metadata.uid", "message": "m"}]
+    details = {"name": "n", "kind": "pods", "retryAfterSeconds": 3, "causes": causes}
+    fields = {"reason": "Invalid", "message": "no: Grüße", "code": 422, "details": details}
     for answer in answered(422, status(**fields)), answered(422, wrapped("Status", fields)):
         assert (answer.code, answer.reason, answer.message) == (422, "Invalid", "no: Grüße")
         assert (answer.fields, answer.retry_after, answer.genuine) == ({"metadata.uid"}, 3, True)

@@ -25,6 +25,9 @@ def find_kind(record):
     return next(kind for kind in KINDS if kind.record is record)
 
 
+POD_DECODER = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read)
+
+
 def mostly(strategy):
     """Return a strategy that mostly draws from the schema, and sometimes any value."""
     return st.one_of(strategy, strategy, strategy, ODD)
@@ -149,16 +152,8 @@ def test_foreign_workload_is_kept_only_with_its_queue(reserved, queue):
         "spec": {"queueName": "team", "priority": 7},
         "status": {"conditions": [{"type": "QuotaReserved", "status": reserved, "message": "long"}]},
     }
-    assert row.read(theirs) == PodGroup(
-        kind="Workload",
-        api="kueue.x-k8s.io",
-        version="v1beta2",
-        name="job-x-1",
-        uid="u",
-        priority=7,
-        queue=queue,
-        foreign=True,
-    )
+    about = {"kind": "Workload", "api": "kueue.x-k8s.io", "version": "v1beta2", "name": "job-x-1", "uid": "u"}
+    assert row.read(theirs) == PodGroup(**about, priority=7, queue=queue, foreign=True)
 
 
 @pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
@@ -188,18 +183,17 @@ def test_truncated_list_is_malformed_at_each_length(record):
 )
 def test_incomplete_list_is_malformed(otherwise):
     with pytest.raises(MalformedResponse):
-        JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(a_list(**otherwise))
+        POD_DECODER.decode_page(a_list(**otherwise))
 
 
 @pytest.mark.parametrize("items", [[], None])
 def test_empty_list_is_read(items):
-    page = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(a_list(items=items))
+    page = POD_DECODER.decode_page(a_list(items=items))
     assert ([*page.items], page.version, page.rest) == ([], "1", "")
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
 def test_body_that_is_no_object_is_malformed(line):
-    parser = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read)
-    for parse in (parser.decode_event, parser.decode_page, json_decoder.decode_object):
+    for parse in (POD_DECODER.decode_event, POD_DECODER.decode_page, json_decoder.decode_object):
         with pytest.raises(MalformedResponse):
             parse(line)
