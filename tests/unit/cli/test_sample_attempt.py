@@ -6,7 +6,6 @@ import pytest
 from builders import a_template
 
 from backend_plugin.cli import sample_attempt
-from backend_plugin.cli.command_errors import UnusableInput
 
 INTERFACE = {"inputs": {"variables": {"epochs": {"type": {"simple": "INTEGER"}}}}}
 
@@ -20,8 +19,6 @@ def test_placeholders_are_replaced_in_each_spelling() -> None:
     keys = ("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}")
     assert filled(*keys) == ["example-n0-0", "example-n0-0-project-development", "{{.other}}"]
     assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
-    with pytest.raises(UnusableInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
-        filled("{{.inputs.epochs}}")
 
 
 def test_interruptible_task_has_an_interruptible_attempt() -> None:

@@ -40,12 +40,3 @@ def test_opentelemetry_is_imported_only_if_tracing_is_requested() -> None:
     imported, message = done.stdout.splitlines()
     assert imported == "() False"
     assert 'is not installed; run: pip install "flytekitplugins-kfpytorch[backend,otel]"' in message
-
-
-def test_unsupported_protocol_is_reported() -> None:
-    environ = {ENDPOINT: "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-    with (
-        pytest.raises(tracing.TracingUnavailable, match="by grpc only, not by http/protobuf"),
-        tracing.open_tracing(environ),
-    ):
-        pass
