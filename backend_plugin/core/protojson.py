@@ -6,10 +6,10 @@ ignore unknown enum names.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Final, TypeAlias, TypeGuard
+from functools import lru_cache
+from typing import Any, Final, TypeGuard
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
@@ -98,14 +98,11 @@ def parse_message(value: Manifest, message: Message, path: str, problems: list[P
             problems.append(build_problem(f"{path}.{key}", item, text, remedy))
             continue
         names.add(field.name)
-        plain = field.convert(item)
+        plain = _convert_simple(item, field)
         if plain is not None:
             setattr(message, field.name, plain)
         else:
             _parse_field(item, field, message, f"{path}.{key}", problems)
-
-
-_Converter: TypeAlias = Callable[[JsonValue], str | int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +111,8 @@ class _Field:
 
     name: str
     cpp_type: int
-    convert: _Converter
-    """Convert a common value without the parser; return None if the value needs the parser."""
+    simple_type: int
+    """The type in protobuf; 0 for a repeated field."""
     part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
     """The JSON type of a value whose fields are parsed one by one; None to parse the value as a whole."""
     numbers: Mapping[str, int]
@@ -138,15 +135,10 @@ def _describe_field(field: FieldDescriptor) -> _Field:
     repeated = descriptor.label == FieldDescriptor.LABEL_REPEATED if flag is None else flag
     has_parts = kind is not None and kind.full_name != _STRUCT and not kind.GetOptions().map_entry
     numbers = {} if values is None else {value.name: value.number for value in values.values}
-    converters: Mapping[int, _Converter] = {
-        FieldDescriptor.TYPE_STRING: _convert_text,
-        FieldDescriptor.TYPE_INT32: _convert_int32,
-        FieldDescriptor.TYPE_ENUM: partial(_convert_name, numbers),
-    }
     return _Field(
         name=field.name,
         cpp_type=field.cpp_type,
-        convert=_convert_nothing if repeated else converters.get(field.type, _convert_nothing),
+        simple_type=0 if repeated else field.type,
         part_type=(list if repeated else dict) if has_parts else None,
         numbers=numbers,
     )
@@ -181,22 +173,15 @@ def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
     return isinstance(item, list) and all(isinstance(part, dict) for part in item)
 
 
-def _convert_text(item: JsonValue) -> str | None:
-    # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
-    return item if isinstance(item, str) and item.isascii() else None
-
-
-def _convert_int32(item: JsonValue) -> int | None:
-    if isinstance(item, float) and -_INT32 <= item < _INT32 and item.is_integer():
-        return int(item)
-    return None
-
-
-def _convert_name(numbers: Mapping[str, int], item: JsonValue) -> int | None:
-    return numbers.get(item) if isinstance(item, str) else None
-
-
-def _convert_nothing(_: JsonValue) -> None:
+def _convert_simple(item: JsonValue, field: _Field) -> str | int | None:
+    """Convert a common value without the parser, which is slow; return None if the value needs the parser."""
+    kind = field.simple_type
+    if isinstance(item, str):
+        # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.
+        text = item if kind == FieldDescriptor.TYPE_STRING and item.isascii() else None
+        return field.numbers.get(item) if kind == FieldDescriptor.TYPE_ENUM else text
+    if isinstance(item, float) and kind == FieldDescriptor.TYPE_INT32:
+        return int(item) if -_INT32 <= item < _INT32 and item.is_integer() else None
     return None
 
 
