@@ -8,7 +8,7 @@ from typing import Final
 
 _NUMBER: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,60})(?:\.(?P<part>[0-9]{0,60}))?"
-    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?0{0,60}[0-9]{1,2}))?"
 )
 _NANO: Final = 10**9
 _DECIMAL: Final = {name: 3 * power for power, name in enumerate(("n", "u", "m", "", *"kMGTPE"), start=-3)}
