@@ -1,6 +1,7 @@
 """Checks whether replicas reach each other: NetworkPolicies, host names and DNS."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
@@ -13,6 +14,8 @@ from backend_plugin.embedded.node_affinity import read_requirements
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
+_RANDOM_PORTS: Final = (32_768, 60_999)
+"""The range from which Linux selects a port if a program requests none (net.ipv4.ip_local_port_range)."""
 _LONGEST_HOSTNAME: Final = 64
 """The maximum length of a host name on Linux; a pod with a longer host name never starts."""
 _DOMAIN: Final = "svc.cluster.local"
@@ -51,9 +54,10 @@ def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool
 
 def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in selector:
-        # A pod can have any address, so only a range of all addresses is certain to contain it.
+        # A pod can have any address that is not link-local, so only a range of all these is certain to
+        # contain it.
         block = get_mapping(selector, "ipBlock")
-        return get_text(block, "cidr") == "0.0.0.0/0" and not get_texts(block, "except")
+        return get_text(block, "cidr") == "0.0.0.0/0" and all(map(_is_link_local, get_texts(block, "except")))
     namespace = facts.find_object(Subject.NAMESPACE, facts.namespace)
     labels = {"kubernetes.io/metadata.name": facts.namespace, **get_text_map(namespace, "metadata", "labels")}
     if "namespaceSelector" in selector and not is_match(selector["namespaceSelector"], labels):
@@ -61,16 +65,29 @@ def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
 
 
+def _is_link_local(cidr: str) -> bool:
+    """True for a range of addresses that no pod has, such as that of a cloud's metadata, 169.254.169.254."""
+    try:
+        return ip_network(cidr, strict=False).is_link_local
+    except ValueError:  # Kubernetes accepts some texts that Python rejects, such as 010.0.0.0/8.
+        return False
+
+
 def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:
+    return _has_ports(rule, (port, port), protocol)
+
+
+def _has_ports(rule: Manifest, wanted: tuple[int, int], protocol: str = "TCP") -> bool:
+    """True if one entry of a rule allows all ports from the first to the last one of `wanted`."""
     ports = [
         each for each in get_mappings(rule, "ports") if (get_text(each, "protocol") or "TCP") == protocol
     ]
-    return not rule.get("ports") or any("port" not in each or _is_in_range(each, port) for each in ports)
+    return not rule.get("ports") or any("port" not in each or _contains(each, *wanted) for each in ports)
 
 
-def _is_in_range(port_range: Manifest, port: int) -> bool:
-    first = get_int(port_range, "port")  # None for a name, which no port of a replica has.
-    return first is not None and first <= port <= (get_int(port_range, "endPort") or first)
+def _contains(port_range: Manifest, first: int, last: int) -> bool:
+    start = get_int(port_range, "port")  # None for a name, which no port of a replica has.
+    return start is not None and start <= first and last <= (get_int(port_range, "endPort") or start)
 
 
 def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:
@@ -135,7 +152,7 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
-    """Check that NetworkPolicies allow connections between replicas on every port."""
+    """Check that NetworkPolicies allow connections between replicas on random ports."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
         rules = [
             each
@@ -143,7 +160,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
         ]
         meet = any(_has_port(each, facts.task.port) for each in rules)
-        if meet and all(get_mappings(each, "ports") for each in rules):
+        if meet and not any(_has_ports(each, _RANDOM_PORTS) for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Violation(
                 f"{_format_names(policies)} lets replicas connect "
