@@ -80,23 +80,21 @@ def remove_tree(path: str) -> None:
     Files that cannot be removed remain.
     """
     try:
-        os.unlink(path)  # noqa: PTH108
-    except (IsADirectoryError, PermissionError):  # PermissionError for a directory on macOS.
-        _remove_directory(path)
-    except OSError:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            _remove_directory(path)
+        else:
+            os.unlink(path)  # noqa: PTH108
+    except (OSError, RecursionError):  # The directory of another user, or more levels than are usual.
         return
 
 
 def _remove_directory(path: str) -> None:
     import shutil  # A shim that removes no directory needs less memory without it.
 
-    try:
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        _unprotect_directories(path)
         shutil.rmtree(path, ignore_errors=True)
-        if os.path.lexists(path):
-            _unprotect_directories(path)
-            shutil.rmtree(path, ignore_errors=True)
-    except RecursionError:  # More levels than a program creates on purpose.
-        return
 
 
 def _unprotect_directories(top: str) -> None:
