@@ -9,7 +9,6 @@ from traceback import TracebackException
 from typing import Final
 
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
-from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import RaisedException
 
 _LONGEST_CHAIN: Final = 4
@@ -40,12 +39,18 @@ def read_exit_code(error: BaseException) -> int:
 
 def read_exception(error: BaseException) -> TracebackException:
     """Return type, message, stack, causes and members of `error`, for the other functions of this module."""
-    raised = catch(lambda: TracebackException.from_exception(error, compact=True), BaseException)
-    if isinstance(raised, Caught):
-        # Python 3.11 and 3.12 do not catch an exception in `__getattr__` of the class. An exception that
-        # contains `error` has its message.
-        return TracebackException(type(error), Exception(error), error.__traceback__)
-    return raised
+    return TracebackException.from_exception(error, compact=True)
+
+
+def read_message_and_stack(error: BaseException) -> TracebackException:
+    """Return the name of the type, message and stack of an exception with unreadable other attributes.
+
+    Examples are a `SyntaxError` whose line is no text, and a class whose `__getattr__` raises.
+    """
+    # Python reads attributes of several types, but not of this one, which has the message of `error`.
+    names = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
+    named = type(type(error).__name__, (Exception,), names)
+    return TracebackException(named, named(error), error.__traceback__)
 
 
 def get_class_name(raised: TracebackException) -> str:

@@ -13,11 +13,13 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from traceback import TracebackException
 from typing import Any
 
 from flytekitplugins.kfpytorch.worker import exceptions
 from flytekitplugins.kfpytorch.worker.user_frames import read_user_frames, select_user_frames
 from kfpytorch_common import tracebacks
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure, Frame, RaisedException
 from kfpytorch_common.forkserver import child
 
@@ -84,10 +86,23 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
 
 
 def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
-    raised = exceptions.read_exception(error)
-    failure = Failure(
+    exit_code = exceptions.read_exit_code(error)
+    failure = catch(
+        lambda: _describe(exceptions.read_exception(error), exit_code, identity, recoverable=recoverable),
+        BaseException,
+    )
+    if isinstance(failure, Caught):
+        raised = exceptions.read_message_and_stack(error)
+        failure = _describe(raised, exit_code, identity, recoverable=recoverable)
+    return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))
+
+
+def _describe(
+    raised: TracebackException, exit_code: int, identity: WorkerIdentity, *, recoverable: bool
+) -> Failure:
+    return Failure(
         **vars(identity),
-        exit_code=exceptions.read_exit_code(error),
+        exit_code=exit_code,
         time_ns=time.time_ns(),
         pid=os.getpid(),
         exception=exceptions.get_class_name(raised),
@@ -99,7 +114,6 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
         from_torch=exceptions.is_from_torch(raised),
         recoverable=recoverable,
     )
-    return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:

@@ -47,11 +47,25 @@ def test_cause_that_rejects_assignments_is_recorded(tmp_path: Path) -> None:
     assert (cause.exception, cause.message, cause.frames[-1].function) == ("Frozen", "3", "fail")
 
 
-def test_exception_whose_attributes_cannot_be_read_is_recorded_with_its_message(tmp_path: Path) -> None:
-    with pytest.raises(Delegating) as caught:
-        fail(Delegating("text"))
+class OddNotes(Exception):
+    """An exception whose notes are not in a list."""
+
+    __notes__ = 3
+
+
+# The attributes of a SyntaxError have no defined types: here, a parser has stored the column as text.
+COLUMN = SyntaxError("text", ("recipe.txt", 3, "7", "a = = b"))
+
+
+@pytest.mark.parametrize("error", [Delegating("text"), OddNotes("text"), COLUMN], ids=repr)
+def test_exception_whose_attributes_cannot_be_read_is_recorded_with_its_message(
+    error: Exception, tmp_path: Path
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        fail(error)
     failure = record(tmp_path, caught.value)
-    assert (failure.exception, failure.message, failure.frames[-1].function) == ("Delegating", "text", "fail")
+    assert (failure.exception, failure.frames[-1].function) == (type(error).__name__, "fail")
+    assert failure.message.startswith("text")
     assert "raise error" in failure.traceback
 
 
