@@ -122,7 +122,10 @@ def serialize_default_pod(container: Container) -> K8sPod:
         "image": container.image,
         "command": container.command,
         "args": container.args,
-        "env": [{"name": name, "value": value} for name, value in container.env.items()],
+        "env": [
+            {"name": name} if value is None else {"name": name, "value": value}
+            for name, value in container.env.items()
+        ],
         "volumeMounts": [{"name": VOLUME_NAME, "mountPath": MOUNT_PATH}],
         **({"resources": resources} if any(resources.values()) else {}),
     }

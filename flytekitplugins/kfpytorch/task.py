@@ -98,9 +98,15 @@ class _DistributedTask(PythonFunctionTask[C]):
         return self._pod if self._is_pod_final else self._author_pod
 
     def _has_default_pod(self) -> bool:
-        """True if shared memory is the only reason for a pod template, so that kubernetes is not needed."""
+        """True if the pod template only adds shared memory, so that kubernetes is not needed.
+
+        False if code has read `pod_template`, which may have changed it, or if a subclass overrides it.
+        """
+        is_untouched = self._pod_built_for is None and not self._is_pod_final
+        if not is_untouched or type(self).pod_template is not _DistributedTask.pod_template:
+            return False
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
-        return wanted and self.author_pod is None and not self._is_pod_final
+        return wanted and self._author_pod is None
 
     def get_container(self, settings: SerializationSettings) -> Container | None:
         """Return the container of the replicas, or None if they have a pod template."""

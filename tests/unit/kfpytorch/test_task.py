@@ -134,7 +134,7 @@ def test_pod_template_is_built_once_on_first_access(config: Any, monkeypatch: py
     "arguments",
     [
         {},
-        {"environment": {"A": "1", "B": ""}, "container_image": "{{.image.trainer.fqn}}:v9"},
+        {"environment": {"A": "1", "B": "", "D": None}, "container_image": "{{.image.trainer.fqn}}:v9"},
         {"requests": Resources(cpu="2", mem="1Gi"), "limits": Resources(gpu="1", ephemeral_storage="3Gi")},
         {"pod_template": PodTemplate(labels={"a": "b"})},
         {"pod_template": PodTemplate(primary_container_name="trainer")},
@@ -143,14 +143,38 @@ def test_pod_template_is_built_once_on_first_access(config: Any, monkeypatch: py
     ids=str,
 )
 def test_pod_is_serialized_like_flytekit_does(config: Any, arguments: dict[str, Any]) -> None:
-    made = defined(config, **arguments)
+    # Two tasks, because a task whose template was read leaves the pod to flytekit.
+    made, reference = defined(config, **arguments), defined(config, **arguments)
     settings = replace(SETTINGS, env={"C": "3"})
     for encoded, flytekits in (
-        (made.get_k8s_pod(settings), PythonFunctionTask.get_k8s_pod(made, settings)),
-        (made.get_container(settings), PythonFunctionTask.get_container(made, settings)),
+        (made.get_k8s_pod(settings), PythonFunctionTask.get_k8s_pod(reference, settings)),
+        (made.get_container(settings), PythonFunctionTask.get_container(reference, settings)),
     ):
         assert (encoded and encoded.to_flyte_idl()) == (flytekits and flytekits.to_flyte_idl())
-    assert made.get_config(settings) == PythonFunctionTask.get_config(made, settings)
+    assert made.get_config(settings) == PythonFunctionTask.get_config(reference, settings)
+
+
+class Labelled(module.PytorchElasticFunctionTask):
+    """A task whose class changes the template."""
+
+    @property
+    def pod_template(self) -> PodTemplate | None:
+        """The template with labels of a team."""
+        template = super().pod_template
+        return None if template is None else replace(template, labels={"team": "a"})
+
+    @pod_template.setter
+    def pod_template(self, template: PodTemplate | None) -> None:
+        module.PytorchElasticFunctionTask.pod_template.__set__(self, template)
+
+
+def test_changes_of_the_built_pod_template_are_serialized() -> None:
+    made = defined(Elastic())
+    made.pod_template.labels = {"team": "a"}
+    for each in (made, Labelled(Elastic(), train)):
+        pod = each.get_k8s_pod(SETTINGS)
+        assert pod.metadata.labels == {"team": "a"}
+        assert pod.pod_spec["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
 
 
 def test_assigned_pod_template_is_serialized_as_it_is() -> None:
