@@ -23,12 +23,24 @@ _KINDS: Final = {
     ResourcesModel.ResourceName.GPU: "gpu",
     ResourcesModel.ResourceName.EPHEMERAL_STORAGE: "ephemeral_storage",
 }
-_ARGUMENTS: Final = {
+
+
+def _check_variable(name: object, value: object) -> list[ConfigProblem]:
+    found = validators.find_problems("", validators.read_text, name)
+    return found if value is None else found + validators.find_problems("", validators.read_text, value)
+
+
+_RESOURCES: Final = {
     "requests": quantities.read_single_resources,
     "limits": quantities.read_single_resources,
     "resources": quantities.read_paired_resources,
 }
-_GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _ARGUMENTS)
+_ARGUMENTS: Final[Mapping[str, validators.Reader]] = {
+    **_RESOURCES,
+    # Kubernetes rejects a number, and flytekit reports it only at registration, or not at all.
+    "environment": validators.build_mapping_reader(_check_variable, "must be a dict of texts"),
+}
+_GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _RESOURCES)
 
 
 def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
@@ -44,7 +56,7 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
     problems: list[ConfigProblem | str] = [*found, *unread]
     problems += pods.find_problems(template, shared_memory=shared_memory)
-    if not _touches(found, "nproc_per_node") and not _touches(unread, *_ARGUMENTS, *_GPU_FIELDS):
+    if not _touches(found, "nproc_per_node") and not _touches(unread, *_RESOURCES, *_GPU_FIELDS):
         granted = read_amounts(*_split_resources(arguments), template)
         problems += _find_ranks_without_gpus(config, granted)
     require_valid(type(config).__name__, problems)

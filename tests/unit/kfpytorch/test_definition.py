@@ -62,6 +62,7 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
             {"requests": Resources(cpu=("1", "2"))},
             ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",),
         ),
+        ({"environment": {"A": 1, "B": ""}}, ("environment['A']=1: must be text",)),
         ({"requests": Resources(gpu="4")}, (TOO_MANY,)),
         ({"requests": Resources(gpu="8"), "limits": Resources(gpu="4")}, (TOO_MANY,)),
         ({"resources": Resources(gpu=4)}, (TOO_MANY,)),
