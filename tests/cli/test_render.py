@@ -115,7 +115,7 @@ def test_python_file_is_rendered_identically_without_torch(folder: Path) -> None
 
 
 def test_output_bytes_are_equal_in_each_locale(folder: Path) -> None:
-    (folder / "settings.yaml").write_text("default-labels: {from: Zürich}", encoding="utf-8")
+    (folder / "settings.yaml").write_text("default-annotations: {from: Zürich}", encoding="utf-8")
     arguments = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     done = process(folder, *arguments, **ascii_only)

@@ -80,7 +80,11 @@ def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext 
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)
-    problems.extend([*of_draft, *of_base, *pod_metadata.check_secrets(security)])
+    of_task = request.template.metadata.metadata
+    of_job = pod_metadata.check_metadata(
+        {"labels": of_task.labels, "annotations": of_task.annotations}, "metadata.metadata"
+    )
+    problems.extend([*of_draft, *of_base, *pod_metadata.check_secrets(security), *of_job])
     if draft is None:
         return None
     of_run = pod_metadata.build_execution_metadata(run, security)
@@ -167,7 +171,9 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
     spec = pod_extended_resources.with_resource_tolerations(
         spec, pod_resources.get_requested_resource_names(spec), settings
     )
-    return {"metadata": _build_metadata(context, extra), "spec": spec}
+    metadata = _build_metadata(context, extra)
+    problems.extend(pod_metadata.check_metadata(metadata, "metadata"))
+    return {"metadata": metadata, "spec": spec}
 
 
 def _with_platform_fields(

@@ -9,6 +9,7 @@ from flyteidl.core.security_pb2 import Secret, SecurityContext
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
+from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 
@@ -51,6 +52,21 @@ def check_secrets(security: SecurityContext) -> Iterator[Problem]:
                 "is not a way to mount a secret",
             )
             yield build_problem(field, each.mount_requirement, message, "write ANY, ENV_VAR or FILE")
+
+
+def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
+    """Yield a problem for each label and each key of an annotation that the API server rejects."""
+    for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
+        for key, value in metadata.get(part, {}).items():
+            # The API server ignores the case of the keys of annotations.
+            rules = name_rules.check_qualified_name(key if part == "labels" else key.lower())
+            if wrong := rules or check_value(value):
+                yield build_problem(
+                    f"{path}.{part}",
+                    key if rules else value,
+                    f"would be rejected by the cluster: {wrong[0]}",
+                    "correct it; it may be of the execution, the PodTemplate or the settings",
+                )
 
 
 def encode_secret(secret: Secret) -> str:

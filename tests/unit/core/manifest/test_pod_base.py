@@ -12,7 +12,7 @@ NAMED = {"metadata": {"podTemplateName": "named"}}
 
 
 def labelled(name: str, namespace: str) -> dict[str, Any]:
-    return pod_template(name, namespace, metadata={"labels": {"from": f"{namespace}/{name}"}})
+    return pod_template(name, namespace, metadata={"labels": {"from": f"{namespace}.{name}"}})
 
 
 # Name in the task, default name, namespaces that have the template -> namespace of the selected template.
@@ -20,11 +20,11 @@ LOOKUPS: list[tuple[str, str, list[str], str | None]] = [
     ("", "", ["p-d", "flyte"], None),
     ("", "base", [], None),
     ("", "base", ["elsewhere"], None),
-    ("", "base", ["p-d", "flyte"], "p-d/base"),
-    ("", "base", ["flyte", "p-d"], "p-d/base"),
-    ("", "base", ["flyte"], "flyte/base"),
-    ("named", "base", ["flyte", "p-d"], "p-d/named"),
-    ("named", "", ["flyte"], "flyte/named"),
+    ("", "base", ["p-d", "flyte"], "p-d.base"),
+    ("", "base", ["flyte", "p-d"], "p-d.base"),
+    ("", "base", ["flyte"], "flyte.base"),
+    ("named", "base", ["flyte", "p-d"], "p-d.named"),
+    ("named", "", ["flyte"], "flyte.named"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_missing_pod_template_of_the_platform_is_warned_about() -> None:
 def test_system_namespace_is_a_setting() -> None:
     section = {"default-pod-template-name": "base", "kfpytorch": {"pod-template-namespace": "sys"}}
     made = pod(container(), section, labelled("base", "flyte"), labelled("base", "sys"))
-    assert made["metadata"]["labels"] == {"from": "sys/base"}
+    assert made["metadata"]["labels"] == {"from": "sys.base"}
 
 
 def test_pod_template_that_the_task_names_must_exist() -> None:

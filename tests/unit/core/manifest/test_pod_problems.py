@@ -179,6 +179,23 @@ def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources() -> 
     ]
 
 
+def test_metadata_that_the_api_server_rejects_is_reported() -> None:
+    author = {"metadata": {"labels": {"-": "", "ok": ""}, "annotations": {"A.example/Ok": "a b", "": ""}}}
+    template = rendered(
+        {"containers": [{"name": "primary"}]},
+        k8sPod=author,
+        metadata={"metadata": {"labels": {"team": "a b"}, "annotations": {"a/b/c": ""}}},
+    )
+    problems = refused(template)
+    assert [(field, value) for field, value, _ in problems] == [
+        ("metadata.metadata.labels", '"a b"'),
+        ("metadata.metadata.annotations", '"a/b/c"'),
+        ("metadata.labels", '"-"'),
+        ("metadata.annotations", '""'),
+    ]
+    assert all(message.startswith("would be rejected by the cluster: ") for _, _, message in problems)
+
+
 def test_problems_of_a_role_name_the_role() -> None:
     place = Placement(pod_template={"spec": {"containers": 3.0}})
     group = structs.replace(MASTER, resources=Resources(requests={"cpu": "x"}), placement=place)
