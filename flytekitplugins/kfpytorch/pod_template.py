@@ -108,7 +108,7 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
 def serialize_default_pod(container: Container) -> K8sPod:
     """Return the pod of a task without a template, with shared memory, as flytekit serializes it.
 
-    flytekit itself imports kubernetes for this, which would double the time of a registration.
+    flytekit itself imports kubernetes for this, which takes about half a second.
     """
     resources = {
         part: {
