@@ -31,12 +31,12 @@ from kfpytorch_common.frameworks import MPI
 class RunPolicy(ConfigPart):
     """The policy of the operator for the whole job: ``runPolicy`` of the PyTorchJob.
 
-    Instead of a `RunPolicy`, `PyTorch` and `Elastic` also accept a dict with its fields. The value 0 has no
-    effect in any of these fields, because Flyte's wire format (proto3) does not distinguish 0 from an unset
-    field. The plugin logs a warning when a task is defined with 0.
+    The argument ``run_policy`` of `PyTorch` and `Elastic` also accepts a dict with the fields of `RunPolicy`.
+    The value 0 has no effect in any of these fields, because Flyte's wire format (proto3) does not
+    distinguish 0 from an unset field. The plugin logs a warning when a task is defined with 0.
 
-    ``RunPolicy(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if they
-    are invalid.
+    ``RunPolicy(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if arguments of
+    ``RunPolicy(...)`` are invalid.
 
     Args:
         clean_pod_policy: Pods that the operator deletes at the end of the job: a `CleanPodPolicy` or its
@@ -134,7 +134,7 @@ class _Role(ConfigPart):
 class Worker(_Role):
     """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
-    ``Worker(...)`` accepts invalid values. The `PyTorch` with this `Worker` raises an error for them.
+    ``Worker(...)`` does not check its arguments. ``PyTorch(worker=...)`` raises an error if they are invalid.
 
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
@@ -176,7 +176,7 @@ class Worker(_Role):
 class Master(_Role):
     """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
-    ``Master(...)`` accepts invalid values. The `PyTorch` with this `Master` raises an error for them.
+    ``Master(...)`` does not check its arguments. ``PyTorch(master=...)`` raises an error if they are invalid.
 
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.

@@ -98,8 +98,8 @@ class TrainJob(ConfigPart):
     If the configuration of a task contains a `TrainJob`, the kfpytorch backend runs the task as a TrainJob.
     The backend rejects the task if the settings of the platform select another kind of job.
 
-    ``TrainJob(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if they
-    are invalid.
+    ``TrainJob(...)`` does not check its arguments. `PyTorch` and `Elastic` raise an error if arguments of
+    ``TrainJob(...)`` are invalid.
 
     Args:
         runtime: The name of a training runtime of the cluster. The TrainJob changes it for the task by

@@ -67,7 +67,9 @@ STATUSES: Final = ("True", "False", "Unknown")
 
 @dataclass(kw_only=True)
 class PodFailurePolicyRule(ConfigPart):
-    """The effect of a failed pod on a TrainJob: a ``podFailurePolicy`` rule of the Job that runs all nodes.
+    """A rule for failed pods of a TrainJob: the kind of failure, and its effect on the job.
+
+    The backend writes the rule into ``podFailurePolicy`` of the Kubernetes Job that runs all nodes.
 
     A rule has either exit codes or pod conditions. The first rule that matches the failed pod applies. The
     backend adds a rule before yours, for the loss of a pod to a disruption. The added rule restarts all
