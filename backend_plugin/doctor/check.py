@@ -42,7 +42,7 @@ class Check:
     """One check of the doctor, which tests the collected facts."""
 
     id: str
-    """Stable identifier; scripts depend on it."""
+    """The identifier of the check. It never changes, because scripts depend on it."""
     level: Severity
     proves: str
     """The condition that holds if the check yields no violation."""

@@ -1,4 +1,4 @@
-"""What a job requests of its gang scheduler, in an annotation for messages about a pending gang."""
+"""The gang of a job: its roles and requests, in an annotation that messages about a pending gang use."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -27,7 +27,7 @@ class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a job requests of its gang scheduler, for messages; all fields have defaults if it is unknown."""
+    """The gang of a job, for messages. All fields have their defaults if the gang is unknown."""
 
     scheduler_name: str = ""
     """The `schedulerName` of its pods; empty if the adapter does not set it."""

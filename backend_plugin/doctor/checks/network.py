@@ -48,7 +48,7 @@ def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manife
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
-    """True if `side` (``from`` or ``to``) of a rule allows the pods of the role `peer`, whatever their IP."""
+    """True if `side` (``from`` or ``to``) of a rule allows the pods of the role `peer` at any address."""
     return not rule.get(side) or any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
 
 

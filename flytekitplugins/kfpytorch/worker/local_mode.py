@@ -19,7 +19,7 @@ class InvalidLocalMode(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMode:
-    """How a local run calls the function: in this process, or in a process for each rank."""
+    """The mode of a local run: the function is called in this process, or in a process for each rank."""
 
     inline: bool
     ranks: int | None = None
