@@ -58,5 +58,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """Return all manifests in the order of their creation, with a placeholder for the uid of the job."""
+        """The manifests in the order of their creation, with a placeholder for the uid of the job."""
         return (*self.prerequisites, self.job, *self.companions(NO_UID))
