@@ -7,7 +7,7 @@ import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
-from backend_plugin.core import custom
+from backend_plugin.core.decoding import custom
 from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
 from backend_plugin.core.job import Attempt, TrainingJob
 

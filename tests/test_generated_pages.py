@@ -10,7 +10,7 @@ import pytest
 import reference_pages
 import timeouts_page
 
-from backend_plugin.core.verdict import Phase
+from backend_plugin.core.judging.verdict import Phase
 
 DOCS = Path(__file__).parent.parent / "docs"
 CLASSES = (

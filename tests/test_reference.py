@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from backend_plugin.core import terminations
-from backend_plugin.core.verdict import is_retryable
+from backend_plugin.core.judging import terminations
+from backend_plugin.core.judging.verdict import is_retryable
 from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 

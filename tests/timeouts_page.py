@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from generated import code, table
 
-from backend_plugin.core import messages, verdict_rules
+from backend_plugin.core.judging import messages, verdict_rules
 from backend_plugin.core.settings import judging, loader
 from backend_plugin.kube import api_client, connection, list_watch
 from backend_plugin.kube.options import KubernetesOptions

@@ -24,17 +24,18 @@ from backend_plugin.cli import (
     tables,
 )
 from backend_plugin.cli.command_errors import Misused, UnusableInput
-from backend_plugin.core import custom, reading
+from backend_plugin.core import reading
 from backend_plugin.core import settings as platform
+from backend_plugin.core.decoding import custom
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.object_readers import read_observed, read_pod
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict
 from backend_plugin.shell import yaml_loader
 
 _KINDS: Final = {

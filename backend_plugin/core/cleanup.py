@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.deadline import is_exceeded
 from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.judging.deadline import is_exceeded
+from backend_plugin.core.judging.verdict import Verdict, build_failure
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, get_end_time, is_replica
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict, build_failure
-from backend_plugin.core.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
 from kfpytorch_common.causes import Cause
 
 # The time within which Flyte receives a verdict, even if there is an outage.

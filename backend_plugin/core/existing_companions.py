@@ -6,11 +6,11 @@ A companion object is an object, such as a PodGroup, that this server creates fo
 from typing import Final
 
 from backend_plugin.core.cleanup import ACTIVE_PHASES
+from backend_plugin.core.judging.verdict_annotation import find_ending_verdict
 from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict_annotation import find_ending_verdict
 
 # The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
 # changes, not when a pod ends.

@@ -3,8 +3,8 @@
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Job
-from backend_plugin.core.verdict import Phase, Verdict
 
 _PHASES = {
     job_conditions.SUCCEEDED: Phase.SUCCEEDED,

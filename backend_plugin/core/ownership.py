@@ -6,9 +6,9 @@ from typing import Final
 from backend_plugin.core import names, task_annotation
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Attempt, OwnerReference
+from backend_plugin.core.judging.verdict_annotation import find_ending_verdict
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict_annotation import find_ending_verdict
 
 WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
 """The annotation with the location of the execution's FlyteWorkflow if the workflow does not own the job."""

@@ -7,23 +7,17 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import (
-    custom,
-    deadline,
-    dialect_selection,
-    job_events,
-    log_links,
-    messages,
-    scheduling,
-    status,
-    verdict_rules,
-)
+from backend_plugin.core import scheduling
+from backend_plugin.core.decoding import custom, dialect_selection
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, TrainingJob
-from backend_plugin.core.job_events import JobEventDecision
-from backend_plugin.core.job_status import JobStatus
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging import deadline, job_events, log_links, messages, status, verdict_rules
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_events import JobEventDecision
+from backend_plugin.core.judging.job_status import JobStatus
+from backend_plugin.core.judging.verdict import Verdict
+from backend_plugin.core.judging.verdict_annotation import find_end_time
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
 from backend_plugin.core.manifest.pod_draft import PodRequest
@@ -34,8 +28,6 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict
-from backend_plugin.core.verdict_annotation import find_end_time
 
 # The times after which a verdict is computed again to see if it is still the same, the longest first.
 _HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core import names, verdict
+from backend_plugin.core import names
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Attempt
+from backend_plugin.core.judging import verdict
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backend_plugin.core import custom, pipeline
-from backend_plugin.core.dialect_selection import select_dialect, with_dialect
+from backend_plugin.core import pipeline
+from backend_plugin.core.decoding import custom
+from backend_plugin.core.decoding.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.scheduling.adapter import OPERATOR

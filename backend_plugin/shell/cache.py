@@ -5,10 +5,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from backend_plugin.core import job_events, names, task_annotation
+from backend_plugin.core import names, task_annotation
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.last_transition import get_last_transition_time
+from backend_plugin.core.judging import job_events
+from backend_plugin.core.judging.last_transition import get_last_transition_time
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.attempt_index import AttemptIndex

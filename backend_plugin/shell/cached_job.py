@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from backend_plugin.core.error_files import ErrorFile
-    from backend_plugin.core.job_events import JobEventReason
+    from backend_plugin.core.judging.job_events import JobEventReason
+    from backend_plugin.core.judging.verdict import Phase
     from backend_plugin.core.task_annotation import TaskAnnotation
-    from backend_plugin.core.verdict import Phase
     from backend_plugin.shell.task_responses import CachedResponse
 
 Key: TypeAlias = tuple[str, str]

@@ -14,7 +14,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import DecodeError
 
 from backend_plugin import task_request
-from backend_plugin.core import task_sizes
+from backend_plugin.core.decoding import task_sizes
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.manifest.pod_overrides import with_overrides

@@ -8,6 +8,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task_annotation
 from backend_plugin.core.dialects import table
+from backend_plugin.core.judging.verdict import Verdict
+from backend_plugin.core.judging.verdict_annotation import find_end_time
 from backend_plugin.core.observed import (
     Container,
     Event,
@@ -21,8 +23,6 @@ from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.runtime_packages import RuntimePackages
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict
-from backend_plugin.core.verdict_annotation import find_end_time
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from backend_plugin.core import job_events
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.job_events import JobEventReason
+from backend_plugin.core.judging import job_events
+from backend_plugin.core.judging.job_events import JobEventReason
 from backend_plugin.core.observed import Event, Job
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.verdict import Phase
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.metrics import Labels, Metrics

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import grpc
 
-from backend_plugin.core import cleanup, foreign_jobs, job_events, job_lookup
+from backend_plugin.core import cleanup, foreign_jobs, job_lookup
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.judging import job_events
 from backend_plugin.core.observed import Job
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.shell import job_encoding, job_logs, job_watch

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Job
-from backend_plugin.core.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
 from kfpytorch_idl.v1 import job_service_pb2 as wire

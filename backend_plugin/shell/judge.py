@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend_plugin.core import pipeline
-from backend_plugin.core.job_events import JobEventDecision
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_events import JobEventDecision
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_annotation import TaskAnnotation
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict
 from backend_plugin.shell.cached_job import CachedJob
 
 

@@ -10,10 +10,10 @@ from textwrap import shorten
 from typing import Final
 from weakref import WeakValueDictionary
 
-from backend_plugin.core import error_parser
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.judging import error_parser
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.output_prefixes import OutputPrefixes, StoreLocation
 from backend_plugin.shell.output_stores import (

@@ -13,16 +13,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import cleanup, existing_companions, job_events
+from backend_plugin.core import cleanup, existing_companions
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import JobRef
-from backend_plugin.core.job_events import JobEventReason
+from backend_plugin.core.judging import job_events
+from backend_plugin.core.judging.job_events import JobEventReason
+from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_metrics, log_fields
 from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cache import Cache

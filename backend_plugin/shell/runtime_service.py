@@ -12,10 +12,10 @@ from backend_plugin.core import runtime_packages, runtimes
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.runtime_packages import PackagesUnknown
 from backend_plugin.core.runtimes import PackageJob, Runtime
-from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob

@@ -10,9 +10,9 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 
 from backend_plugin.core import rejection
-from backend_plugin.core.log_links import LogLink
+from backend_plugin.core.judging.log_links import LogLink
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod_name
 from backend_plugin.shell.judge import Judge

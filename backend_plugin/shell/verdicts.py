@@ -7,9 +7,9 @@ failure in its metrics.
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION, read
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict_annotation import ANNOTATION, read
 from backend_plugin.shell.cluster import Cluster, ObjectName, VersionConflict
 from backend_plugin.shell.metrics import Metrics
 

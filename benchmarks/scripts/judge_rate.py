@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge

@@ -110,7 +110,7 @@ _ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_
 def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
     """Return ``{"kfpytorch": ...}`` with the options that flytekit's own plugin lacks; ``{}`` if none is set.
 
-    ``kfpytorch_idl/v1/task.proto`` defines the format, and ``backend_plugin.core.extension`` reads it.
+    ``kfpytorch_idl/v1/task.proto`` defines the format; ``backend_plugin.core.decoding.extension`` reads it.
     """
     content = {name: _encode_value(getattr(config, name)) for name in ("gang", "train_job")}
     if isinstance(config, PyTorch):

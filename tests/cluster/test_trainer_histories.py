@@ -22,7 +22,7 @@ from rig.process import wait_until
 from rig.seed import SEED
 from rig.trainer import TrainerCluster
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge, plan
 from backend_plugin.core.settings import read

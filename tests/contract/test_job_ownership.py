@@ -11,7 +11,8 @@ from msgspec.json import encode
 from serving import NAMESPACE, Served, forged, is_phase, name_of, pod, ready_server, status, terminated
 from tiny_service import code_of, wait_until
 
-from backend_plugin.core import job_ref, verdict_annotation
+from backend_plugin.core import job_ref
+from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell.credentials import KeyRing
 from kfpytorch_common.causes import Cause

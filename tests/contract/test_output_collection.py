@@ -7,8 +7,8 @@ from serving import NAMESPACE, Served, is_phase, name_of, pod, status, terminate
 from tiny_service import wait_until
 
 from backend_plugin.core import cleanup
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION, encode
 from backend_plugin.core.names import PLACE, PLACE_OF
-from backend_plugin.core.verdict_annotation import ANNOTATION, encode
 from backend_plugin.shell.cluster import Misconfigured
 
 

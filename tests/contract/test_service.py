@@ -16,7 +16,7 @@ from tiny_service import code_of, wait_until
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.verdict import Phase
+from backend_plugin.core.judging.verdict import Phase
 
 
 async def test_concurrent_creates_of_one_attempt_create_one_job(served: Served) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from backend_plugin.cli import explain, json_lines
-from backend_plugin.core import pending_reasons, terminations, verdict
+from backend_plugin.core.judging import pending_reasons, terminations, verdict
 
 HERE = Path(__file__).parent / "verdicts"
 CASES = sorted(HERE.glob("*/*.yaml"))

@@ -11,11 +11,11 @@ import pytest
 from histories import history
 from tree_mutations import mutate
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
-from backend_plugin.core.verdict import Phase
 
 RULES = JudgingContext(
     logs=LogLinkSettings(

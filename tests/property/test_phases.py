@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from histories import Moment, history
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase, Verdict, is_retryable
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.verdict import Phase, Verdict, is_retryable
 from kfpytorch_common.causes import Cause
 
 ORDER = {phase: position for position, phase in enumerate(Phase)}

@@ -13,7 +13,7 @@ from serving import NAMESPACE, Served, serving, wait_until
 import backend_plugin
 from backend_plugin.core.cleanup import build_cancellation, plan_cleanup
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, plan
 from backend_plugin.core.settings import read

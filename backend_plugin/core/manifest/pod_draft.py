@@ -8,11 +8,11 @@ import msgspec
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 
 from backend_plugin.core import schema_check
+from backend_plugin.core.decoding.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
-from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.quantity import InvalidQuantity, Quantity

@@ -11,10 +11,10 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.core.workflow_pb2 import TaskNodeOverrides
 
+from backend_plugin.core.decoding.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.manifest.pod_draft import DECORATED, PRIMARY_KEY
 from backend_plugin.core.protojson import decode_struct
 from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.values import omit_empty
 
 _PARTS: Final = ("requests", "limits")

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core import names
+from backend_plugin.core.decoding.replica_specs import check_gang
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
-from backend_plugin.core.replica_specs import check_gang
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.judging.pending import JobWarning, PendingReason, SchedulerMessage
 from backend_plugin.core.observed import Event, Observed, PodGroup
-from backend_plugin.core.pending import JobWarning, PendingReason, SchedulerMessage
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.quantity import InvalidQuantity, Quantity, add_quantities, parse, with_binary_suffix
 

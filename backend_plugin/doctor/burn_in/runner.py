@@ -10,12 +10,12 @@ from typing import Final
 from backend_plugin.core import pipeline
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.plan import NO_UID, Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.doctor import access_review, rbac_commands
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results

@@ -20,9 +20,9 @@ from kube_world import (
 )
 from serving import NAMESPACE, Served, is_phase, serving, wait_until
 
-from backend_plugin.core.job_events import JobEventReason
+from backend_plugin.core.judging.job_events import JobEventReason
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Job
-from backend_plugin.core.verdict import Phase
 from backend_plugin.shell import reconciler
 from backend_plugin.shell.cached_job import CachedJob
 

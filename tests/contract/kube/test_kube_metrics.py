@@ -23,7 +23,7 @@ from server_metrics import get_exported_name, list_metrics
 from serving import NAMESPACE, build_creation, condition
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.verdict_annotation import ANNOTATION
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 
 ROOT = Path(__file__).parents[3]
 SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}

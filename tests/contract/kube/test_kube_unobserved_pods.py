@@ -8,8 +8,8 @@ from kube_server import Fault, KubeServer
 from kube_world import JOBS, PODS, ago, build_replica, connected
 from serving import NAMESPACE, Served, is_phase, wait_until
 
-from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
+from backend_plugin.core.judging import verdict_annotation
 
 ANNOTATION = verdict_annotation.ANNOTATION
 

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,16 +33,16 @@ from backend_plugin.core.cleanup import (
 from backend_plugin.core.dialects.pytorchjob.manifest import END
 from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
+from backend_plugin.core.judging.verdict import Phase, Verdict
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Phase, Verdict
-from backend_plugin.core.verdict_annotation import ANNOTATION
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 

@@ -5,7 +5,7 @@ import pytest
 from cluster import RUNNING, at, build_ended_pod, running, verdict
 from waiting_gang import build_waiting_members, event, gang, group, waiting_line
 
-from backend_plugin.core.pending_reasons import parse_scheduler_message
+from backend_plugin.core.judging.pending_reasons import parse_scheduler_message
 
 API = "scheduling.x-k8s.io"
 SIBLINGS = (

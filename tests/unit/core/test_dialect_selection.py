@@ -7,7 +7,7 @@ import pytest
 from builders import a_run, a_template, decoded, reject
 
 from backend_plugin.core import settings
-from backend_plugin.core.dialect_selection import DialectSelection, select_dialect, with_dialect
+from backend_plugin.core.decoding.dialect_selection import DialectSelection, select_dialect, with_dialect
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.pipeline import plan

@@ -6,7 +6,7 @@ import pytest
 
 from backend_plugin.core import foreign_jobs
 from backend_plugin.core.dialects.table import DIALECTS, read_job_without_pods
-from backend_plugin.core.verdict import Phase
+from backend_plugin.core.judging.verdict import Phase
 
 
 def conditions(**types: str) -> dict[str, Any]:

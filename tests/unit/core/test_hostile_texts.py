@@ -6,9 +6,9 @@ from time import process_time
 import pytest
 from cluster import BEGAN, job, unplaced
 
-from backend_plugin.core import error_parser, pending_reasons
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging import error_parser, pending_reasons
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers

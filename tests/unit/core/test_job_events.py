@@ -7,9 +7,9 @@ import pytest
 from cluster import BEGAN, RUNNING, SUCCEEDED, anew, at, condition, job, pod, running, unplaced, with_metadata
 from waiting_gang import gang, group
 
-from backend_plugin.core import job_events
-from backend_plugin.core.job_events import JobEventDecision, JobEventReason
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging import job_events
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_events import JobEventDecision, JobEventReason
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import decide_job_event
 

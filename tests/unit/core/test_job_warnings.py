@@ -5,7 +5,7 @@ from cluster import BEGAN, condition, job, pod, running, verdict
 from msgspec import structs
 from waiting_gang import event, gang, group, members
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import ReplicaSpec
 from backend_plugin.core.pipeline import judge

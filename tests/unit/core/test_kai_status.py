@@ -6,7 +6,7 @@ import pytest
 from cluster import verdict
 from waiting_gang import event, first_line, gang, group, waiting_line
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 
 API = "scheduling.run.ai"

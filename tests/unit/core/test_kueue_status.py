@@ -8,9 +8,9 @@ from cluster import BEGAN, RUNNING, condition, running, verdict
 from msgspec import structs
 from waiting_gang import first_line, gang, group, members, waiting_line
 
-from backend_plugin.core.job_warnings import IN_PART
-from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.messages import get_remedy
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_warnings import IN_PART
+from backend_plugin.core.judging.messages import get_remedy
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge_with_expiry
 from backend_plugin.core.scheduling import registry

@@ -8,8 +8,8 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, pod
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.log_links import LogLink, build_links
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.log_links import LogLink, build_links
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge

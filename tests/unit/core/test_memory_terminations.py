@@ -4,7 +4,7 @@
 import pytest
 from cluster import FAILED, build_ended_pod, error_file, job, short, verdict
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 

@@ -6,7 +6,7 @@ import pytest
 from cluster import BEGAN, RUNNING, SUCCEEDED, build_ended_pod, job, running
 
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.last_transition import get_last_transition_time
+from backend_plugin.core.judging.last_transition import get_last_transition_time
 from backend_plugin.core.object_readers import read_observed, read_pod
 from backend_plugin.core.reading import (
     format_sortable_time,

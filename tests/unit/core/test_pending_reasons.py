@@ -4,7 +4,7 @@ import pytest
 from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
 from waiting_gang import group
 
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_plugin.core import printable
-from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.core.judging.verdict import Phase, Verdict
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from waiting_gang import build_waiting_members, gang, group
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 
 FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
 BEYOND = (

@@ -6,8 +6,8 @@ from builders import a_run
 from backend_plugin.core import names, rejection
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Phase
 
 
 def problem(field: str) -> Problem:

@@ -4,9 +4,9 @@
 import pytest
 from msgspec import structs
 
-from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage
+from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
+from backend_plugin.core.judging.shortage_message import format_sentence
 from backend_plugin.core.scheduling.gang_annotation import NO_GANG
-from backend_plugin.core.shortage_message import format_sentence
 from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import parse
 

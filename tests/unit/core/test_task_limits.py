@@ -7,9 +7,9 @@ import pytest
 from builders import a_run, a_template, reject
 
 from backend_plugin.core import settings
+from backend_plugin.core.decoding.task_sizes import CUSTOM_BYTES
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, collect_problems
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.task_sizes import CUSTOM_BYTES
 
 
 def problem(number: int) -> Problem:

@@ -19,10 +19,10 @@ from cluster import (
     with_metadata,
 )
 
-from backend_plugin.core import verdict_annotation
+from backend_plugin.core.judging import verdict_annotation
+from backend_plugin.core.judging.unobserved_terminations import has_unobserved_termination
+from backend_plugin.core.judging.verdict import build_failure
 from backend_plugin.core.object_readers import read_observed
-from backend_plugin.core.unobserved_terminations import has_unobserved_termination
-from backend_plugin.core.verdict import build_failure
 from kfpytorch_common.causes import Cause
 
 LOST = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")

@@ -19,13 +19,13 @@ from cluster import (
     waiting,
 )
 
-from backend_plugin.core import messages
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.job_status import JobStatus
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging import messages
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_status import JobStatus
+from backend_plugin.core.judging.verdict import is_retryable
+from backend_plugin.core.judging.verdict_rules import judge_status
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.verdict import is_retryable
-from backend_plugin.core.verdict_rules import judge_status
 from kfpytorch_common.causes import Cause
 
 LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."

@@ -5,9 +5,9 @@ from typing import Any
 
 from cluster import Manifest, at, condition, job, pod, verdict
 
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.scheduling import gang_annotation
-from backend_plugin.core.verdict import Verdict
 
 ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 

@@ -2,9 +2,9 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Condition, Job, PodGroup
 from backend_plugin.core.scheduling import gang_annotation
-from backend_plugin.core.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.job_metrics import MAX_QUEUES, compute_oldest_wait, count_jobs, measure_start

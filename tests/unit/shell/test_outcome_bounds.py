@@ -11,7 +11,7 @@ import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
-from backend_plugin.core import file_terminations
+from backend_plugin.core.judging import file_terminations
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import StoreUnavailable

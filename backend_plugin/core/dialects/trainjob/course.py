@@ -15,8 +15,8 @@ from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import LAUNCHER, ROLE, build_host_name
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.error_parser import parse_replica_name
 from backend_plugin.core.job_conditions import ENDS
+from backend_plugin.core.judging.error_parser import parse_replica_name
 from backend_plugin.core.observed import Event, Job, Observed, Pod
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.completion_indexes import contains_index

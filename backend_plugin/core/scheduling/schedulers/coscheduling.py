@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from backend_plugin.core.observed import Observed, PodGroup
-from backend_plugin.core.pending import (
+from backend_plugin.core.judging.pending import (
     JobWarning,
     PendingReason,
     PendingStage,
     ResourceShortage,
     SchedulerMessage,
 )
+from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec

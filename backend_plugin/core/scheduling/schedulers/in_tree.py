@@ -5,8 +5,8 @@ Unlike other schedulers, it has no adapter that requests a gang, because a PyTor
 
 from typing import Final
 
+from backend_plugin.core.judging.pending import PendingReason, PendingStage
 from backend_plugin.core.observed import PodGroup
-from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.scheduling.status_parser import StatusParser
 from kfpytorch_common.causes import Cause
 

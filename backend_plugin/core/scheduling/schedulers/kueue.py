@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.observed import Condition, Job, Observed, PodGroup
-from backend_plugin.core.pending import (
+from backend_plugin.core.judging.pending import (
     JobWarning,
     PendingReason,
     PendingStage,
     ResourceShortage,
     SchedulerMessage,
 )
+from backend_plugin.core.observed import Condition, Job, Observed, PodGroup
 from backend_plugin.core.scheduling.adapter import (
     QUEUE,
     SchedulerAdapter,

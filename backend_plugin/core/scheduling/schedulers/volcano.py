@@ -9,8 +9,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from backend_plugin.core.judging.pending import (
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
-from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec

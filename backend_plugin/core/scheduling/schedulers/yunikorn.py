@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core import pending
+from backend_plugin.core.judging import pending
 from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Event, Observed
 from backend_plugin.core.reading import get_mapping, get_mappings

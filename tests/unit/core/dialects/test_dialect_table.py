@@ -6,8 +6,8 @@ import pytest
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS, parse_job_name
+from backend_plugin.core.judging.replica_pods import is_first_admission
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.replica_pods import is_first_admission
 from backend_plugin.core.scheduling.companions import read_companions
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -21,14 +21,14 @@ from backend_plugin.core.cleanup import CleanupActions, is_expired, plan_cancell
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.ownership import find_orphan_candidate
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
-from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell.job_encoding import encode_summary
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))

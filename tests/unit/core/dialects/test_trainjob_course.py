@@ -15,11 +15,12 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core import event_terminations, file_terminations, final_status, job_conditions
+from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.job_status import JobState
-from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.log_links import build_links
+from backend_plugin.core.judging import event_terminations, file_terminations, final_status
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_status import JobState
+from backend_plugin.core.judging.log_links import build_links
 from backend_plugin.core.observed import Event, Observed
 from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate

@@ -7,10 +7,10 @@ import pytest
 from train_job_objects import BEGAN, at, build_condition, build_job, build_pod, build_running, observe
 
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.pipeline import build_start_patch, judge
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.verdict import Phase
 
 ANNOTATION = "kfpytorch.flyte.org/run-start"
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))

@@ -20,11 +20,11 @@ from train_job_objects import (
 from backend_plugin.core import job_lookup
 from backend_plugin.core.dialects.table import parse_job_name
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.verdict import Phase, Verdict
 from kfpytorch_common.causes import Cause
 
 DATASET = {"uri": "s3://data/digits", "secret": "s3", "env": {"REGION": "eu"}}

@@ -11,8 +11,8 @@ from builders import reject
 from train_job_objects import REPLICAS, plan_train_job
 from wheels import build_wheel, create_environment
 
+from backend_plugin.core.judging.terminations import classify_exit_code
 from backend_plugin.core.package_installation import PROGRAM, find_failure, with_packages
-from backend_plugin.core.terminations import classify_exit_code
 from kfpytorch_common.causes import Cause
 
 SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.argv[1:])"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from train_job_objects import BEGAN, at, build_job, build_pod, build_running, observe
 
-from backend_plugin.core.job_events import build_warning_events, can_need_warning
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_events import build_warning_events, can_need_warning
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core.job_status import JobStatus
-from backend_plugin.core.messages import format_unused_outputs, get_remedy, join_lines
-from backend_plugin.core.terminations import ReplicaTermination
+from backend_plugin.core.judging.job_status import JobStatus
+from backend_plugin.core.judging.messages import format_unused_outputs, get_remedy, join_lines
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from kfpytorch_common.causes import (
     CLUSTER_REMEDIES,
     Cause,

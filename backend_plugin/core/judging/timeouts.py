@@ -2,17 +2,17 @@
 
 from datetime import datetime, timedelta
 
-from backend_plugin.core import job_status as statuses
-from backend_plugin.core import messages
-from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit, is_exceeded
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.pending import PendingReason, PendingStage
-from backend_plugin.core.pending_reasons import CONTAINER_CAUSES
+from backend_plugin.core.judging import job_status as statuses
+from backend_plugin.core.judging import messages
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.deadline import check_deadline, get_admission_time, get_limit, is_exceeded
+from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.pending import PendingReason, PendingStage
+from backend_plugin.core.judging.pending_reasons import CONTAINER_CAUSES
+from backend_plugin.core.judging.verdict import Verdict, build_failure
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.judging import error_parser
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
-from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 

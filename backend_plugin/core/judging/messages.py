@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
-from backend_plugin.core.pending_reasons import is_blocking
+from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.judging.pending_reasons import is_blocking
 from backend_plugin.core.values import JsonValue, join_first
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 

@@ -13,13 +13,8 @@ from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 from msgspec.structs import replace
 
-from backend_plugin.core import (
-    extension,
-    protojson,
-    replica_specs,
-    task_sizes,
-    train_job_policies,
-)
+from backend_plugin.core import protojson
+from backend_plugin.core.decoding import extension, replica_specs, task_sizes, train_job_policies
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import (
     Attempt,

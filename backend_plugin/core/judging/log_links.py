@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import Message
 
-from backend_plugin.core import data_sources
-from backend_plugin.core.data_sources import check_name
+from backend_plugin.core.decoding import data_sources
+from backend_plugin.core.decoding.data_sources import check_name
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages

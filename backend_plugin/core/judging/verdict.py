@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import msgspec
 from typing_extensions import assert_never
 
-from backend_plugin.core import messages, printable
-from backend_plugin.core.log_links import LogLink
+from backend_plugin.core import printable
+from backend_plugin.core.judging import messages
+from backend_plugin.core.judging.log_links import LogLink
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common.causes import Cause
 

@@ -7,16 +7,16 @@ the server records this time in an annotation of a TrainJob that has a deadline.
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core import job_status as statuses
-from backend_plugin.core import messages
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job_conditions import SUSPENDED
-from backend_plugin.core.job_status import JobStatus
-from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.judging import job_status as statuses
+from backend_plugin.core.judging import messages
+from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_status import JobStatus
+from backend_plugin.core.judging.verdict import Verdict, build_failure
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
 
 ANNOTATION: Final = "kfpytorch.flyte.org/run-start"

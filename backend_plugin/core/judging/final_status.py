@@ -6,16 +6,17 @@ from functools import partial
 
 from msgspec import structs
 
-from backend_plugin.core import (
+from backend_plugin.core.dialects import table
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.judging import (
     event_terminations,
     file_terminations,
     replica_pods,
     root_cause,
     terminations,
 )
-from backend_plugin.core.dialects import table
-from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import (
     Condition,
     Event,
@@ -26,7 +27,6 @@ from backend_plugin.core.observed import (
     find_last_event,
     get_end_time,
 )
-from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from backend_plugin.core import root_cause, status, terminations
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.job_status import JobState
+from backend_plugin.core.judging import root_cause, status, terminations
+from backend_plugin.core.judging.job_status import JobState
+from backend_plugin.core.judging.terminations import ReplicaTermination
+from backend_plugin.core.judging.verdict_annotation import find_recorded_verdict
 from backend_plugin.core.observed import Observed
-from backend_plugin.core.terminations import ReplicaTermination
-from backend_plugin.core.verdict_annotation import find_recorded_verdict
 
 
 def has_unobserved_termination(observed: Observed) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from backend_plugin.core import job_conditions
+from backend_plugin.core.judging.pending import JobWarning
 from backend_plugin.core.observed import Job, Observed, Pod
-from backend_plugin.core.pending import JobWarning
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS, is_controller_managed
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import structs
 
-from backend_plugin.core import error_parser
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.file_terminations import POD_TIME_RESOLUTION, has_ended_by
+from backend_plugin.core.judging import error_parser
+from backend_plugin.core.judging.file_terminations import POD_TIME_RESOLUTION, has_ended_by
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause, is_consequence
 
 # How long the kubelet may take, in nanoseconds, to report a termination that the peers have noticed.

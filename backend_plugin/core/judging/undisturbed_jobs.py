@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from backend_plugin.core.cleanup import is_finished
+from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
-from backend_plugin.core.verdict_annotation import ANNOTATION
 
 
 def is_running_undisturbed(observed: Observed) -> bool:

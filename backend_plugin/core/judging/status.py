@@ -6,21 +6,16 @@ from typing import Final
 
 from msgspec import structs
 
-from backend_plugin.core import (
-    job_conditions,
-    job_warnings,
-    pending_reasons,
-    replica_pods,
-    shortage_message,
-)
-from backend_plugin.core.final_status import (
+from backend_plugin.core import job_conditions
+from backend_plugin.core.judging import job_warnings, pending_reasons, replica_pods, shortage_message
+from backend_plugin.core.judging.final_status import (
     build_final_status,
     find_final_condition,
     index_conditions,
 )
-from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.pending import PendingReason, PendingStage
 from backend_plugin.core.observed import Condition, Job, Observed, Pod
-from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause

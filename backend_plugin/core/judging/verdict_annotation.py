@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.observed import Job, get_end_time
-from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
 
 ANNOTATION: Final = "kfpytorch.flyte.org/verdict"

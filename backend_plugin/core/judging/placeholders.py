@@ -6,8 +6,13 @@ Placeholder pods are often the only pods with a message of the scheduler.
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 
+from backend_plugin.core.judging.pending import (
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
 from backend_plugin.core.observed import Event, Observed, Pod
-from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause

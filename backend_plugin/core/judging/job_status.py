@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core import job_conditions
+from backend_plugin.core.judging.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import Condition, Job, Pod
-from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
-from backend_plugin.core.terminations import ReplicaTermination
 
 
 class JobState(enum.Enum):

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from signal import SIGTERM
 from typing import Final
 
-from backend_plugin.core import error_parser, terminations
+from backend_plugin.core.judging import error_parser, terminations
+from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import Event, Pod
-from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
 # Reasons of events at most a minute before the end of the job that they caused. Other events may be ten

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from backend_plugin.core.pending import PendingReason, ResourceShortage
+from backend_plugin.core.judging.pending import PendingReason, ResourceShortage
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.quantity import Quantity, subtract_quantity
 

@@ -7,11 +7,16 @@ from typing import Final
 
 from msgspec import structs
 
-from backend_plugin.core import placeholders, terminations
 from backend_plugin.core.dialects.table import CREATION_FAILURES
 from backend_plugin.core.job_conditions import SUSPENDED
+from backend_plugin.core.judging import placeholders, terminations
+from backend_plugin.core.judging.pending import (
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup, find_last_event
-from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS
 from kfpytorch_common.causes import Cause

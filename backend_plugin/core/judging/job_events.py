@@ -12,15 +12,16 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core import job_conditions, job_warnings
-from backend_plugin.core import job_status as statuses
-from backend_plugin.core.deadline import is_exceeded
+from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table
-from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.judging import job_status as statuses
+from backend_plugin.core.judging import job_warnings
+from backend_plugin.core.judging.deadline import is_exceeded
+from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.verdict import Phase, Verdict
 
 _REPORTER: Final = "kfpytorch"
 _LONGEST: Final = 1024

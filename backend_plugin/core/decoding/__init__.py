@@ -1,0 +1,1 @@
+"""Decodes a task template into a job: `custom` calls the other modules."""
