@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from traceback import TracebackException
 from typing import Final
 
+from flytekitplugins.kfpytorch.worker.exception_copies import copy_readable_parts
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
 from kfpytorch_common.causes import RaisedException
 
@@ -42,15 +43,13 @@ def read_exception(error: BaseException) -> TracebackException:
     return TracebackException.from_exception(error, compact=True)
 
 
-def read_message_and_stack(error: BaseException) -> TracebackException:
-    """Return the name of the type, message and stack of an exception with unreadable other attributes.
+def read_readable_parts(error: BaseException) -> TracebackException:
+    """Return the same as `read_exception`, if attributes of `error`, a cause or a member cannot be read.
 
-    Examples are a `SyntaxError` whose line is no text, and a class whose `__getattr__` raises.
+    Examples are a `SyntaxError` whose line is no text, and a class whose `__getattr__` raises. The result has
+    no attributes of a `SyntaxError`, except in the message.
     """
-    # Python reads attributes of several types, but not of this one, which has the message of `error`.
-    names = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
-    named = type(type(error).__name__, (Exception,), names)
-    return TracebackException(named, named(error), error.__traceback__)
+    return read_exception(copy_readable_parts(error))
 
 
 def get_class_name(raised: TracebackException) -> str:

@@ -92,7 +92,7 @@ def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverabl
         BaseException,
     )
     if isinstance(failure, Caught):
-        raised = exceptions.read_message_and_stack(error)
+        raised = exceptions.read_readable_parts(error)
         failure = _describe(raised, exit_code, identity, recoverable=recoverable)
     return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))
 

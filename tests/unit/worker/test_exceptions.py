@@ -11,6 +11,10 @@ import pytest
 
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
 
+needs_groups = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Frozen(Exception):
@@ -47,6 +51,62 @@ def test_cause_that_rejects_assignments_is_recorded(tmp_path: Path) -> None:
     assert (cause.exception, cause.message, cause.frames[-1].function) == ("Frozen", "3", "fail")
 
 
+class Refusing(Exception):
+    """An exception of which no attribute can be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize("middle", [Delegating, Refusing])
+def test_chain_with_an_exception_whose_attributes_cannot_be_read_is_complete(
+    middle: type[Exception], tmp_path: Path
+) -> None:
+    def stop() -> None:
+        try:
+            try:
+                fail_from(OSError(2, "no file"))
+            except ValueError:
+                fail(middle("text"))
+        except BaseException as error:
+            raise SystemExit("stopped") from error
+
+    with pytest.raises(SystemExit) as caught:
+        stop()
+    failure = record(tmp_path, caught.value)
+    assert (failure.exception, failure.message) == ("SystemExit", "the function called sys.exit(stopped)")
+    assert [(each.exception, each.message, each.handled) for each in failure.chain] == [
+        ("FileNotFoundError", "[Errno 2] no file", False),
+        ("ValueError", "outer", True),
+        (middle.__name__, "text", False),
+    ]
+    assert [each.frames[-1].function for each in failure.chain] == ["fail", "fail_from", "fail"]
+    assert "During handling of the above exception" in failure.traceback
+
+
+@needs_groups
+def test_group_with_a_member_whose_attributes_cannot_be_read_is_recorded_with_all_members(
+    tmp_path: Path,
+) -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    noted: Any = KeyError("key")
+    noted.add_note("epoch 3")
+    error = Delegating("text")
+    # As after `raise error` in a handler of the group.
+    error.__context__ = group("two", [error, group("one", [noted])])
+    [context] = record(tmp_path, error).chain
+    assert (context.exception, context.message.splitlines()) == (
+        "ExceptionGroup",
+        [
+            "two (2 sub-exceptions)",
+            "Delegating: text",
+            "ExceptionGroup: one (1 sub-exception)",
+            "  KeyError: 'key'",
+            "    epoch 3",
+        ],
+    )
+
+
 class OddNotes(Exception):
     """An exception whose notes are not in a list."""
 
@@ -69,7 +129,7 @@ def test_exception_whose_attributes_cannot_be_read_is_recorded_with_its_message(
     assert "raise error" in failure.traceback
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups")
+@needs_groups
 def test_notes_and_members_of_an_exception_group_follow_the_message() -> None:
     group: Any = vars(builtins)["ExceptionGroup"]
     with pytest.raises(ValueError, match="text") as caught:
