@@ -40,6 +40,7 @@ from backend_plugin.shell.job_deleter import JobDeleter
 from backend_plugin.shell.job_event_recorder import JobEventRecorder
 from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.prerequisites import Prerequisites
+from backend_plugin.shell.reconciliation_queue import ReconciliationQueue
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import run_until_first_exit
@@ -56,8 +57,6 @@ _AT_START: Final = 2_000
 REMEMBERED: Final = timedelta(hours=1)
 """Time for which a gone job stays in the cache; later requests query the cluster again."""
 _PAUSE: Final = 1.0
-_DELAY_SECONDS: Final = 0.05
-"""Seconds between a change and the reconciliation. Changes in this time are handled together."""
 
 
 class Reconciler:
@@ -83,7 +82,7 @@ class Reconciler:
         self.prerequisites = Prerequisites(cluster, cache, endings.orders, answers.judge.now)
         self._cleaner = JobCleaner(cluster, self.deleter, VerdictStore(cluster, self._metrics))
         self._turning = JobEventRecorder(cluster, cache, answers.judge, endings.orders)
-        self._due: set[CachedJob] = set()
+        self._queue = ReconciliationQueue(self._reconcile)
         self._seconds = seconds
         self._makes_groups = answers.judge.settings.kfpytorch.gang.can_create_groups
         """False if the settings let this server create no pod groups; then there are no companion objects."""
@@ -91,12 +90,13 @@ class Reconciler:
     # ---- watch and resync
 
     async def run(self) -> None:
-        """Watch the cluster and reconcile jobs, until cancelled."""
+        """Watch the cluster and reconcile jobs, until cancelled; call this once."""
         ignore = self._cache.listen(self._on_change)
         try:
             await run_until_first_exit(self._run_watch(), self._run_resyncs(), self.prerequisites.run())
         finally:
             ignore()
+            self._queue.close()
 
     async def _run_watch(self) -> None:
         while True:
@@ -250,15 +250,8 @@ class Reconciler:
         return job is entry.job and not entry.unconfirmed and self._judge.now() <= until
 
     def enqueue(self, entry: CachedJob) -> None:
-        """Queue a job to be reconciled soon."""
-        if not self._due:
-            asyncio.get_running_loop().call_later(_DELAY_SECONDS, self._reconcile_due)
-        self._due.add(entry)
-
-    def _reconcile_due(self) -> None:
-        due, self._due = self._due, set()
-        for entry in due:
-            asyncio.get_running_loop().call_soon(self._reconcile, entry)
+        """Queue a job to be reconciled soon; no effect after `run` has ended."""
+        self._queue.add(entry)
 
     def _reconcile(self, entry: CachedJob, level: int = logging.INFO) -> None:
         if entry.gone is not None:
@@ -333,7 +326,7 @@ class Reconciler:
             log.log(level, "%s: %s", verdict.phase.value, summary, extra=entry.log_fields)
             job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
-                asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
+                self._queue.add_later(entry, cleanup.LINGER.total_seconds())
         if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._submit("clean_up", entry, self._cleaner.build_operation(entry, duties))
 
