@@ -106,10 +106,10 @@ async def _run_server(configuration: Configuration) -> None:
             ServerOptions(
                 host=settings.host,
                 port=settings.port,
-                credentials=credentials.build_server_credentials(settings.tls) if settings.tls else None,
                 receive_bytes=settings.max_receive_message_size,
                 send_bytes=settings.max_send_message_size,
                 drain_seconds=settings.drain_timeout.total_seconds(),
+                credentials=credentials.build_server_credentials(settings.tls) if settings.tls else None,
                 interceptors=interceptors,
             ),
         )

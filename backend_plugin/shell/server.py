@@ -65,12 +65,13 @@ class ServerOptions:
     host: str
     port: int
     """The port; 0 selects a free port."""
+    receive_bytes: int
+    """Maximum size of a request."""
+    send_bytes: int
+    """Maximum size of a response."""
+    drain_seconds: float
+    """Time for running calls after the first stop signal."""
     credentials: grpc.ServerCredentials | None = None
-    receive_bytes: int = 12 * 2**20
-    """Maximum size of a request. FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
-    send_bytes: int = 32 * 2**20
-    drain_seconds: float = 20.0
-    """Time for running calls after the first stop signal; less than Kubernetes' grace period of 30 s."""
     interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
 
 

@@ -15,6 +15,7 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.reflection import Reflection
 from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
 from backend_plugin.shell.server import FLYTE, GrpcServer, ServerOptions
+from backend_plugin.shell.settings import SettingsSources, load_settings
 
 T = TypeVar("T")
 
@@ -86,6 +87,13 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
+def build_options(**options: Any) -> ServerOptions:
+    """Return `options` for a server at a free port, with the message sizes of the settings by default."""
+    settings = load_settings(SettingsSources()).settings
+    sizes = {"receive_bytes": settings.max_receive_message_size, "send_bytes": settings.max_send_message_size}
+    return ServerOptions(**{"host": "127.0.0.1", "port": 0, **sizes, **options})
+
+
 @asynccontextmanager
 async def serving(
     *, limit: int = 10, streams: int = 10, token: Any = None, **options: Any
@@ -98,8 +106,7 @@ async def serving(
         "client_names": options.pop("client_names", frozenset()),
     }
     front = RpcMiddleware((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
-    options = {"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **options}
-    server = GrpcServer((front,), ServerOptions(**options))
+    server = GrpcServer((front,), build_options(**{"drain_seconds": 10, **options}))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result, do_nothing))
     await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +165,7 @@ async def _main() -> None:
     tiny = Tiny(lambda word: print(word, flush=True))
     server = GrpcServer(
         (RpcMiddleware(tiny.handlers(), 10),),
-        ServerOptions(host="127.0.0.1", port=0, drain_seconds=float(sys.argv[1])),
+        build_options(drain_seconds=float(sys.argv[1])),
     )
     await server.run(asyncio.Event(), lambda port: print(port, flush=True), do_nothing)
     print("ended", flush=True)

@@ -67,9 +67,11 @@ class ServerSettings:
     allow_unauthenticated: bool = False
     """Require no authentication, although clients can run commands through this server."""
     max_receive_message_size: int = 12 * 2**20
+    """Maximum size of a request. FlytePropeller sends whole templates, and inline inputs of up to 10 MB."""
     max_send_message_size: int = 32 * 2**20
     max_concurrent_rpcs: int = 512
     drain_timeout: timedelta = timedelta(seconds=20)
+    """Time for running calls after the first stop signal; less than Kubernetes' grace period of 30 s."""
     namespaces: Sequence[str] = ("*",)
     namespace_template: str
     """Flyte's `namespace_mapping.template`, or a shell pattern."""

@@ -1,7 +1,7 @@
 """Tests of server settings from a file, environment variables and flags."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.shell import output_prefixes
 from backend_plugin.shell.credentials import Tls
+from backend_plugin.shell.server import ServerOptions
 from backend_plugin.shell.settings import (
     ClusterKind,
     EffectiveSettings,
@@ -233,3 +234,8 @@ def test_variables_of_kubernetes_commands_and_workers_are_ignored() -> None:
     assert load(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == load()
     # An empty variable counts as unset.
     assert load(environ={"KFPYTORCH_PORT": ""}, port=None) == load()
+
+
+def test_defaults_of_settings_are_not_repeated_in_the_options_of_the_server() -> None:
+    optional = {each.name for each in fields(ServerOptions) if each.default is not MISSING}
+    assert optional == {"credentials", "interceptors"}
