@@ -6,22 +6,35 @@ from dataclasses import replace
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.scheduling import pod_requests
+from backend_plugin.core.scheduling import gang_options, pod_requests
+from backend_plugin.core.scheduling.adapter import OPERATOR
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import PlannedTask, RolePods
 from backend_plugin.doctor.operators.table import get_operator
 from kfpytorch_common.quantity import Quantity
 
 
-def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePods]:
-    """Return the pods of each replica role. Pods without a scheduler name get `scheduler_name`."""
-    added = {"schedulerName": scheduler_name} if scheduler_name else {}
+def build_role_pods(planned: Plan, gang: GangSettings) -> Sequence[RolePods]:
+    """Return the pods of each replica role of a job that the settings `gang` apply to."""
+    dialect, name = get_dialect(planned.dialect), _get_scheduler_name(gang)
+    added = {"schedulerName": name} if name else {}
+    needs_all = gang_options.derives_gang_size(gang, dialect)
     return [
-        replace(each, pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}})
-        for each in get_operator(get_dialect(planned.dialect)).build_role_pods(
-            planned.job, planned.prerequisites
+        replace(
+            each,
+            needed=each.count if needs_all else each.needed,
+            pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}},
         )
+        for each in get_operator(dialect).build_role_pods(planned.job, planned.prerequisites)
     ]
+
+
+def _get_scheduler_name(gang: GangSettings) -> str:
+    """Return the scheduler name that the operator writes to pods without one; empty if it writes none."""
+    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
+        return ""
+    return gang.scheduler_name or gang.adapter.scheduler_name
 
 
 def compute_needed_requests(task: PlannedTask) -> Mapping[str, Quantity]:

@@ -8,9 +8,7 @@ from backend_plugin.core.decoding import custom
 from backend_plugin.core.decoding.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
-from backend_plugin.core.scheduling.adapter import OPERATOR
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
-from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
@@ -48,13 +46,6 @@ def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
     task = replace(
         task,
         plan=planned,
-        roles=role_pods.build_role_pods(planned, _get_scheduler_name(gang)),
+        roles=role_pods.build_role_pods(planned, gang),
     )
     return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))
-
-
-def _get_scheduler_name(gang: GangSettings) -> str:
-    """Return the scheduler name that the operator writes to pods; empty if it writes none."""
-    if gang.adapter is None or gang.pod_groups_by != OPERATOR:
-        return ""
-    return gang.scheduler_name or gang.adapter.scheduler_name

@@ -7,6 +7,7 @@ from remedy_cases import TRAIN_JOB, deployment, operator, task_of
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import read
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
@@ -62,7 +63,8 @@ WITH_DATA = {**REPLICAS, "kfpytorch": {"trainJob": DATA}}
 )
 def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> None:
     planned = plan(a_template(custom), a_run(), read({"kfpytorch": {"dialect": "trainjob"}}))
-    (role,) = role_pods.build_role_pods(planned, "mine")
+    gang = GangSettings(scheduler="volcano", pod_groups_by="operator", scheduler_name="mine")
+    (role,) = role_pods.build_role_pods(planned, gang)
     name = planned.job["metadata"]["name"]
     assert (role.name, role.count, role.needed) == ("node", count, needed)
     labels = role.pod["metadata"]["labels"]
@@ -86,9 +88,9 @@ def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> Non
 
 def plan_facts(custom: object, settings: object, **objects: object) -> Facts:
     planned = plan(a_template(custom), a_run(), read({"kfpytorch": settings}))
-    roles = role_pods.build_role_pods(planned)
-    task = PlannedTask(dialect=DIALECTS[planned.dialect], plan=planned, roles=roles)
     gang = read({"kfpytorch": settings}).kfpytorch.gang
+    roles = role_pods.build_role_pods(planned, gang)
+    task = PlannedTask(dialect=DIALECTS[planned.dialect], plan=planned, roles=roles)
     found = {Subject[name]: value for name, value in objects.items()}
     return Facts(namespace="n", task=task, gang=gang, objects=found)
 
@@ -137,6 +139,27 @@ def test_queue_that_counts_all_replicas_needs_quota_for_all_nodes_of_an_elastic_
     (sentence,) = find_sentences("queue-too-small", plan_facts(ELASTIC, kueue, **build_queues("3")))
     assert sentence == "the queue all has 3 cpu at most, and the job needs 4"
     assert not find_sentences("queue-too-small", plan_facts(ELASTIC, kueue, **build_queues("3", "1")))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "gang", "needed"),
+    [
+        # KAI derives the size from the JobSet of a TrainJob, or from the minimum of a PyTorchJob.
+        ("trainjob", {"scheduler": "kai"}, 4),
+        ("trainjob", {"scheduler": "kai", "local-queue": "team"}, 4),
+        ("pytorchjob", {"scheduler": "kai"}, 2),
+        # Kueue gives quota to all nodes, and another scheduler starts the job with its minimum.
+        ("trainjob", {"scheduler": "kueue", "queue": "team"}, 2),
+    ],
+)
+def test_quota_counts_the_pods_that_the_gang_scheduler_starts_together(dialect, gang, needed) -> None:
+    hard = {"pods": str(needed - 1), "requests.cpu": str(needed - 1), "limits.cpu": str(needed)}
+    quota = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": hard}}
+    facts = plan_facts(ELASTIC, {"dialect": dialect, "gang": gang}, QUOTAS=[quota])
+    assert find_sentences("quota-too-small", facts) == [
+        f"the quota q allows {needed - 1} {name}, but the job needs {needed}: it would never run"
+        for name in ("pods", "requests.cpu")
+    ]
 
 
 @pytest.mark.parametrize(("scheduler", "queue"), [("coscheduling", ""), ("volcano", "team")])
@@ -247,7 +270,7 @@ def test_pods_on_a_named_runtime_have_the_parts_that_the_job_sets() -> None:
     extension = {"master": placement, "worker": placement, "trainJob": {"runtime": "torch-distributed"}}
     planned = plan(a_template({**REPLICAS, "kfpytorch": extension}), a_run(), read({}))
     assert planned.prerequisites == ()
-    (role,) = role_pods.build_role_pods(planned)
+    (role,) = role_pods.build_role_pods(planned, GangSettings())
     (trainer,) = role.pod["spec"]["containers"]
     assert (role.count, trainer["name"], trainer["image"]) == (4, "node", "image:1")
     assert trainer["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
