@@ -7,19 +7,13 @@ order of named list members. Go builds environments and tolerations from maps, s
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from dice import Json
 
+from kfpytorch_common.quantity import InvalidQuantity, parse
+
 MISSING = "(absent)"
-SUFFIXES = {
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    **{letter: Decimal(1000) ** (power + 1) for power, letter in enumerate("kMGTPE")},
-    **{f"{letter}i": Decimal(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")},
-}
 # The field that identifies a member of a list. Most lists use the name.
 NAMED = {
     "containers": "name",
@@ -107,16 +101,9 @@ def index_by_name(members: Sequence[Json], key: str) -> Json:
 
 def quantity(text: Any) -> Any:
     """Return the number of a quantity as text. A value that is not a quantity stays unchanged."""
-    written = str(text)
-    for suffix in (written[-2:], written[-1:]):
-        if suffix in SUFFIXES and suffix:
-            number, factor = written[: -len(suffix)], SUFFIXES[suffix]
-            break
-    else:
-        number, factor = written, Decimal(1)
     try:
-        return str((Decimal(number) * factor).normalize())
-    except InvalidOperation:
+        return str(parse(str(text)).nano)
+    except InvalidQuantity:
         return text
 
 

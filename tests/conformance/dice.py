@@ -19,6 +19,10 @@ class Dice(random.Random):
         """Return a value for some of the names."""
         return {name: self.pick(values) for name, values in choices.items() if self.yes(share)}
 
+    def keep(self, fields: Json, share: float) -> Json:
+        """Return some of the fields that are not empty."""
+        return {name: value for name, value in fields.items() if value and self.yes(share)}
+
     def pick(self, values: Sequence[Any]) -> Any:
         """Return a copy of one of the values, which the caller may modify."""
         return copy.deepcopy(self.choice(values))
@@ -154,3 +158,11 @@ def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> J
     both = {"requests": requests, "limits": dict(requests)}
     kinds = dice.pick([["requests"], ["limits"], ["requests", "limits"]])
     return {kind: both[kind] for kind in kinds if requests or dice.yes(0.1)}
+
+
+def entries(amounts: Json) -> Json:
+    """Return requests and limits in flyteidl's form."""
+    return {
+        kind: [{"name": name, "value": value} for name, value in values.items()]
+        for kind, values in amounts.items()
+    }

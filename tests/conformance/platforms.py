@@ -18,6 +18,7 @@ from dice import (
     VOLUMES,
     Dice,
     Json,
+    entries,
     resources,
 )
 
@@ -140,16 +141,14 @@ def metadata(dice: Dice) -> tuple[Json, str]:
 
 def overrides(dice: Dice) -> Json:
     """Return the values from with_overrides. FlytePropeller leaves the message field for them empty."""
-    amounts = resources(dice, QUANTITIES, 0.4)
-    asked = {
-        kind: [{"name": name, "value": value} for name, value in values.items()]
-        for kind, values in amounts.items()
-    }
     container = {"name": "other", "image": "other:v1", "args": ["run"]}
-    amounts = {"resources": [asked], "containerImage": ["override:v1"]}
-    amounts["extendedResources"] = [{"gpuAccelerator": {"device": "nvidia-l4"}}]
-    amounts["podTemplate"] = [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}]
-    return dice.some(amounts, 0.4)
+    choices = {
+        "resources": [entries(resources(dice, QUANTITIES, 0.4))],
+        "containerImage": ["override:v1"],
+        "extendedResources": [{"gpuAccelerator": {"device": "nvidia-l4"}}],
+        "podTemplate": [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}],
+    }
+    return dice.some(choices, 0.4)
 
 
 def template_container(dice: Dice, name: str) -> Json:
@@ -164,7 +163,7 @@ def template_container(dice: Dice, name: str) -> Json:
         "imagePullPolicy": "Never",
         "terminationMessagePath": "/dev/log",
     }
-    return {**written, **{key: value for key, value in fields.items() if value and dice.yes(0.3)}}
+    return {**written, **dice.keep(fields, 0.3)}
 
 
 def pod_template(dice: Dice, name: str) -> Json:
@@ -192,7 +191,7 @@ def pod_template(dice: Dice, name: str) -> Json:
         "imagePullSecrets": dice.pick([[{"name": "pull"}], [{"name": "template-pull"}]]),
         "terminationGracePeriodSeconds": 10,
     }
-    spec.update({key: value for key, value in fields.items() if value and dice.yes(0.2)})
+    spec.update(dice.keep(fields, 0.2))
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",

@@ -4,6 +4,7 @@ One case is one input line, both for ``render --batch`` and for the Go plugin.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from dice import (
@@ -23,6 +24,7 @@ from dice import (
     VOLUMES,
     Dice,
     Json,
+    entries,
     resources,
 )
 from platforms import metadata, pod_templates, settings
@@ -30,9 +32,7 @@ from platforms import metadata, pod_templates, settings
 SEED = 20251121  # An arbitrary seed. The name of a failing case identifies it for this seed.
 
 RESTARTS: list[Any] = [
-    "RESTART_POLICY_ALWAYS",
-    "RESTART_POLICY_ON_FAILURE",
-    "RESTART_POLICY_NEVER",
+    *(f"RESTART_POLICY_{name}" for name in ("ALWAYS", "ON_FAILURE", "NEVER")),
     0.0,
     1.0,
     2.0,
@@ -77,14 +77,6 @@ ARGS = [
 ]
 
 
-def entries(amounts: Json) -> Json:
-    """Return requests and limits in flyteidl's form."""
-    return {
-        kind: [{"name": name, "value": value} for name, value in values.items()]
-        for kind, values in amounts.items()
-    }
-
-
 def container(dice: Dice) -> Json:
     """Return a container target."""
     written: Json = {"image": dice.pick(IMAGES), "args": list(ARGS)}
@@ -116,7 +108,7 @@ def pod_container(dice: Dice, name: str) -> Json:
         "ports": [{"containerPort": 8080, "name": "http"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    written.update({key: value for key, value in fields.items() if value and dice.yes(0.25)})
+    written.update(dice.keep(fields, 0.25))
     return {**written, **(dice.pick(OF_CONTAINERS) if dice.yes(0.2) else {})}
 
 
@@ -147,7 +139,7 @@ def pod(dice: Dice) -> Json:
         "terminationGracePeriodSeconds": 30,
         "runtimeClassName": "nvidia",
     }
-    spec.update({key: value for key, value in fields.items() if value and dice.yes(0.15)})
+    spec.update(dice.keep(fields, 0.15))
     spec.update(dice.pick(OF_PODS) if dice.yes(0.3) else {})
     target: Json = {"podSpec": spec}
     if dice.yes(0.5):
@@ -246,13 +238,7 @@ def set_value(*path: Any, value: Any) -> Callable[[Json], None]:
 
 def drop(*path: str) -> Callable[[Json], None]:
     """Return a mutation that removes a key."""
-
-    def spoil(written: Any) -> None:
-        for key in path[:-1]:
-            written = written.get(key, {})
-        written.pop(path[-1], None)
-
-    return spoil
+    return lambda written: reduce(lambda part, key: part.get(key, {}), path[:-1], written).pop(path[-1], None)
 
 
 def no_target(written: Json) -> None:

@@ -4,9 +4,10 @@ Cases in which ours differs intentionally (docs/decisions) are left out. These a
 processes than GPUs, shared memory that upstream mounts in the wrong container, and placeholder images.
 """
 
-import random
 from collections.abc import Sequence
 from typing import Any
+
+from dice import Dice
 
 SEED = 20241121  # An arbitrary seed, equal for both environments and all runs.
 
@@ -76,22 +77,13 @@ ARGUMENTS = {
 }
 
 
-class Author:
+class Author(Dice):
     """A generator of configs with seeded random choices."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-
-    def some(self, choices: dict[str, list[str]], share: float) -> dict[str, str]:
-        """Return a value for some of the names."""
-        return {
-            name: self.dice.choice(texts) for name, texts in choices.items() if self.dice.random() < share
-        }
 
     def call(self, name: str, arguments: dict[str, str], order: Sequence[str]) -> str:
         """Return a call with keyword arguments, or with the leading arguments by position."""
         by_position = 0
-        while by_position < len(order) and order[by_position] in arguments and self.dice.random() < 0.5:
+        while by_position < len(order) and order[by_position] in arguments and self.yes(0.5):
             by_position += 1
         texts = [arguments[field] for field in order[:by_position]]
         texts += [f"{field}={text}" for field, text in arguments.items() if field not in order[:by_position]]
@@ -99,7 +91,7 @@ class Author:
 
     def role(self, name: str, arguments: dict[str, str]) -> str:
         order = ["image", "requests", "limits", *(["replicas"] if name == "Worker" else []), "restart_policy"]
-        arguments = {**self.some(ROLE, 0.4), **self.dice.choice(RESOURCES), **arguments}
+        arguments = {**self.some(ROLE, 0.4), **self.choice(RESOURCES), **arguments}
         return self.call(name, arguments, order)
 
     def run_policy(self) -> str:
@@ -107,41 +99,41 @@ class Author:
 
     def pytorch(self, *, with_shared_memory: bool | None = None) -> str:
         arguments: dict[str, str] = {}
-        if self.dice.random() < 0.7:
+        if self.yes(0.7):
             arguments["master"] = self.role("Master", {})
-        legacy = self.dice.choice(["", "", "", "0", "4"])
+        legacy = self.choice(["", "", "", "0", "4"])
         replicas = {"": REPLICAS, "0": [*REPLICAS, ""], "4": ["0", ""]}[legacy]
-        chosen = self.dice.choice(replicas)
+        chosen = self.choice(replicas)
         arguments["worker"] = self.role("Worker", {"replicas": chosen} if chosen else {})
-        if self.dice.random() < 0.5:
-            arguments["run_policy"] = self.dice.choice([self.run_policy(), "None", "{}"])
+        if self.yes(0.5):
+            arguments["run_policy"] = self.choice([self.run_policy(), "None", "{}"])
         if legacy:
             arguments["num_workers"] = legacy
-        if with_shared_memory is None and self.dice.random() < 0.3:
-            arguments["increase_shared_mem"] = self.dice.choice(["True", "False"])
+        if with_shared_memory is None and self.yes(0.3):
+            arguments["increase_shared_mem"] = self.choice(["True", "False"])
         return self.call(
             "PyTorch", arguments, ["master", "worker", "run_policy", "num_workers", "increase_shared_mem"]
         )
 
     def elastic(self) -> str:
         arguments = self.some(ELASTIC, 0.5)
-        if self.dice.random() < 0.5:
+        if self.yes(0.5):
             arguments["run_policy"] = self.run_policy()
         return self.call("Elastic", arguments, [*ELASTIC, "run_policy"])
 
     def case(self) -> dict[str, Any]:
-        is_elastic = self.dice.random() < 0.5
+        is_elastic = self.yes(0.5)
         arguments = self.some(ARGUMENTS, 0.2)
         if arguments.pop("cache_version", None) and "cache" in arguments:
             arguments["cache_version"] = "'1'"
         else:
             arguments.pop("cache", None)
-        override = not is_elastic and self.dice.random() < 0.1
+        override = not is_elastic and self.yes(0.1)
         return {
             "config": self.elastic() if is_elastic else self.pytorch(with_shared_memory=override or None),
             "arguments": arguments,
             "override": self.pytorch(with_shared_memory=True) if override else "",
-            "is_fast": self.dice.random() < 0.3,
+            "is_fast": self.yes(0.3),
         }
 
 

@@ -47,20 +47,6 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
     assert len(orders) == 0
 
 
-async def test_deletions_get_a_longer_drain_than_other_operations() -> None:
-    cluster = build_cluster()
-    orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
-    cluster.away = True
-    orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
-    orders.submit(("read_outputs", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-    loop.call_later(0.5, setattr, cluster, "away", False)
-    begun = loop.time()
-    await orders.drain(0.1, 100)
-    assert len(orders) == 0
-    assert loop.time() - begun < 50
-    assert cluster.objects == {}
-
-
 async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_operations, "FIRST_PAUSE", 600.0)  # Longer than the test.
     cluster = build_cluster()

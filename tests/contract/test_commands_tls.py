@@ -1,7 +1,9 @@
 """The commands against servers with TLS: their options, and the message for each kind of failure."""
 
 import contextlib
+import os
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from certificates import Authority
 from click.testing import CliRunner, Result
 from served_jobs import FewNodes, a_job, serving_jobs
+from server_process import KFPYTORCH
 
 from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
@@ -113,6 +116,7 @@ MESSAGES = {
     "wrong name": ({}, LOCAL, CA, "not for localhost; write --tls-server-name 127.0.0.1, "),
     "no tls": ({"tls": False}, TLS, (), "does not use TLS, and the call used it; write --server 127.0.0.1:"),
     "tls": ({}, PLAIN, (), "requires TLS, and the call used none; write --server grpcs://127.0.0.1:PORT"),
+    "mutual tls": (MUTUAL, PLAIN, (), "requires TLS, and the call used none; write --server grpcs://"),
     "no client certificate": (MUTUAL, TLS, CA, "requires a certificate of its clients; write --cert FILE "),
     "another client certificate": (MUTUAL, TLS, THEIRS, "does not accept the certificate in others-client."),
     "expired": (OLD, TLS, CA, "has a certificate that is not valid now: certificate has expired; "),
@@ -151,6 +155,12 @@ def test_remedies_for_tls_work(serve: Port) -> None:
 )
 def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...], named: str) -> None:
     assert named in fail("--server", f"grpcs://127.0.0.1:{serve()}", *files)
+
+
+def test_roots_of_grpc_are_trusted(serve: Port) -> None:
+    """gRPC reads the variable once per process, so this test uses another process."""
+    roots = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": "ours.crt"}
+    subprocess.run([KFPYTORCH, "jobs", "--server", f"grpcs://127.0.0.1:{serve()}"], env=roots, check=True)
 
 
 @pytest.mark.parametrize("names", [("cert", "key"), ("key", "cert")])

@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs
+from server_process import KFPYTORCH
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.shell import server_file
 
-KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 
 

@@ -5,7 +5,6 @@ import os
 import socket
 import struct
 import threading
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,8 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
-from prometheus_client.parser import text_string_to_metric_families
-from server_metrics import read_counts
+from server_metrics import MetricsPage, read_counts
 from tiny_service import call, calling, code_of, health, is_answered, serving, wait_until
 
 from backend_plugin.shell import metrics, tracing
@@ -153,6 +151,14 @@ async def test_message_size_is_limited(limits: Any, size: int, too_large: Any) -
 
 
 async def test_calls_are_counted_by_result() -> None:
+    samples = [
+        ("grpc_requests_total", {"method": "Tiny/Say", "code": "OK"}),
+        ("grpc_requests_total", {"method": "Tiny/Refuse", "code": "NOT_FOUND"}),
+        ("grpc_request_duration_seconds_count", {"method": "Tiny/Say"}),
+        ("grpc_request_duration_seconds_bucket", {"method": "Tiny/Say", "le": "+Inf"}),
+        ("reported_phases_total", {"phase": "RUNNING"}),
+        ("cached_objects", {"kind": "Pod"}),
+    ]
     async with calling(limit=1) as (served, channel):
         await served.echo(channel)
         await served.echo(channel)
@@ -160,23 +166,9 @@ async def test_calls_are_counted_by_result() -> None:
         served.metrics.phases.add("RUNNING")
         served.metrics.cached.compute = lambda: {("Job",): 3, ("Pod",): 4}
         with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
-            samples = await asyncio.to_thread(scraped, port)
-    assert samples["kfpytorch_grpc_requests_total", ("OK", "Tiny/Say")] == 2
-    assert samples["kfpytorch_grpc_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
-    assert samples["kfpytorch_grpc_request_duration_seconds_count", ("Tiny/Say",)] == 2
-    assert samples["kfpytorch_grpc_request_duration_seconds_bucket", ("+Inf", "Tiny/Say")] == 2
-    assert samples["kfpytorch_reported_phases_total", ("RUNNING",)] == 1
-    assert samples["kfpytorch_cached_objects", ("Pod",)] == 4
-
-
-def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
-        families = text_string_to_metric_families(page.read().decode())
-        return {
-            (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
-            for family in families
-            for sample in family.samples
-        }
+            page = MetricsPage(port)
+            values = await asyncio.to_thread(lambda: [page.value(name, **labels) for name, labels in samples])
+    assert values == [2, 1, 2, 2, 1, 4]
 
 
 def test_metrics_server_rejects_a_port_in_use() -> None:
@@ -235,7 +227,7 @@ def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -
         for each in idle:
             each.close()
         asyncio.run(wait_until(lambda: threading.active_count() - before <= 1))
-        assert scraped(port)
+        assert MetricsPage(port).samples()
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """The log messages of a server about jobs."""
 
-import asyncio
 import logging
 
 import pytest
 from scripted_cluster import ScriptedCluster
 from server_metrics import read_counts
-from serving import name_of, pod, ready_server, status
+from serving import pod, ready_server, status
 from tiny_service import code_of, wait_until
 
 from backend_plugin.core.errors import RequestRejected
@@ -53,26 +52,6 @@ async def test_transient_create_error_is_retryable_logged_and_counted(tmp_path, 
     (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
     assert str(error) in line.getMessage()
-
-
-async def test_job_is_reconciled_after_a_change(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
-    caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        await asyncio.sleep(0.3)
-        assert list_reconciler_messages(caplog) == []
-        served.cluster.status(name_of(meta), status("Created"))
-        await wait_until(lambda: bool(list_reconciler_messages(caplog)))
-        assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
-
-
-async def test_job_without_changes_is_reconciled_in_a_resync(tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
-    async with ready_server(tmp_path, seconds=1) as served:
-        await served.create()
-        await wait_until(lambda: bool(list_reconciler_messages(caplog)))
-        assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
 
 
 def list_reconciler_messages(caplog: pytest.LogCaptureFixture) -> list[str]:

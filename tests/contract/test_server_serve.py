@@ -9,10 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import pytest
@@ -21,6 +18,7 @@ from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from server_process import ENVIRON, KFPYTORCH, Serving, serve
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import external_probes
@@ -32,27 +30,7 @@ from backend_plugin.server_address import Server
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
 FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
-KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 UNSET = dict.fromkeys(name for name in os.environ if name.startswith(("KFPYTORCH_", "OTEL_")))
-ENVIRON = {name: value for name, value in os.environ.items() if name not in UNSET}
-
-
-@contextmanager
-def serve(
-    state: Path, *arguments: str
-) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
-    """Start a server; yield the process, its `server.json` and its log lines until it was ready."""
-    command = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRON) as process:
-        assert process.stderr is not None
-        lines: list[str] = []
-        try:
-            while not lines or json.loads(lines[-1])["message"] != "ready":
-                lines.append(process.stderr.readline())
-                assert lines[-1], lines
-            yield process, json.loads((state / "server.json").read_text()), lines
-        finally:
-            process.kill()
 
 
 def listed(endpoint: str, token: str | None) -> list[str]:
@@ -88,29 +66,29 @@ def reject(*arguments: str) -> str:
 
 def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with serve(state, "--code-dir", str(tmp_path)) as (process, here, _):
-        assert here["pid"] == process.pid
-        assert here["endpoint"].startswith("127.0.0.1:")
-        assert len(here["token"]) > 40
+    with serve(tmp_path, ["--code-dir", tmp_path]) as here:
+        assert here.info["pid"] == here.pid
+        assert here.endpoint.startswith("127.0.0.1:")
+        assert len(here.token) > 40
         assert stat.S_IMODE((state / "server.json").stat().st_mode) == 0o600
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
-        assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
+        assert listed(here.endpoint, here.token) == ["pytorch", "pytorch"]
         for token in (None, "wrong"):
             with pytest.raises(grpc.RpcError) as refused:
-                listed(here["endpoint"], token)
+                listed(here.endpoint, token)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
-        assert health(here["endpoint"]) == health_pb2.HealthCheckResponse.SERVING
-        assert f"is in use by process {process.pid}" in fail("--state-dir", str(state))
-        port = here["endpoint"].rpartition(":")[2]
+        assert health(here.endpoint) == health_pb2.HealthCheckResponse.SERVING
+        assert f"is in use by process {here.pid}" in fail("--state-dir", str(state))
+        port = here.endpoint.rpartition(":")[2]
         other = tmp_path / "other"
         assert f"cannot listen on 127.0.0.1:{port}" in fail("--state-dir", str(other), "--port", port)
         assert not (other / "server.json").exists()
-    with serve(state, "--metrics-port", "0") as (process, after_kill, lines):
-        assert after_kill["token"] != here["token"]
-        assert listed(after_kill["endpoint"], after_kill["token"]) == ["pytorch", "pytorch"]
-        assert "metrics at http://127.0.0.1:" in "".join(lines)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    with serve(tmp_path, ["--metrics-port", "0"]) as after_kill:
+        assert after_kill.token != here.token
+        assert listed(after_kill.endpoint, after_kill.token) == ["pytorch", "pytorch"]
+        assert after_kill.metrics.samples()
+        after_kill.process.send_signal(signal.SIGTERM)
+        assert after_kill.process.wait(60) == 0
         assert not (state / "server.json").exists()
     assert CliRunner().invoke(kfpytorch, ["health", "--server", str(state)]).exit_code == 1
 
@@ -118,9 +96,9 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
 def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
-    with serve(tmp_path / "state", "--token-file", str(file)) as (_, here, _lines):
-        assert (here["token"], here["token_file"]) == ("", str(file))
-        assert listed(here["endpoint"], "first") == ["pytorch", "pytorch"]
+    with serve(tmp_path, ["--token-file", file]) as here:
+        assert (here.token, here.info["token_file"]) == ("", str(file))
+        assert listed(here.endpoint, "first") == ["pytorch", "pytorch"]
         file.write_text("second\n")
         time.sleep(1.1)  # The server reads the file at most once a second.
         done = jobs(tmp_path / "state")
@@ -137,13 +115,12 @@ def jobs(state: Path, *more: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """A server with TLS that several tests share: its process, its `server.json` and its folder."""
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server with TLS that several tests share. Its certificates are beside its state directory."""
     folder = tmp_path_factory.mktemp("tls")
     files = Authority().issue_server(folder)
-    flags = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
-    with serve(folder / "state", *flags) as (process, here, _):
-        yield SimpleNamespace(process=process, folder=folder, state=folder / "state", **here)
+    with serve(folder, ["--tls-certificate", files.certificate, "--tls-key", files.key]) as here:
+        yield here
 
 
 def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
@@ -169,35 +146,52 @@ def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
         tls.process.send_signal(signal.SIGCONT)
 
 
-def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls, tmp_path, monkeypatch):
-    monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the doctor find no server of this user."""
+    monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "none"))
 
-    def probe(known: str) -> ProbeResult:
-        server = Server(address=tls.endpoint, ca=known)
-        tried = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server))
-        assert tried.connector is not None
-        return tried.connector
 
+def probe(address: str, ca: Path | str = "") -> ProbeResult:
+    server = Server(address=address, ca=str(ca))
+    found = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("foreign")
+def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls, monkeypatch):
     monkeypatch.setenv("KFPYTORCH_TOKEN", tls.token)
-    stranger = probe("")
+    stranger = probe(tls.endpoint)
     assert "from a CA that is not trusted here" in stranger.trouble
     assert f"kfpytorch doctor --connector {tls.endpoint}" in stranger.remedy
-    assert probe(str(tls.folder / "tls.crt")).trouble == ""
+    certificate = tls.state.parent / "tls.crt"
+    assert probe(tls.endpoint, certificate).trouble == ""
     monkeypatch.delenv("KFPYTORCH_TOKEN")
-    assert "rejects the token" in probe(str(tls.folder / "tls.crt")).trouble
+    assert "rejects the token" in probe(tls.endpoint, certificate).trouble
+
+
+@pytest.mark.usefixtures("foreign")
+async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
+    async def reset(_: object, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
+        address = f"grpcs://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert (await asyncio.to_thread(probe, address)).trouble.startswith("does not answer: ")
 
 
 def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
     endpoint = tls.endpoint.removeprefix("grpcs://")
-    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.folder / "ca.crt")]
+    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.state.parent / "ca.crt")]
     results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert results["health"] == {"status": "SERVING"}
     assert "flyteidl.service.AsyncAgentService" in results["services"]
 
 
 def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
-    with serve(tmp_path / "state", "--allow-unauthenticated") as (_, here, _lines):
-        assert listed(here["endpoint"], None) == ["pytorch", "pytorch"]
+    with serve(tmp_path, ["--allow-unauthenticated"]) as here:
+        assert listed(here.endpoint, None) == ["pytorch", "pytorch"]
         assert jobs(tmp_path / "state").exit_code == 0
 
 

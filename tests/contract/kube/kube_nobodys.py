@@ -7,8 +7,16 @@ from typing import Any
 from kube_server import KubeServer
 from kube_world import JOBS, job
 
+from backend_plugin.core import job_ref
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
+
 LONG_AGO = "2026-01-01T00:00:00Z"
 MARK = "kfpytorch.flyte.org/workflow-location"
+
+
+def build_name(execution: str) -> str:
+    return f"{execution}-n0-0-0123456789ab"
 
 
 def prefix(execution: str) -> str:
@@ -23,9 +31,21 @@ def ours(execution: str, **metadata: Any) -> Any:
         "kfpytorch.flyte.org/output-prefix": prefix(execution),
         **metadata.pop("annotations", {}),
     }
-    about = {"name": f"{execution}-n0-0-0123456789ab", "namespace": "ns", "creationTimestamp": LONG_AGO}
+    about = {"name": build_name(execution), "namespace": "ns", "creationTimestamp": LONG_AGO}
     labels = {"kfpytorch.flyte.org/job": identity}
     return job(metadata={**about, "labels": labels, "annotations": annotations, **metadata})
+
+
+def reference(execution: str) -> bytes:
+    """Return an unsigned reference to the job of an execution."""
+    return job_ref.encode(
+        JobRef(
+            dialect=DEFAULT.name,
+            namespace="ns",
+            name=build_name(execution),
+            output_prefix=prefix(execution),
+        )
+    )
 
 
 def workflow(name: str, namespace: str = "ns") -> Any:

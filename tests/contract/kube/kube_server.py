@@ -4,15 +4,17 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import kubernetes_messages as messages
+import server_process
 from aiohttp import web
 from kube_objects import Objects, Refusal
+from server_process import Serving
 from threaded_server import ThreadedServer, abort
 
 GROUPS = {
@@ -352,3 +354,15 @@ def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = Non
     }
     path.write_text(json.dumps(content))
     return str(path)
+
+
+@contextmanager
+def serve(
+    server: KubeServer, folder: Path, flags: Sequence[str | Path] = (), **environment: str
+) -> Iterator[Serving]:
+    """Run ``kfpytorch serve --cluster kubernetes`` with the fake API server."""
+    folder.mkdir(exist_ok=True)
+    config = kubeconfig(server, folder / "kubeconfig")
+    cluster = ("--cluster", "kubernetes", "--kubeconfig", config, "--host", "127.0.0.1")
+    with server_process.serve(folder, [*cluster, *flags], **environment) as serving:
+        yield serving

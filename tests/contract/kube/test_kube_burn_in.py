@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from builders import a_run, a_template
 from kube_server import kubeconfig
 from kube_world import JOBS, PODS, ended_pod
 from msgspec import structs
+from server_process import KFPYTORCH
 
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.pipeline import plan
@@ -26,7 +26,6 @@ from backend_plugin.doctor.facts import Facts, PlannedTask, ReadFailure
 from backend_plugin.kube.api_resources import EVENTS
 from backend_plugin.kube.options import KubernetesOptions
 
-KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 ROLES = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
 TEMPLATE = a_template(ROLES, id={"resourceType": "TASK", "name": "train"})
 RUN = job.build_attempt(a_run(namespace="ns"), "0123")

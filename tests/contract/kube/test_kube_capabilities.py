@@ -153,12 +153,6 @@ def test_rejected_dry_run_makes_the_admission_scheduler_unknown_with_the_reason(
         collect_capabilities(server, tmp_path, "no name")
 
 
-def test_unavailable_api_server_raises_cluster_unavailable(server, tmp_path):
-    server.faults.append(Fault(path="/version", times=1_000, code=503))
-    with pytest.raises(ClusterUnavailable):
-        collect_capabilities(server, tmp_path, patience=0.5)
-
-
 # ---- use by a server
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import grpc
 import pytest
+from kube_operator import Playing
 from kube_server import GROUPS, Fault, KubeServer
-from kube_world import JOBS, POD_GROUPS, PODS, WITH_POD_GROUPS, build_replica, connected
+from kube_world import JOBS, POD_GROUPS, WITH_POD_GROUPS, connected
 from serving import NAMESPACE, Served
 from tiny_service import code_of, wait_until
 
@@ -27,13 +28,6 @@ def here(server, tmp_path):
 
 def creations(server: KubeServer) -> list[str]:
     return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
-
-
-def end_job(server: KubeServer, kind: str = "Succeeded", **metadata: Any) -> None:
-    """Set the condition of the only job, as its operator does."""
-    (job,) = server.list_objects("pytorchjobs")
-    status = {"conditions": [{"type": kind, "status": "True"}]}
-    server.apply(JOBS, {**job, "metadata": {**job["metadata"], **metadata}, "status": status})
 
 
 async def create_group(server: KubeServer, here: Served) -> tuple[CachedJob, Any, bytes]:
@@ -77,7 +71,7 @@ async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
     # After the job has ended, the group is deleted and not recreated.
     here.leave("outputs.pb")
     made = creations(server).count("PodGroup")
-    end_job(server)
+    Playing(server).becomes("Succeeded")
     await wait_until(lambda: server.list_objects("podgroups") == [])
     # A foreground deletion updates the group first, and only an update wakes waiting gangs.
     deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
@@ -108,7 +102,7 @@ async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server,
     resource = await here.get(meta)
     assert "does not belong to it" in resource.custom_info["notes"][0]
     here.leave("outputs.pb")
-    end_job(server)
+    Playing(server).becomes("Succeeded")
     await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
     await asyncio.sleep(0.3)
     assert creations(server).count("PodGroup") == made
@@ -118,12 +112,11 @@ async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server,
 async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, here):
     server.forbidden.add("delete podgroups")
     await here.create(workers=4)
-    (job,) = server.list_objects("pytorchjobs")
-    worker = build_replica(job, "worker-0")
-    server.apply(PODS, {"metadata": worker, "status": {"phase": "Running"}})
+    play = Playing(server)
+    play.pod("worker-0")
     await wait_until(lambda: any(entry.pods for entry in here.cache))
-    end_job(server, "Failed")
-    stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{worker['name']}"
+    play.becomes("Failed")
+    stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{play.name}-worker-0"
     await wait_until(lambda: stopped in server.asked)
 
 
@@ -139,9 +132,10 @@ async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, h
 @pytest.mark.parametrize("api_version", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
 async def test_edited_companions_annotation_causes_no_deletion(server, here, api_version):
     entry, *_ = await create_group(server, here)
-    (job,) = server.list_objects("pytorchjobs")
+    play = Playing(server)
     edited = json.dumps([{"apiVersion": api_version, "kind": "PodGroup", "spec": {}}])
-    end_job(server, annotations={**job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited})
+    annotations = {**play.job["metadata"]["annotations"], "kfpytorch.flyte.org/companions": edited}
+    play.becomes("Succeeded", annotations=annotations)
     await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
     await asyncio.sleep(0.3)
     assert [each for each in server.asked if each.startswith("DELETE")] == []

@@ -160,10 +160,9 @@ class Paper:
     """The certificates of a server and a client, which can be renewed."""
 
     def __init__(self, directory):
-        self.directory = directory
         self.authority = Authority("cluster")
+        self.server = self.authority.issue_server(directory)
         self.ca, self.cert, self.key = (directory / each for each in ("ca.crt", "us.crt", "us.key"))
-        self.ca.write_bytes(self.authority.pem)
         self.renew("us")
 
     def renew(self, name):
@@ -171,9 +170,8 @@ class Paper:
 
     def context(self):
         """Return the TLS context of the server."""
-        self.authority.issue("server", self.directory / "s.crt", self.directory / "s.key")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
-        context.load_cert_chain(self.directory / "s.crt", self.directory / "s.key")
+        context.load_cert_chain(self.server.certificate, self.server.key)
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 

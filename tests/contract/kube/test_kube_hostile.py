@@ -18,8 +18,8 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from hostile_requests import Request, send
 from kube_nobodys import names
-from kube_served import Serving, serve
-from kube_server import KubeServer, served
+from kube_server import KubeServer, serve, served
+from server_process import Serving
 from serving import NAMESPACE, build_creation
 from tiny_service import wait_until
 

@@ -4,21 +4,10 @@ import asyncio
 import threading
 
 import pytest
+from kube_operator import Playing, create_running_job
 from kube_server import Fault, KubeServer
-from kube_world import (
-    EVENTS,
-    JOBS,
-    POD_GROUPS,
-    PODS,
-    WITH_POD_GROUPS,
-    ago,
-    build_replica,
-    connected,
-    event,
-    opened,
-    options,
-)
-from serving import NAMESPACE, Served, is_phase, serving, wait_until
+from kube_world import EVENTS, POD_GROUPS, WITH_POD_GROUPS, ago, connected, event, opened, options
+from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.judging.job_events import JobEventReason
 from backend_plugin.core.judging.verdict import Phase
@@ -39,47 +28,10 @@ def posts(server: KubeServer) -> int:
     return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
 
 
-class Playing:
-    """Simulates the operator, the scheduler and the nodes for the only job."""
-
-    def __init__(self, server: KubeServer) -> None:
-        self._server = server
-        (self.job,) = server.list_objects("pytorchjobs")
-        self.name = self.job["metadata"]["name"]
-
-    def runs(self) -> None:
-        running = {"type": "Running", "status": "True", "lastTransitionTime": ago(30)}
-        status = {"startTime": ago(60), "conditions": [running]}
-        self._server.apply(JOBS, {**self.job, "status": status})
-        for replica in ("master-0", "worker-0"):
-            self.pod(replica, created=90)
-
-    def pod(self, replica: str, created: float, *, placed: bool = True) -> None:
-        message = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
-        looked = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        metadata = build_replica(self.job, replica, creationTimestamp=ago(created))
-        spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
-        status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
-        self._server.apply(PODS, {"metadata": metadata, "spec": spec, "status": status})
-
-    def loses(self) -> None:
-        """Replace a worker by one that does not fit any node."""
-        self._server.remove(PODS, f"{self.name}-worker-0", NAMESPACE)
-        self.pod("worker-0", created=10, placed=False)
-
-
 async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
     """Create a job that runs and then waits again."""
     play, meta = await create_running_job(server, here)
     play.loses()
-    return play, meta
-
-
-async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
-    meta = await here.create()
-    play = Playing(server)
-    play.runs()
-    await wait_until(lambda: is_phase(here, meta, "RUNNING"))
     return play, meta
 
 
@@ -113,7 +65,7 @@ async def test_event_is_written_once_by_several_servers(server, tmp_path):
         await wait_until(lambda: "Resumed" in reasons(server))
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
         # The next wait is a new event.
-        Playing(server).pod("worker-0", created=0, placed=False)
+        Playing(server).waits(created=0)
         await wait_until(lambda: len(reasons(server)) == 3)
         assert sorted(reasons(server))[1:] == ["WaitingForResources"] * 2
 
@@ -126,14 +78,14 @@ async def test_missing_event_permission_is_logged_once_and_the_job_continues(ser
     assert "waiting for a node" in (await here.get(meta)).message
     play.pod("worker-0", created=10)
     await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
-    play.pod("worker-0", created=0, placed=False)
+    play.waits(created=0)
     await wait_until(lambda: posts(server) == 2)
     await wait_until(lambda: len(here.orders) == 0)
     # The event is written with the next change after the permission was granted.
     server.forbidden.clear()
     play.pod("worker-0", created=10)
     await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
-    play.pod("worker-0", created=-5, placed=False)
+    play.waits(created=-5)
     await wait_until(lambda: reasons(server) == ["WaitingForResources"])
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     named = [each for each in warned if "permission" in each]

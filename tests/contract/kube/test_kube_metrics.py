@@ -1,25 +1,21 @@
 """The metrics page of server processes, as Prometheus reads it."""
 
+import asyncio
 import platform
 import re
-import socket
-import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
+import serving
 from flyteidl.service import agent_pb2_grpc
-from kube_served import serve
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, KubeServer, serve, served
 from kube_world import JOBS, NAME, PODS, build_replica, job, pod
-from prometheus_client.parser import text_string_to_metric_families
-from server_metrics import get_exported_name, list_metrics
+from server_metrics import MetricsPage, get_exported_name, list_metrics
+from server_process import Serving
 from serving import NAMESPACE, build_creation, condition
 
 from backend_plugin.core import job_ref
@@ -29,30 +25,15 @@ ROOT = Path(__file__).parents[3]
 SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 MESSAGE = "PyTorchJob failed because 1 Worker replica(s) failed."
 FAILED = {"conditions": [condition("Failed", reason="PyTorchJobFailed", message=MESSAGE, **SINCE)]}
-Sample = tuple[str, tuple[tuple[str, str], ...]]
+LOCAL = {"KFPYTORCH_METRICS_HOST": "127.0.0.1"}
 
 
-@dataclass
-class Scraped:
-    """A server process with its metrics page."""
+class Scraped(MetricsPage):
+    """The metrics page of a server process."""
 
-    port: int
-    endpoint: str
-
-    def text(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as page:
-            return str(page.read().decode())
-
-    def samples(self) -> Mapping[Sample, float]:
-        return {
-            (each.name, tuple(sorted(each.labels.items()))): each.value
-            for family in text_string_to_metric_families(self.text())
-            for each in family.samples
-        }
-
-    def value(self, name: str, **labels: str) -> float:
-        """Return the value of a time series; 0 if it does not exist."""
-        return self.samples().get((f"kfpytorch_{name}", tuple(sorted(labels.items()))), 0.0)
+    def __init__(self, process: Serving) -> None:
+        super().__init__(process.metrics.port)
+        self.endpoint = process.endpoint
 
     def failures(self) -> float:
         samples = self.samples().items()
@@ -68,31 +49,19 @@ class Scraped:
         return count == 1 and self.value("background_operations", operation="clean_up") == 0
 
 
-@contextmanager
-def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
-    folder.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with serve(server, folder, ["--metrics-port", str(port)], KFPYTORCH_METRICS_HOST="127.0.0.1") as it:
-        yield Scraped(port, it.endpoint)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """An API server, and two servers that read it."""
     with served() as api:
         api.apply(JOBS, job())
         folder = tmp_path_factory.mktemp("servers")
-        with scraped(api, folder / "a") as one, scraped(api, folder / "b") as two:
-            yield SimpleNamespace(api=api, one=one, two=two)
+        flags = ["--metrics-port", "0"]
+        with serve(api, folder / "a", flags, **LOCAL) as one, serve(api, folder / "b", flags, **LOCAL) as two:
+            yield SimpleNamespace(api=api, one=Scraped(one), two=Scraped(two))
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
+def wait_until(true: Callable[[], bool]) -> None:
+    asyncio.run(serving.wait_until(true))
 
 
 def asked_for(server: KubeServer, method: str) -> int:

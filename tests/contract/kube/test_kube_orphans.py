@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from click.testing import CliRunner
-from kube_nobodys import LONG_AGO, MARK, metadata, names, ours, workflow
+from kube_nobodys import LONG_AGO, build_name, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig
 from kube_world import JOBS, WORKFLOWS, opened, options
 from serving import wait_until
@@ -22,7 +22,7 @@ from backend_plugin.shell.orphans import OrphanCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 
 SOON = timedelta(seconds=0.1), timedelta(seconds=0.02)
-GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
+GONE, LIVES = build_name("gone"), build_name("lives")
 
 
 @pytest.fixture
@@ -225,17 +225,6 @@ async def test_failed_scan_resets_the_count_of_consecutive_scans(server, tmp_pat
     async with collecting(server, tmp_path):
         await wait_until(lambda: names(server) == [])
     assert lookups(server) == 3
-
-
-async def test_requested_job_without_a_local_workflow_is_marked_and_kept(server, tmp_path):
-    server.apply(JOBS, ours("gone"))
-    async with collecting(server, tmp_path) as orphans:
-        there = read_job(server.get_object(JOBS, GONE))
-        is_marked = lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"  # noqa: E731
-        await asked_until(orphans, [there], is_marked)
-        before = len(server.asked)
-        await wait_until(lambda: len(server.asked) > before + 3)
-    assert names(server) == [GONE]
 
 
 async def test_young_job_causes_no_workflow_lookup(server, tmp_path):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from kube_served import Serving, serve
-from kube_server import KubeServer, served
+from kube_server import KubeServer, serve, served
 from kube_world import IDENTITY, JOBS, NAME, PODS, ended_pod, job
+from server_process import Serving
 
 from backend_plugin import async_client, client
 from backend_plugin.cli.commands import kfpytorch

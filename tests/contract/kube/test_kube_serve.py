@@ -1,23 +1,18 @@
 """Authentication, permissions and commands of ``kfpytorch serve --cluster kubernetes`` as a process."""
 
-import socket
 import time
-import urllib.request
 
 import grpc
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc
-from kube_nobodys import MARK, metadata, names, ours, prefix
-from kube_served import serve
+from kube_nobodys import MARK, build_name, metadata, names, ours, reference
+from kube_server import serve
 from kube_world import JOBS, NAME, job
 from serving import NAMESPACE, build_creation
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.core import job_ref
-from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.job import JobRef
 
 
 def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
@@ -56,19 +51,15 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
     server.apply(JOBS, ours("asked"))
     server.apply(JOBS, ours("gone"))
-    name = "asked-n0-0-0123456789ab"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    metrics = {"KFPYTORCH_METRICS_HOST": "127.0.0.1", "KFPYTORCH_METRICS_PORT": str(port)}
+    name = build_name("asked")
+    metrics = {"KFPYTORCH_METRICS_HOST": "127.0.0.1", "KFPYTORCH_METRICS_PORT": "0"}
     scan = {"KFPYTORCH_ACCEPT_UNSIGNED": "true", "KFPYTORCH_KUBERNETES_ORPHAN_SCAN_INTERVAL": "800ms"}
     with (
         serve(server, tmp_path, **metrics, **scan) as serving,
         grpc.insecure_channel(serving.endpoint) as channel,
     ):
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-        ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix("asked"))
-        request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))
+        request = admin.GetTaskRequest(resource_meta=reference("asked"))
         for _ in range(600):
             stub.GetTask(request, timeout=60)
             if names(server) == [name] and MARK in metadata(server, name)["annotations"]:
@@ -76,8 +67,7 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
             time.sleep(0.05)
         assert names(server) == [name]
         assert metadata(server, name)["annotations"][MARK] == "other-cluster"
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
-            lines = shown.read().decode().splitlines()
+        lines = serving.metrics.text().splitlines()
     assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in lines
     assert 'kfpytorch_orphans_total{result="deleted"} 1.0' in lines
     # A slow machine may scan twice before the annotation is written or received.

@@ -13,17 +13,13 @@ import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
-from kube_nobodys import names, ours, prefix
-from kube_served import Serving, serve
-from kube_server import Fault, KubeServer
+from kube_nobodys import build_name, names, ours, reference
+from kube_server import Fault, KubeServer, serve
 from kube_world import JOBS
-
-from backend_plugin.core import job_ref
-from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.job import JobRef
+from server_process import Serving
 
 EXECUTIONS = [f"f{number}" for number in range(8)]
-NAMES = [f"{execution}-n0-0-0123456789ab" for execution in EXECUTIONS]
+NAMES = [build_name(execution) for execution in EXECUTIONS]
 
 
 @pytest.fixture
@@ -37,12 +33,8 @@ def delete_all(serving: Serving) -> None:
     """Call DeleteTask for all jobs concurrently."""
     with grpc.insecure_channel(serving.endpoint) as channel:
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-        calls = []
-        for execution, name in zip(EXECUTIONS, NAMES, strict=True):
-            ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix(execution))
-            request = admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
-            calls.append(stub.DeleteTask.future(request, timeout=60))
-        for call in calls:
+        requests = [admin.DeleteTaskRequest(resource_meta=reference(each)) for each in EXECUTIONS]
+        for call in [stub.DeleteTask.future(each, timeout=60) for each in requests]:
             call.result()
 
 

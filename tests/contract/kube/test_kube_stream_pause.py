@@ -53,12 +53,10 @@ def tls(request, tmp_path):
     """Return the TLS context of a server, and the file of its authority; None and None without TLS."""
     if request.param == "plain":
         return None, None
-    authority, files = Authority(), (tmp_path / "certificate", tmp_path / "key")
-    authority.issue("server", *files)
-    (tmp_path / "authority").write_bytes(authority.pem)
+    files = Authority().issue_server(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*files)
-    return context, str(tmp_path / "authority")
+    context.load_cert_chain(files.certificate, files.key)
+    return context, str(tmp_path / "ca.crt")
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from kube_world import EVENTS, IDENTITY, JOBS, NAME, PODS, Heard, event, followi
 from kubernetes_messages import frame, wrapped
 from serving import wait_until
 
-from backend_plugin.core.observed import Job, Pod, PodGroup
+from backend_plugin.core.observed import Pod, PodGroup
 from backend_plugin.kube import list_watch
 from backend_plugin.kube.reflector import Reflector
 from kfpytorch_idl.kubernetes import pods_pb2
@@ -74,21 +74,10 @@ async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
         assert heard.replaced.count("Job") == 1
 
 
-async def test_page_with_an_unreadable_pod_is_requested_again(server, tmp_path):
-    names = [f"{job}-master-0" for job in (NAME, OTHER)]
-    server.apply(JOBS, job())
-    server.apply(JOBS, job(OTHER))
-    for each in names:
-        server.apply(PODS, pod(each))
-    # A state that is not a valid message, in a page that is not the last one.
-    broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
-    page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
-    envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
-    server.faults.append(Fault(path="/pods", times=1, code=200, body=b"k8s\0" + envelope.SerializeToString()))
-    async with followed(server, tmp_path, page=1) as heard:
-        assert heard.names(Pod) == names
-        assert heard.replaced.count("Pod") == 1
-        assert not any(fault.times for fault in server.faults)
+# A state that is not a valid message, in a page that is not the last one.
+_BROKEN = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
+_PAGE = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[_BROKEN])
+UNREADABLE = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=_PAGE.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -101,10 +90,14 @@ async def test_page_with_an_unreadable_pod_is_requested_again(server, tmp_path):
         Fault(path="/pods", reset="after"),
         Fault(path="/pods", truncate=True),
         Fault(path="/pods", code=200, body=b"[]"),
+        Fault(path="/pods", code=200, body=b"k8s\0" + UNREADABLE.SerializeToString()),
+        # The envelope contains the type of the object only.
+        Fault(path="/pods", code=200, body=wrapped("PodList", {}).removesuffix(b"\x12\0")),
         Fault(path="/pods", code=403, body=b"blocked by a proxy"),
         Fault(path="/pods", code=404, body=b"no such page"),
         Fault(path="pytorchjobs", truncate=True),
         Fault(path="pytorchjobs", code=200, body=b"[]"),
+        Fault(path="pytorchjobs", code=200, body=b"{}"),
     ],
     ids=lambda fault: f"{fault.path}{fault.code}{fault.reset}{fault.truncate}",
 )
@@ -289,36 +282,7 @@ async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
             assert ("pods", "stale") not in counts()
 
 
-# ---- invalid lists, the status of watches, and kinds that are added later
-
-
-@pytest.mark.parametrize(
-    ("kind", "fault"),
-    [
-        # The envelope contains the type of the object only.
-        (Pod, Fault(path="/pods", code=200, body=wrapped("PodList", {}).removesuffix(b"\x12\0"))),
-        (Job, Fault(path="/pytorchjobs", code=200, body=b"{}")),
-    ],
-    ids=["pods", "jobs"],
-)
-async def test_invalid_list_is_requested_again_and_known_records_are_kept(
-    server, tmp_path, caplog, kind, fault
-):
-    server.apply(JOBS, job())
-    server.apply(PODS, pod())
-    server.faults.append(fault)
-    async with opened(options(server, tmp_path)) as cluster, following(cluster) as heard:
-        assert fault.times == 0
-        assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
-        assert heard.replaced.count(kind.__name__) == 1
-        fault.times = 1
-        server.do(lambda objects: objects.compact())
-        server.cut()
-        await wait_until(lambda: heard.replaced.count(kind.__name__) == 2)
-        assert fault.times == 0
-        assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
-    # Once at the start and once at the relist.
-    assert caplog.text.count("cannot watch ") == 2
+# ---- the status of watches, and kinds that are added later
 
 
 async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(server, tmp_path, caplog):

@@ -1,7 +1,8 @@
-"""Runs ``kfpytorch serve --cluster kubernetes`` as a process with a fake API server."""
+"""Runs ``kfpytorch serve`` as a process."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kube_server import KubeServer, kubeconfig
+from server_metrics import MetricsPage
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+ENVIRON = {name: os.environ[name] for name in os.environ if not name.startswith(("KFPYTORCH_", "OTEL_"))}
+"""The environment without the settings of a server."""
 # PR_SET_PDEATHSIG: the kernel kills the server when the test process ends, also if that process is killed.
 _WITH_PARENT = """
 import ctypes, os, signal, sys
@@ -26,41 +30,50 @@ os.execv(sys.argv[1], sys.argv[1:])
 class Serving:
     """A server that is ready."""
 
-    endpoint: str
-    token: str
     process: "subprocess.Popen[bytes]"
+    state: Path
     log: Path
+    info: dict[str, Any]
+    """The content of ``server.json``."""
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.info["endpoint"])
+
+    @property
+    def token(self) -> str:
+        return str(self.info["token"])
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def metrics(self) -> MetricsPage:
+        """The metrics of a server with ``--metrics-port``."""
+        (port,) = re.findall(r"metrics at http://127\.0\.0\.1:(\d+)/", self.log.read_text())
+        return MetricsPage(int(port))
+
 
 @contextmanager
-def serve(
-    server: KubeServer, folder: Path, flags: Sequence[str | Path] = (), **environment: str
-) -> Iterator[Serving]:
+def serve(folder: Path, flags: Sequence[str | Path] = (), **environment: str) -> Iterator[Serving]:
     """Start a server with its default settings and end it. An existing state directory is used again.
 
     The log of the server is in ``server.log``.
     """
     state, log = folder / "state", folder / "server.log"
-    state.mkdir(exist_ok=True)
-    config = kubeconfig(server, folder / "kubeconfig")
-    command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config, "--host", "127.0.0.1"]
-    command += ["--port", "0", "--state-dir", state, "--log-format", "json", *flags]
+    command = [KFPYTORCH, "serve", "--port", "0", "--state-dir", state, "--log-format", "json", *flags]
     words = [sys.executable, "-c", _WITH_PARENT, *map(str, command)]
     # A pipe that is not read would block the server.
     with (
         log.open("wb") as stderr,
-        subprocess.Popen(words, stderr=stderr, env={**os.environ, **environment}) as it,
+        subprocess.Popen(words, stderr=stderr, env={**ENVIRON, **environment}) as it,
     ):
         try:
             while not _is_ready(log):
                 assert it.poll() is None, log.read_text()
                 time.sleep(0.05)
-            here = json.loads((state / "server.json").read_text())
-            yield Serving(endpoint=here["endpoint"], token=here.get("token", ""), process=it, log=log)
+            yield Serving(it, state, log, json.loads((state / "server.json").read_text()))
         finally:
             it.kill()
 
