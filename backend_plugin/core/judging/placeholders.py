@@ -6,6 +6,8 @@ Placeholder pods are often the only pods with a message of the scheduler.
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 
+from msgspec import structs
+
 from backend_plugin.core.judging.pending import (
     PendingReason,
     PendingStage,
@@ -30,41 +32,52 @@ def list_gang_reasons(
     With a placeholder pod, a scheduler reserves capacity for a replica. `members` are the pods of the
     replicas themselves. `of_pod` returns the pending reason of a pod; None if it has none.
     """
-    own = {pod.name for pod in members}
-    holders = [
-        pod
-        for pod in observed.pods
-        if pod.name not in own and (pod.place or registry.is_placeholder_name(pod.name))
-    ]
+    holders = _list_placeholders(observed, members)
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
     if not reasons:
         return []
     # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
     worst = min(reasons, key=lambda wait: (wait.stage, not wait.reason, wait.text))
-    unbound = {pod.name for pod in holders if not pod.is_bound}
-    parsed = SchedulerMessage(text=worst.text if worst.reason else "")
-    if (found := find_last_shortage(observed.events, unbound)) is not None:
-        parsed = found[1]
-    cause = parsed.cause or worst.cause
-    text = parsed.text or "their placeholder pods have no node yet"
-    shortages: tuple[ResourceShortage, ...] = ()
-    if unbound:
-        text = f"waiting for {len(unbound)} of {len(holders)} places: {text}"
-        shortages = _compute_gang_shortages(gang, holders, {each.resource for each in parsed.shortages})
+    message = _read_gang_message(observed.events, holders, worst, gang)
+    cause = message.cause or worst.cause
     return [
         PendingReason(
             stage=get_unbound_stage(cause),
             cause=cause,
             reason=worst.reason or "Unschedulable",
-            text=text,
+            text=message.text,
             replicas=tuple([pod.replica for pod in members if not pod.is_bound]),
             since=min(filter(None, [wait.since for wait in reasons]), default=None),
-            shortages=shortages,
-            queue=parsed.queue,
+            shortages=message.shortages,
+            queue=message.queue,
             of_gang=True,
             raw=worst.raw,
         )
     ]
+
+
+def _list_placeholders(observed: Observed, members: Sequence[Pod]) -> list[Pod]:
+    own = {pod.name for pod in members}
+    others = [pod for pod in observed.pods if pod.name not in own]
+    return [pod for pod in others if pod.place or registry.is_placeholder_name(pod.name)]
+
+
+def _read_gang_message(
+    events: Sequence[Event], holders: Sequence[Pod], worst: PendingReason, gang: GangSummary
+) -> SchedulerMessage:
+    """Return the last message about missing resources for a placeholder pod, or else the message of `worst`.
+
+    Its text begins with the number of missing places. Its shortages are those of the whole gang.
+    """
+    unbound = {pod.name for pod in holders if not pod.is_bound}
+    found = find_last_shortage(events, unbound)
+    message = found[1] if found is not None else SchedulerMessage(text=worst.text if worst.reason else "")
+    text = message.text or "their placeholder pods have no node yet"
+    shortages: tuple[ResourceShortage, ...] = ()
+    if unbound:
+        text = f"waiting for {len(unbound)} of {len(holders)} places: {text}"
+        shortages = _compute_gang_shortages(gang, holders, {each.resource for each in message.shortages})
+    return structs.replace(message, text=text, shortages=shortages)
 
 
 def get_unbound_stage(cause: Cause) -> PendingStage:

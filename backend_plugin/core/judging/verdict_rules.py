@@ -199,14 +199,27 @@ def _judge_start_phase(
     unplaced = [wait for wait in unbound if wait.replicas]
     if status.has_been_suspended or status.state is JobState.SUSPENDED:
         return _judge_suspended_phase(status, unplaced, now)
-    if status.started is not None:
-        is_new = status.missing and now - status.started < _CACHES
-        if status.replaced or not (unplaced or is_new):
-            return Phase.INITIALIZING
-    grace = judging.unscheduled_pod_grace_period
-    is_overdue = any(is_exceeded(grace, wait.since, now) for wait in unplaced)
-    is_waiting = status.has_been_held or lasting or is_overdue or any(wait.reason for wait in unbound)
+    if _has_been_placed(status, unplaced, now):
+        return Phase.INITIALIZING
+    is_waiting = lasting or _has_reported_wait(status, unbound, judging, now)
     return Phase.WAITING_FOR_RESOURCES if is_waiting else Phase.QUEUED
+
+
+def _has_been_placed(status: JobStatus, unplaced: Sequence[PendingReason], now: datetime) -> bool:
+    """True if all replicas of a started job have nodes, or had nodes before a replica was replaced."""
+    if status.started is None:
+        return False
+    is_new = status.missing and now - status.started < _CACHES
+    return bool(status.replaced) or not (unplaced or is_new)
+
+
+def _has_reported_wait(
+    status: JobStatus, unbound: Sequence[PendingReason], judging: JudgingSettings, now: datetime
+) -> bool:
+    """True if a scheduler or queue has reported that a job waits, or a replica waits for too long."""
+    grace = judging.unscheduled_pod_grace_period
+    is_overdue = any(is_exceeded(grace, wait.since, now) for wait in unbound if wait.replicas)
+    return status.has_been_held or is_overdue or any(wait.reason for wait in unbound)
 
 
 def _judge_suspended_phase(status: JobStatus, unplaced: Sequence[PendingReason], now: datetime) -> Phase:
