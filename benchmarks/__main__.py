@@ -1,11 +1,14 @@
-"""Measure the figures that README and docs promise: ``python -m benchmarks [--repeat N] [--only NAME]``."""
+"""Measure the figures that README and docs promise: ``python -m benchmarks [--repeat N] [--only NAME]``.
+
+Without ``--only``, the results replace the generated parts of RESULTS.md.
+"""
 
 import argparse
 import datetime
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -24,9 +27,10 @@ from benchmarks import (
     bench_serve,
     bench_start,
     bench_two_processes,
+    results_page,
     upstream,
 )
-from benchmarks.comparison import Row, format_markdown
+from benchmarks.comparison import Row
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 FIGURES: Final = MappingProxyType(
@@ -44,19 +48,6 @@ FIGURES: Final = MappingProxyType(
     }
 )
 
-PAGE: Final = """# Measurements
-
-Output of `{command}` on {date}. The two sides of a row run alternately, in new processes, {repeat} times
-each after a warm-up run (imports at least {imports} times; the published plugin fewer times where it is
-slow). For the DDP steps both sides run at the same time and take {turns} turns of half a second each. Times
-are medians, with the minimum and the maximum in brackets. Ratios and differences are computed for each round;
-the table has their median. Each rank has one thread (`OMP_NUM_THREADS=1`).
-
-{machine}
-
-{table}
-"""
-
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
@@ -67,33 +58,40 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.repeat < 1:
         parser.error(f"--repeat {options.repeat}: at least 1")
-    machine, rows = _machine(), list[Row]()
-    for name in [options.only] if options.only else FIGURES:
-        print(name, flush=True)
-        rows += FIGURES[name](options.repeat)
-    page = PAGE.format(
-        command=" ".join(["python -m benchmarks", *arguments]),
-        date=datetime.datetime.now(datetime.timezone.utc).date(),
-        repeat=options.repeat,
-        imports=bench_import.AT_LEAST,
-        turns=bench_ddp_step.TURNS * options.repeat,
-        machine=machine,
-        table=format_markdown(rows),
-    )
-    if not options.only:
-        RESULTS.write_text(page, encoding="utf-8")
+    page = RESULTS.read_text(encoding="utf-8")
+    results_page.check_parts(page, FIGURES)
+    results = _measure([options.only] if options.only else [*FIGURES], options.repeat, arguments)
+    if options.only:
+        print(results.format(results.rows), results.machine, sep="\n\n")
+        return
+    page = results_page.fill_parts(page, results)
+    RESULTS.write_text(page, encoding="utf-8")
     print(page)
 
 
-def _machine() -> str:
-    """Describe cores, memory, load and versions, before the benchmark itself causes load."""
+def _measure(figures: Iterable[str], repeat: int, arguments: Sequence[str]) -> results_page.Results:
+    load, rows = os.getloadavg()[0], dict[str, Sequence[Row]]()
+    for name in figures:
+        print(name, flush=True)
+        rows[name] = FIGURES[name](repeat)
+    command = " ".join(["python -m benchmarks", *arguments])
+    date = datetime.datetime.now(datetime.timezone.utc).date()
+    rounds = f"{repeat} round{'s' if repeat > 1 else ''}"
+    return results_page.Results(
+        machine=_describe_machine(),
+        run=f"`{command}`, {date}, {rounds}, load {load:.1f} before the first run.",
+        rows=rows,
+    )
+
+
+def _describe_machine() -> str:
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "flytekit")]
     pinned = next(line for line in upstream.PINNED.read_text().splitlines() if "==" in line).split()[0]
     gibibytes = psutil.virtual_memory().total / 2**30
     return (
         f"Machine: {os.cpu_count()} cores, {gibibytes:.0f} GiB of memory, {platform.system()} "
-        f"{platform.machine()}, load {os.getloadavg()[0]:.1f} before the first run. "
-        f"Python {platform.python_version()}, {', '.join(versions)}; upstream's plugin: {pinned}."
+        f"{platform.machine()}.\nPython {platform.python_version()}, {', '.join(versions)}; "
+        f"the published plugin is {pinned.replace('==', ' ')}."
     )
 
 
