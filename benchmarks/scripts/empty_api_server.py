@@ -1,4 +1,4 @@
-"""A fake API server of an empty cluster, for measuring an idle connector.
+"""A fake API server of an empty cluster with both operators, for measuring an idle connector.
 
 Lists are empty, watches send no events, and other paths return 404.
 """
@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import Final
 from urllib.parse import urlsplit
 
-_LISTED: Final = frozenset({"pytorchjobs", "pods", "events"})
+_LISTED: Final = frozenset({"pytorchjobs", "trainjobs", "trainingruntimes", "pods", "events"})
 _EMPTY: Final = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}).encode()
 
 

@@ -1,13 +1,17 @@
-"""The page of the benchmarks keeps its hand-written text."""
+"""The page of the benchmarks keeps its hand-written text, and their API server has what a connector lists."""
 
+import json
 import re
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 import benchmarks.__main__ as program
+from backend_plugin.core.dialects.table import DIALECTS
 from benchmarks import results_page
 from benchmarks.comparison import Row
+from benchmarks.scripts import empty_api_server
 
 PART = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 
@@ -44,3 +48,20 @@ def test_run_of_all_figures_replaces_only_the_generated_parts_of_the_page(
 def test_page_without_a_part_for_each_figure_is_rejected(page: str) -> None:
     with pytest.raises(ValueError, match="machine, a, b once"):
         results_page.check_parts(page, ("a", "b"))
+
+
+def test_empty_api_server_has_the_kinds_of_all_dialects(tmp_path: Path) -> None:
+    resources = [
+        resource
+        for dialect in DIALECTS.values()
+        for resource in (dialect.resource, dialect.prerequisite)
+        if resource is not None
+    ]
+    with empty_api_server.serve(tmp_path) as kubeconfig:
+        address = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        for resource in resources:
+            with urllib.request.urlopen(
+                f"{address}/apis/{resource.api_version}/{resource.plural}"
+            ) as response:
+                assert json.load(response)["items"] == []
+    assert {resource.plural for resource in resources} >= {"trainjobs", "trainingruntimes"}
