@@ -33,7 +33,7 @@ _OPTIONS: Final = (
     ("--host", "HOST", "Listen address. Default: 127.0.0.1 for embedded, else all addresses."),
     ("--port", "PORT", "Port; 0 selects a free one. Default: 8000."),
     ("--state-dir", "DIR", "Directory for the state of jobs, and for the address of this server."),
-    ("--token-file", "FILE", "File with the token for clients. Default for embedded: generated at start."),
+    ("--token-file", "FILE", "File with the token for clients. Default: a token that is generated at start."),
     ("--allow-unauthenticated", "", "Require no token: each client of the port can run commands."),
     ("--tls-certificate", "FILE", "PEM file with the certificate and its chain."),
     ("--tls-key", "FILE", "PEM file with the key, without a password."),

@@ -43,8 +43,10 @@ class MergedKind:
     def _is_deliverable(self) -> bool:
         if not all(part.settled for part in self._parts):
             return False
-        # A server that cannot read any jobs must not become ready.
-        return self.record is not Job or any(part.listed for part in self._parts)
+        if self.record is not Job or any(part.listed for part in self._parts):
+            return True
+        # A server that may not read the jobs of the cluster must not become ready.
+        return not any(part.forbidden for part in self._parts)
 
 
 class KindPart:
@@ -52,9 +54,9 @@ class KindPart:
 
     def __init__(self, gathering: MergedKind) -> None:
         self._gathering = gathering
-        self.settled = self.listed = False
-        """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed one, or
-        the cluster does not serve the kind."""
+        self.settled = self.listed = self.forbidden = False
+        """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed one.
+        `forbidden`: it has no permission to list."""
         self.kept: dict[tuple[str, str], WatchedObject] = {}
         """The records for the next snapshot; with several parts, they also remain for later snapshots."""
         self._newest = 0
@@ -78,8 +80,8 @@ class KindPart:
 
         If `permitted`, the cluster does not serve the kind; else this server lacks the permission to list it.
         """
-        self.listed |= permitted
-        if not self.settled:
+        self.forbidden = not permitted
+        if not (self.settled and self._gathering.complete.is_set()):
             self.settled = True
             self._gathering.deliver_snapshot()
 

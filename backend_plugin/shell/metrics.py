@@ -1,5 +1,6 @@
 """The Prometheus metrics of a server, and the page that serves them."""
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
@@ -129,8 +130,10 @@ def serve_metrics(metrics: Metrics, host: str, port: int) -> Iterator[int]:
         MetricsPortUnavailable: If the address cannot be bound.
     """
     ProcessCollector(registry=metrics.registry)
+    # Like the port of gRPC, listen also on IPv6: pods of some clusters have no IPv4 address.
+    address = "::" if host == "0.0.0.0" and socket.has_dualstack_ipv6() else host  # noqa: S104
     try:
-        server, thread = start_http_server(port, host, metrics.registry)
+        server, thread = start_http_server(port, address, metrics.registry)
     except OSError as error:
         raise MetricsPortUnavailable(
             f"the metrics cannot be shown at {host}:{port}: {error.strerror}"

@@ -180,6 +180,13 @@ def test_metrics_server_rejects_a_port_in_use() -> None:
         pass
 
 
+def test_metrics_of_all_addresses_are_served_on_ipv6_too() -> None:
+    hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+    with metrics.serve_metrics(metrics.Metrics(), "0.0.0.0", 0) as port:
+        for host in hosts:
+            socket.create_connection((host, port), 5).close()
+
+
 _SETTINGS = 4
 _MAX_CONCURRENT_STREAMS = 3
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTINGS, 0, 0)[1:]

@@ -73,9 +73,17 @@ def test_forbidden_job_watches_do_not_mean_an_empty_list():
     sink, gathering, (one, other) = gathered(Job, 2)
     one.mark_unavailable(permitted=False)
     other.mark_unavailable(permitted=False)
+    other.mark_unavailable(permitted=True)  # A kind that is not served does not replace the forbidden one.
     assert not gathering.complete.is_set()
-    other.mark_unavailable(permitted=True)
     one.replace_records([])
+    assert sink.calls == [["all"]]
+
+
+def test_cluster_without_any_job_kind_has_an_empty_list_of_jobs():
+    sink, _, (one, other) = gathered(Job, 2)
+    one.mark_unavailable(permitted=False)
+    other.mark_unavailable(permitted=True)
+    one.mark_unavailable(permitted=True)
     assert sink.calls == [["all"]]
 
 
