@@ -88,8 +88,8 @@ class Dialect:
     """The maximum length of the name of a job."""
     longest_name_with_initializers: int = 0
     """The maximum length of the name of a job with initializers; 0 if there are no such jobs."""
-    initializers: frozenset[str] = frozenset()
-    """The roles of the pods that load data before the replicas are created."""
+    initializers: Mapping[str, str] = field(default_factory=dict)
+    """The roles of the pods that load data before the replicas are created, by the kind of the data."""
     pod_suffix: str
     """A regular expression for the part of a pod's name after the name of its job."""
     build: Callable[[TrainingJob, JobDraft], Manifest]

@@ -24,7 +24,7 @@ END_EVENTS: Final[Mapping[str, str]] = {
 """The type of the final condition that an operator's event shows, by the event's reason; all dialects."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
-INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers)
+INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers.values())
 """The roles of the pods that load data before the replicas are created, of all dialects."""
 CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
 """The reasons of warning events about a failed creation of the objects of a job, of all dialects."""

@@ -85,7 +85,8 @@ def _compute_held_and_free(
     """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)
-    if shortage.free is not None or missing is None or counted is None:
+    is_known = not (shortage.counts_all and gang.has_unknown_requests)
+    if shortage.free is not None or missing is None or counted is None or not is_known:
         return None, shortage.free
     free = subtract_quantity(counted, missing)
     own = gang.compute_amount(placed, resource) if shortage.counts_own else None

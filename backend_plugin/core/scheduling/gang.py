@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_mapping, get_text
@@ -50,6 +51,11 @@ class GangSpec:
     priority_class_name: str = ""
     """The author's priority class for the whole gang."""
     timeout_seconds: int | None = None
+    initializers: Mapping[str, Amounts] = field(default_factory=dict)
+    """The requests of each initializer, by its name, in the order of the JobSet; they are not members.
+
+    The requests of an initializer are empty if a runtime of the cluster determines them.
+    """
 
     @property
     def min_member(self) -> int:
@@ -92,6 +98,18 @@ def build_gang_roles(
         )
         for group in job.groups
     ]
+
+
+def build_initializer_requests(
+    job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
+) -> Mapping[str, Amounts]:
+    """Return the requests of each initializer of a job, by its name, as for `GangSpec.initializers`."""
+    spec: Manifest = {"containers": [{"resources": {"requests": draft.initializer_requests}}]}
+    request = pod_requests.compute_pod_requests(spec, (), defaults)
+    if job.train_options.runtime:
+        request = pod_requests.NOTHING
+    names = get_dialect(draft.dialect).initializers
+    return {name: request for kind, name in names.items() if kind in job.sources}
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:

@@ -36,26 +36,35 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """True if the operator creates the pod group; the operator reports no error if it fails to do so."""
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
+    initializers: tuple[_RoleSummary, ...] = ()
+    """The initializers in their order; one without requests has those of a runtime, which are unknown."""
+
+    @property
+    def has_unknown_requests(self) -> bool:
+        """True if the requests of an initializer are unknown."""
+        return not all(role.requests for role in self.initializers)
 
     def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
         """Return the amount of a resource that all roles request; None if unknown.
 
         If `upto` names a role, only the roles up to and including this one count.
 
-        With `counts_all` every replica counts, otherwise only those that must be placed.
+        With `counts_all` every replica counts and every initializer with known requests, otherwise only the
+        replicas that must be placed.
         """
-        names = [role.name for role in self.roles]
-        roles = self.roles[: names.index(upto) + 1] if upto in names else self.roles
+        roles = (*self.initializers, *self.roles) if counts_all else self.roles
+        names = [role.name for role in roles]
+        roles = roles[: names.index(upto) + 1] if upto in names else roles
         counts = {role.name: (role.replicas if counts_all else 0) or role.count for role in roles}
         return self.compute_amount(counts, resource)
 
     def compute_amount(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
-        """Return the amount of a resource that the given number of replicas of each role requests.
+        """Return the amount of a resource that the given number of pods of each role requests.
 
         Return None if no role requests the resource, or if an amount is invalid.
         """
         amounts = []
-        for role in self.roles:
+        for role in (*self.initializers, *self.roles):
             if resource in role.requests and role.name in counts:
                 if (each := parse_bounded(role.requests[resource])) is None:
                     return None
@@ -80,6 +89,10 @@ def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
                 requests=pod_requests.format_amounts(member.request),
             )
             for member in gang.members
+        ),
+        initializers=tuple(
+            _RoleSummary(name=name, count=1, requests=pod_requests.format_amounts(request))
+            for name, request in gang.initializers.items()
         ),
     )
     return msgspec.json.encode(asks, order="sorted").decode()

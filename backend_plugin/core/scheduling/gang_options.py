@@ -14,7 +14,7 @@ from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
-from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles
+from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles, build_initializer_requests
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.train_job_options import EXCLUSIVE
 from kfpytorch_common import labels
@@ -100,16 +100,18 @@ def build_gang(
     """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
     options, metadata = job.gang_options, draft.metadata
     queue, admission = _select_queues(options, chosen)
+    defaults = pod_requests.parse_amounts(capabilities.container_defaults)
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
-        members=build_gang_roles(job, draft, pod_requests.parse_amounts(capabilities.container_defaults)),
+        members=build_gang_roles(job, draft, defaults),
         identity={names.IDENTITY: get_text(metadata, "labels", names.IDENTITY)},
         scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
         queue=queue,
         admission_queue=admission,
         priority_class_name=options.priority_class_name or "",
         timeout_seconds=int(chosen.schedule_timeout.total_seconds()) or None,
+        initializers=build_initializer_requests(job, draft, defaults),
     )
 
 

@@ -66,6 +66,28 @@ def test_kueue_message_is_parsed_into_plain_text(message, text):
     assert line == f"{text} (suspended by a queue or a user)"
 
 
+KNOWN = {"name": "dataset-initializer", "count": 1, "requests": {"cpu": "1", "memory": "1Gi"}}
+# A runtime of the cluster determines the requests.
+UNKNOWN = {"name": "model-initializer", "count": 1}
+OF_DATA = "couldn't assign flavors to pod set dataset-initializer: "
+
+
+@pytest.mark.parametrize(
+    ("initializers", "message", "text"),
+    [
+        ([KNOWN], f"{POD_SET}insufficient unused quota for cpu in flavor any, 4 more needed", "4 cpu in queue team: 21 requested, 17 free"),
+        ([KNOWN], f"{POD_SET}insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed", "4 nvidia.com/gpu in queue team: 10 requested, 6 free"),
+        # Kueue counted only the initializer, which is its first pod set.
+        ([KNOWN], f"{OF_DATA}insufficient unused quota for cpu in flavor any, 500m more needed", "500m cpu in queue team: 21 requested, 500m free"),
+        ([KNOWN, UNKNOWN], f"{POD_SET}insufficient unused quota for cpu in flavor any, 4 more needed", "4 cpu in queue team: 21 requested"),
+    ],
+)  # fmt: skip
+def test_free_amount_takes_into_account_that_kueue_counts_initializers(initializers, message, text):
+    job = gang(SUSPENDED, started=None, initializers=initializers)
+    line = waiting_line(job=job, pod_groups=[workload(message)])
+    assert line == f"waiting for {text} (suspended by a queue or a user)"
+
+
 def test_preempted_job_is_running_for_flyte_and_its_message_has_the_pending_reason():
     evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
     full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"

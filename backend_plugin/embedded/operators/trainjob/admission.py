@@ -80,7 +80,7 @@ def _require_runnable(runtime: Manifest, names: Sequence[str]) -> None:
 
     `names` are the names of its replicated jobs.
     """
-    if DIALECT.initializers.intersection(names):
+    if {*DIALECT.initializers.values()}.intersection(names):
         raise _build_unsupported(runtime, _REPLICATED_JOBS, _NO_INITIALIZERS)
     if "mpi" in get_mapping(runtime, "spec", "mlPolicy"):
         raise _build_unsupported(runtime, "spec.mlPolicy.mpi", _NO_MPI)

@@ -1,9 +1,13 @@
 """Tests for the gang annotation of a job and for the names of objects that belong to a gang."""
 
 import pytest
+from builders import a_run, a_template
 
 from backend_plugin.core.observed import PodGroup
+from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import gang_annotation, registry
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.settings import read
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 
@@ -42,3 +46,33 @@ def test_only_a_kueue_workload_with_a_queue_has_a_queue_position(kind, queue):
 def test_job_name_is_parsed_from_the_name_of_a_kai_pod_group():
     assert registry.parse_job_name(f"pg-f1-n0-0-0123456789ab-{UID}") == "f1-n0-0-0123456789ab"
     assert registry.parse_job_name("f1-n0-0-0123456789ab") == "f1-n0-0-0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "requests"),
+    [({}, {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}), ({"runtime": "torch-distributed"}, {})],
+    ids=["own runtime", "named runtime"],
+)
+def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determines_them(
+    runtime: dict[str, str], requests: dict[str, str]
+) -> None:
+    sources = {"dataset": {"uri": "s3://data/digits"}, "model": {"uri": "hf://a/b"}}
+    storage = {} if runtime else {"storage": {"size": "1Gi"}}
+    custom = {
+        "workerReplicas": {"replicas": 2},
+        "kfpytorch": {"trainJob": {**sources, **storage, **runtime}},
+    }
+    settings = read({
+        "default-cpus": "1",
+        "default-memory": "1Gi",
+        "kfpytorch": {"gang": {"scheduler": "kueue", "queue": "team"}},
+    })  # fmt: skip
+    found = Capabilities(container_defaults={"ephemeral-storage": "2Gi"})
+    job = plan(a_template(custom), a_run(), settings, capabilities=found).job
+    gang = gang_annotation.read_gang_summary(job["metadata"]["annotations"])
+    assert [(each.name, each.count, each.requests) for each in gang.initializers] == [
+        ("dataset-initializer", 1, requests),
+        ("model-initializer", 1, requests),
+    ]
+    assert gang.has_unknown_requests is bool(runtime)
+    assert [each.name for each in gang.roles] == ["node"]
