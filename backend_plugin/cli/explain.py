@@ -153,7 +153,7 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
     objects: dict[str, list[Mapping[str, Any]]] = {
         kind: [] for kind in (*_KINDS.values(), "error_files", "others")
     }
-    for name in files:
+    for name in dict.fromkeys(files):
         if Path(name).name == _OUTPUTS:
             input_files.read_input(name)
             outputs = True

@@ -188,5 +188,5 @@ def _build_image_config(name: str | None) -> ImageConfig:
         return ImageConfig(default_image=Image.look_up_image_info("default", name))
     except (AssertionError, ValueError) as error:
         raise UnusableInput(
-            f"--image {name}: is not the name of an image; write it with its tag: {name}:1"
+            f"--image {name}: is not the name of an image; write its name and tag, such as trainer:1"
         ) from error

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import cluster_options, command_errors, serve_check, serve_settings
+from backend_plugin.cli import cluster_options, command_errors, command_io, serve_check, serve_settings
 from backend_plugin.cli.serve_settings import Configuration
 
 _LOG: Final = logging.getLogger("kfpytorch")
@@ -75,7 +75,8 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
     """Run ``kfpytorch serve``: run the server, or with `check` print its settings in the format `output`."""
     flags = serve_settings.build_flags(typed)
     if check:
-        sys.exit(serve_check.print_report(settings, flags, output))
+        with command_io.exit_on_error():
+            sys.exit(serve_check.print_report(settings, flags, output))
     try:
         with command_errors.exit_on_invalid_input():
             asyncio.run(_run_server(serve_settings.read_configuration(settings, flags)))

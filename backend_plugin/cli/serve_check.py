@@ -59,9 +59,13 @@ def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
     yield from _iter_file_problems(effective)
     if why_not := _find_directory_problem(settings.state_dir) or _find_state_problem(settings):
         yield _build_problem(effective, "state-dir", why_not, "name another directory")
-    if why_not := find_bind_error(settings.host, settings.port):
-        remedy = "stop the process that listens there, or set another port, or 0 for a free one"
-        yield _build_problem(effective, "port", f"cannot listen on this port: {why_not}", remedy)
+    for key, host, port in (
+        ("port", settings.host, settings.port),
+        ("metrics.port", settings.metrics_host, settings.metrics_port),
+    ):
+        if port is not None and (why_not := find_bind_error(host, port)):
+            remedy = "stop the process that listens there, or set another port, or 0 for a free one"
+            yield _build_problem(effective, key, f"cannot listen on this port: {why_not}", remedy)
     for scheme, package in _iter_missing_packages(settings):
         if "output-prefixes" in effective.sources:
             yield _build_problem(

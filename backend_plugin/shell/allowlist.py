@@ -9,7 +9,8 @@ from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
-from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.core.pod_rules.name_rules import check_dns_label
+from backend_plugin.shell.output_prefixes import OutputPrefixes, is_prefix
 
 SYSTEM: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 """The namespaces of Kubernetes itself; tasks do not run there."""
@@ -51,9 +52,13 @@ class Allowlist:
             yield Problem(field=field, value=run.namespace, message=refusal[0], remedy=refusal[1])
         if (why := self.prefixes.find_rejection_reason(run.output_prefix)) is not None:
             remedy = "add it to server.output-prefixes"
+            if not is_prefix(run.output_prefix):
+                remedy = "use an output prefix such as s3://bucket/directory"
             yield Problem(field="output_prefix", value=run.output_prefix, message=why, remedy=remedy)
 
     def _find_namespace_rejection(self, run: Attempt) -> tuple[str, str] | None:
+        if check_dns_label(run.namespace):
+            return "is not the name of a namespace", "write lower-case letters, digits and '-'"
         if run.namespace in SYSTEM or run.namespace in self.refused:
             return (
                 "is a system or refused namespace, in which no task may run",

@@ -102,6 +102,15 @@ class OutputPrefixes:
         return frozenset(each.scheme for each in self._listed)
 
 
+def is_prefix(written: str) -> bool:
+    """True if the text is a location that the setting ``output-prefixes`` can allow."""
+    try:
+        _parse_prefix(written, _BUCKET)
+    except PrefixNotAllowed:
+        return False
+    return True
+
+
 def _parse_prefix(written: str, bucket: re.Pattern[str]) -> StoreLocation:
     if len(written) > _LONGEST or _ODD.search(written):
         raise PrefixNotAllowed(

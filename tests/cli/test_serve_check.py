@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +121,11 @@ def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Pat
 
 def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x y")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
+        port, metrics_port = (str(each.getsockname()[1]) for each in (taken, other))
         tls = ("--tls-certificate", "/absent", "--tls-key", "/absent")
         files = ("--token-file", str(tmp_path / "file"), "--state-dir", str(tmp_path / "file/state"))
-        report = as_json(*tls, *files, "--port", port)
+        report = as_json(*tls, *files, "--port", port, "--metrics-port", metrics_port)
     problems = {each["field"]: each["message"] for each in report["problems"]}
     assert problems == {
         "server.tls.certificate": "/absent: No such file or directory",
@@ -130,6 +133,7 @@ def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> 
         "write one word, for example from: openssl rand -hex 32",
         "server.state-dir": f"{tmp_path}/file is not a directory",
         "server.port": "cannot listen on this port: Address already in use",
+        "server.metrics.port": "cannot listen on this port: Address already in use",
     }
 
 
@@ -154,6 +158,16 @@ def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) 
     assert "is not a mapping; write" in check("-s", str(tmp_path / "t.yaml")).stderr
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
+
+
+def test_closed_output_pipe_ends_the_check_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "import sys; from backend_plugin.cli.commands import kfpytorch; kfpytorch(sys.argv[1:])"
+    command = [sys.executable, "-c", program, "serve", "--check", "--port", "0"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 def test_unsupported_trace_protocol_is_reported() -> None:

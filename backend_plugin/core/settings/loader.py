@@ -165,7 +165,8 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
     problems, values = reader.problems, reader.read_section(section, _ALL)
     plugin = values.pop("kfpytorch", {})
     gang = gang_settings.read(_convert_gang(plugin.pop("gang", {})))
-    if not problems:
+    # Values that could not be parsed are missing in `gang`.
+    if not any(each.field in reader.raw and each.field.startswith("kfpytorch.gang.") for each in problems):
         problems.extend(gang_settings.check_settings(gang))
     if problems:
         raise InvalidSettings(*problems)

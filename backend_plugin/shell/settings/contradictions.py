@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backend_plugin.shell.settings.model import ClusterKind
+from backend_plugin.shell.settings.model import DEFAULT_PORT, ClusterKind
 
 _REQUIRED: Final = {
     "tls.certificate": "tls.key",
@@ -21,6 +21,8 @@ def iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterato
         if needs in values and needed not in values:
             yield needs, f"has no effect without {needed}", f"also set {needed}"
     yield from _iter_unused(values, kind)
+    if (port := values.get("metrics.port")) and port == values.get("port", DEFAULT_PORT):
+        yield "metrics.port", "is also the port for calls", "write another port, or 0 for a free one"
     if kind is ClusterKind.EMBEDDED and not _is_loopback(values.get("host", "localhost")):
         yield (
             "host",

@@ -206,7 +206,7 @@ def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]
 def _is_service_link(name: str, value: str) -> bool:
     if name == f"{_VARIABLE}PORT":
         return value.startswith(_SERVICE_LINKS)
-    return name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT"))
+    return name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT_"))
 
 
 def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> None:

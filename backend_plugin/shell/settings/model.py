@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from backend_plugin.shell.credentials import Tls
 from kfpytorch_common.quantity import Quantity
+
+DEFAULT_PORT: Final = 8000
 
 
 class ClusterKind(enum.Enum):
@@ -56,7 +59,7 @@ class ServerSettings:
 
     cluster: ClusterKind = ClusterKind.EMBEDDED
     host: str
-    port: int = 8000
+    port: int = DEFAULT_PORT
     state_dir: Path
     tls: Tls | None = None
     token_file: Path | None = None

@@ -45,6 +45,18 @@ def test_namespace_must_match_project_and_domain(template: str, namespace: str, 
     assert (refused({"template": template}, namespace=namespace) == []) is is_served
 
 
+@pytest.mark.parametrize("namespace", ["../../etc", "Upper", "", "a" * 64])
+def test_invalid_namespace_is_rejected_with_any_allowlist(namespace: str) -> None:
+    (problem,) = refused({"namespaces": ("*",), "template": "*"}, namespace=namespace)
+    assert (problem.field, problem.value) == ("task_execution_metadata.namespace", namespace)
+
+
+def test_remedy_for_a_prefix_that_no_setting_can_allow_names_no_setting() -> None:
+    for prefix in ("http://host/f1", "s3://bucket/../f1"):
+        (problem,) = refused({}, output_prefix=prefix)
+        assert "output-prefixes" not in problem.remedy
+
+
 def test_both_namespace_rules_apply_and_a_project_is_no_pattern() -> None:
     for project in ("*", "?roject", "[a-z]roject"):
         assert refused({"template": FLYTES}, project=project)

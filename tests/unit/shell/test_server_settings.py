@@ -197,6 +197,8 @@ def test_problems_of_all_sources_are_reported_together() -> None:
         ({"tls": {"client-names": "a"}}, "server.tls.client-names='a'"),
         ({"tls": {"client-ca": "/c"}}, "server.tls.client-ca='/c'"),
         ({"cluster": "kubernetes", "embedded": {"nodes": 4}}, "server.embedded.nodes=4"),
+        ({"metrics": {"port": 8000}}, "server.metrics.port=8000"),
+        ({"port": 9, "metrics": {"port": 9}}, "server.metrics.port=9"),
         ({"kubernetes": {"context": "prod"}}, "server.kubernetes.context='prod'"),
         ({"cluster": "kubernetes", "kubernetes": {"contxt": "prod"}}, "server.kubernetes.contxt='prod'"),
     ],
@@ -232,6 +234,7 @@ def test_variables_of_kubernetes_commands_and_workers_are_ignored() -> None:
     }
     assert load(environ=links) == load()
     assert load(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == load()
+    assert problems(environ={"KFPYTORCH_PORTS": "1"})
     # An empty variable counts as unset.
     assert load(environ={"KFPYTORCH_PORT": ""}, port=None) == load()
 
