@@ -8,24 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import grpc
 from builders import a_run
 from scripted_cluster import ScriptedCluster
+from serving import assemble
 
-from backend_plugin.core import settings, task_annotation
-from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.core import task_annotation
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Deadlines
-from backend_plugin.shell import job_service, node_service
-from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
-from backend_plugin.shell.credentials import Token
-from backend_plugin.shell.judge import Judge
-from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
-from backend_plugin.shell.runtime_service import RuntimeService
-from backend_plugin.shell.verdicts import VerdictStore
 
 T = TypeVar("T")
 
@@ -54,13 +50,6 @@ class TalkingCluster(ScriptedCluster):
         self.reading = 0
         self.torn = False
         """Logs break off after their first line."""
-        self.patch_error: BackendError | None = None
-        """Raised by each patch."""
-
-    async def patch(self, name: ObjectName, patch: Any, *, awaited: bool = False) -> None:
-        if self.patch_error is not None:
-            raise self.patch_error
-        await super().patch(name, patch, awaited=awaited)
 
     def write(self, pod: str, seconds: float, text: str) -> None:
         self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
@@ -227,22 +216,17 @@ def serving_jobs(
     cluster = TalkingCluster()
 
     async def started() -> tuple[grpc.aio.Server, RpcMiddleware, int, asyncio.Task[None]]:
-        cache = Cache(lambda: NOW)
-        judge = Judge(settings=settings.read({}), now=lambda: NOW)
-        state: Any = {"cache": cache, "judge": judge, "cluster": cluster, "inventory": cluster}
-        handlers = job_service.build_handlers(
-            job_service.JobService(verdicts=VerdictStore(cluster, Metrics()), **state),
-            RuntimeService(**state),
-            node_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
-        )
-        front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None)
+        with TemporaryDirectory() as folder:
+            here = {"nodes": nodes, "now": lambda: NOW, "namespaces": ("*",)}
+            parts, (_, front) = assemble(Path(folder), cluster, None, token, **here)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((front,))
         add_port = partial(server.add_secure_port, server_credentials=credentials)
         port = (add_port if credentials else server.add_insecure_port)("127.0.0.1:0")
         await server.start()
-        following = asyncio.create_task(cluster.watch(cache))
-        await cache.ready.wait()
+        # Without the reconciler, so that only tests change the jobs.
+        following = asyncio.create_task(cluster.watch(parts.tasks.cache))
+        await parts.tasks.cache.ready.wait()
         return server, front, port, following
 
     server, front, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(60)

@@ -1,7 +1,7 @@
 """The connector service on a real channel, with a scripted cluster and a file store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,26 +17,23 @@ from flyteidl.service.agent_pb2_grpc import AsyncAgentServiceStub
 from scripted_cluster import ScriptedCluster, ago
 from tiny_service import wait_until
 
+from backend_plugin.cli.clusters import OpenedCluster
+from backend_plugin.cli.server_assembly import ServerParts, assemble_server, build_middleware
 from backend_plugin.core import job_ref, settings
-from backend_plugin.shell import connector_handlers, connector_service
+from backend_plugin.core.signing import SigningKeys
+from backend_plugin.shell import connector_service
 from backend_plugin.shell import reconciler as keepers
-from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.capabilities_cache import CapabilitiesCache, CapabilitySource
-from backend_plugin.shell.credentials import KeyRing
-from backend_plugin.shell.judge import Judge
-from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.output_collector import OutputCollector
-from backend_plugin.shell.output_prefixes import OutputPrefixes
-from backend_plugin.shell.output_reader import OutputReader
+from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
-from backend_plugin.shell.task_responses import TaskResponses
+from backend_plugin.shell.settings import SettingsSources, load_settings
 
 ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
-RING = KeyRing.from_keys(b"of the tests")
+KEY = "of-the-tests" * 3
+OF_CLUSTER = {"now", "nodes", "capabilities"}
 
 
 def template(workers: int = 1, options: Mapping[str, Any] = {}, **fields: Any) -> TaskTemplate:
@@ -121,52 +118,57 @@ def get_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+def assemble(
+    store: Path, cluster: Any, platform: Any = None, token: str | None = None, **fields: Any
+) -> tuple[ServerParts, Sequence[RpcMiddleware]]:
+    """Return the parts and the middleware of a server with default settings, except for these fields.
+
+    The fields may be those of the settings and of `OpenedCluster`.
+    """
+    store.mkdir(parents=True, exist_ok=True)
+    keys = store / "signing.keys"
+    keys.write_text(KEY)
+    here = OpenedCluster(
+        cluster=cluster,
+        inventory=getattr(cluster, "inventory", cluster),
+        platform=settings.read(platform or {}),
+        **{"now": get_now, **{name: fields.pop(name) for name in OF_CLUSTER & fields.keys()}},
+    )
+    own = {"output_prefixes": [f"file://{store}", "s3://*"], "namespaces": ("flytesnacks-*",)}
+    limits = {"max_concurrent_rpcs": 1_000, "accept_unsigned": False, "signing_keys_file": keys}
+    server = replace(load_settings(SettingsSources()).settings, **{**own, **limits, **fields})
+    parts = assemble_server(here, server)
+    return parts, build_middleware(parts, server, Token.from_secret(token) if token else None)
+
+
 @asynccontextmanager
 async def serving(
     store: Path,
-    cluster: ScriptedCluster | None = None,
+    cluster: Any = None,
     platform: Mapping[str, Any] | None = None,
-    now: Callable[[], datetime] = get_now,
     *,
-    source: CapabilitySource | None = None,
     seconds: int = keepers.RESYNC_SECONDS,
-    ring: KeyRing = RING,
+    **fields: Any,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
-    metrics = Metrics()
-    cache = Cache(now)
-    judge = Judge(settings=settings.read(platform or {}), now=now)
-    orders = BackgroundOperations(metrics)
-    prefixes = OutputPrefixes([f"file://{store}", "s3://*"])
-    endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
-    answers = TaskResponses(judge)
-    keeper = keepers.Reconciler(cluster, cache, answers, endings, seconds)
-    tasks = connector_service.ConnectorService(
-        cluster=cluster,
-        inventory=cluster,
-        cache=cache,
-        answers=answers,
-        keeper=keeper,
-        metrics=metrics,
-        allowed=Allowlist(prefixes=prefixes, namespaces=("flytesnacks-*",)),
-        ring=ring,
-        found=CapabilitiesCache(source, judge.settings.kfpytorch.gang),
-    )
+    parts, fronts = assemble(store, cluster, platform, **fields)
+    tasks = parts.tasks
+    # No setting has the period of the resync.
+    tasks.keeper._seconds = tasks.keeper.deleter._seconds = seconds
     server = grpc.aio.server()
-    handlers = connector_handlers.build_handlers(tasks)
-    server.add_generic_rpc_handlers((RpcMiddleware(handlers, limit=1_000),))
+    server.add_generic_rpc_handlers(tuple(fronts))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    life = asyncio.create_task(keeper.run())
+    life = asyncio.create_task(parts.run())
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
     try:
-        yield Served(cluster=cluster, cache=cache, orders=orders, channel=channel, store=store, tasks=tasks)
+        yield Served(cluster, tasks.cache, parts.orders, channel, store, tasks)
     finally:
         await channel.close()
         await server.stop(0)
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
-        await orders.drain(0)
+        await parts.orders.drain(0)
 
 
 # ---- scenarios
@@ -217,4 +219,4 @@ async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
 
 def forged(meta: bytes, **fields: str) -> bytes:
     """Return a reference to something else with a valid signature, as from a server with another defect."""
-    return job_ref.encode(replace(job_ref.decode(meta), **fields), RING.keys)  # type: ignore[arg-type]
+    return job_ref.encode(replace(job_ref.decode(meta), **fields), SigningKeys(keys=(KEY.encode(),)))  # type: ignore[arg-type]

@@ -72,10 +72,9 @@ class Jobs:
 
 @asynccontextmanager
 async def open_jobs(folder: Path, images: Mapping[str, str] | None = None) -> AsyncIterator[Jobs]:
-    (folder / "store").mkdir()
     options = EmbeddedOptions(lost_after=0.1, images=images or {})
     cluster = await EmbeddedCluster.open(folder / "state", options)
-    async with serving(folder / "store", cluster, SETTINGS) as served:  # type: ignore[arg-type]
+    async with serving(folder / "store", cluster, SETTINGS) as served:
         yield Jobs(cluster, served)
     await cluster.close()
 

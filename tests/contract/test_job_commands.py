@@ -63,7 +63,7 @@ def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
         "f1-n0-0-aaa RUNNING 2/2 AGE 2 of 2 replicas ready\n"
     )
-    assert "f2-n0-0-bbb" not in printed("jobs", "--active")
+    assert [each["name"] for each in records("jobs", "--active", "-n", NAMESPACE)] == ["f1-n0-0-aaa"]
 
 
 def test_describe_shows_replicas_events_and_the_message_for_flyte(served: ServedJobs) -> None:
@@ -216,10 +216,12 @@ def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> N
     assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
 
 
-def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
+def test_nodes_are_listed_and_changed(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
     assert [each["state"] for each in records("nodes")] == ["ready", "drained"]
+    states = [records("nodes", change, "node-1")[0]["state"] for change in ("fail", "restore")]
+    assert states == ["not_ready", "ready"]
     assert "f1-n0-0-aaa-master-0, f1-n0-0-aaa-worker-0" in printed("nodes")
 
 

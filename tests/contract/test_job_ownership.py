@@ -14,7 +14,6 @@ from tiny_service import code_of, wait_until
 from backend_plugin.core import job_ref
 from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.signing import SigningKeys
-from backend_plugin.shell.credentials import KeyRing
 from kfpytorch_common.causes import Cause
 
 
@@ -185,8 +184,7 @@ async def test_reference_without_a_valid_signature_is_rejected(served, made):
 async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path: Path) -> None:
     file, old, new = tmp_path / "keys", "a" * 32, "b" * 32
     file.write_text(old)
-    ring = KeyRing.from_file(file, accepts_unsigned=False)
-    async with ready_server(tmp_path, ring=ring) as served:
+    async with ready_server(tmp_path, signing_keys_file=file) as served:
         meta = await served.create()
         await served.get(meta)
         file.write_text(f"{new}\n{old}")

@@ -9,11 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from served_jobs import EXITED, NAMESPACE, TOKEN, FewNodes, ServedJobs, a_job, a_pod, serving_jobs
+from served_jobs import EXITED, NAMESPACE, TOKEN, ServedJobs, a_job, a_pod, serving_jobs
 
 from backend_plugin import async_client, client, client_calls
 from backend_plugin.shell import server_file
-from backend_plugin.shell.cluster import Misconfigured
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +25,6 @@ def served() -> Iterator[ServedJobs]:
             a_pod("f1-n0-0-aaa", "worker-0"),
             a_job("f2-n0-0-bbb", "Running", "Failed", made=10, metadata={"uid": "u2"}),
             a_pod("f2-n0-0-bbb", "worker-0", EXITED, phase="Failed", node="node-1"),
-            a_job("f2-n0-1-ccc", "Running", "Succeeded", made=20),
-            a_job("g-n0-0-ddd", made=30),
-            a_job("g-n1-0-eee", made=40),
-            a_job("h-n0-0-fff", made=50, workers=2, metadata={"namespace": "elsewhere"}),
         )
         yield served
 
@@ -41,12 +36,7 @@ def fresh() -> Iterator[ServedJobs]:
         yield served
 
 
-# ---- list and get
-
-
-def test_list_is_filtered_by_namespace_and_activity(served: ServedJobs) -> None:
-    jobs = client.list_jobs(namespace=NAMESPACE, active_only=True, server=served.endpoint)
-    assert [job.name for job in jobs] == ["g-n1-0-eee", "g-n0-0-ddd", "f1-n0-0-aaa"]
+# ---- get
 
 
 def test_job_details_contain_replica_terminations_and_the_verdict(served: ServedJobs) -> None:
@@ -62,13 +52,6 @@ def test_job_details_contain_replica_terminations_and_the_verdict(served: Served
     assert job.verdict.message.startswith("worker-0 failed: ")
     assert (job.attempt.execution, job.attempt.attempt, job.attempt.task) == ("f2", 0, "flows.train")
     assert job.ended.ToJsonString() == "2026-01-01T00:01:00Z"
-
-
-def test_unknown_job_error_contains_similar_or_existing_jobs(served: ServedJobs) -> None:
-    with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; the existing jobs are h-n0-0-fff$"):
-        client.get_job("f1", namespace="elsewhere", server=served.endpoint)
-    with pytest.raises(client.RequestFailed, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
-        client.get_job("g", server=served.endpoint)
 
 
 # ---- watch
@@ -234,28 +217,6 @@ def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh: ServedJ
     # The pods end, and the operator does not delete them.
     assert (policy.get("activeDeadlineSeconds"), policy["cleanPodPolicy"]) == (None, "None")
     assert fresh.cluster.awaited == ["patch"]
-
-
-def test_missing_permission_to_cancel_is_reported_as_unavailable(fresh: ServedJobs) -> None:
-    fresh.apply(a_job("f1-n0-0-a", "Running"))
-    fresh.cluster.patch_error = Misconfigured('User "us" cannot patch resource "pytorchjobs"')
-    with pytest.raises(client.RequestFailed, match='returned UNAVAILABLE: User "us" cannot patch'):
-        client.cancel_job("f1", server=fresh.endpoint)
-
-
-def test_nodes_are_listed_and_changed() -> None:
-    with serving_jobs(nodes=FewNodes("node-0", "node-1")) as served:
-        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
-        nodes = client.list_nodes(server=served.endpoint)
-        assert [(node.name, list(node.pods), dict(node.allocatable)) for node in nodes] == [
-            ("node-0", [f"{NAMESPACE}/f1-n0-0-a-worker-0"], {"cpu": "2", "memory": "4Gi"}),
-            ("node-1", [], {"cpu": "2", "memory": "4Gi"}),
-        ]
-        states = [
-            client.wire.NodeState.Name(change("node-1", server=served.endpoint).state)
-            for change in (client.drain_node, client.fail_node, client.restore_node)
-        ]
-    assert states == ["NODE_STATE_DRAINED", "NODE_STATE_NOT_READY", "NODE_STATE_READY"]
 
 
 def test_nodes_are_available_only_in_an_embedded_cluster(served: ServedJobs) -> None:

@@ -8,8 +8,9 @@ import gc
 import itertools
 import logging
 import random
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -18,10 +19,9 @@ import psutil
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
-from google.protobuf import struct_pb2
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from kubernetes_messages import BYTES
+from kubernetes_messages import BYTES, VARINT, varint
 from kubernetes_messages import field as encode_field
 from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, build_creation, ready_server, template
@@ -54,6 +54,8 @@ INTEGERS: Final = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2
 DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
 # The depth that protobuf still parses; `bottomless` exceeds it.
 DEPTH = 25
+FIXED64: Final = 1
+"""The wire type of a double."""
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -101,14 +103,17 @@ def bottomless(message: Message, dice: random.Random) -> bytes:
 
 
 def changed(message: Message, dice: random.Random) -> bytes:
-    """Drop, repeat or change one to five random fields at any depth."""
+    """Drop one to five random fields at any depth, or add fields with random values."""
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(dice.choice((1, 1, 1, 2, 5))):
-        places = list(_places(copy))
-        if places:
-            owner, changing = dice.choice(places)
-            _change(owner, changing, dice)
+        owner: Any = dice.choice([*_list_messages(copy)])
+        fields = owner.ListFields()
+        if fields and dice.random() < 0.25:
+            owner.ClearField(dice.choice(fields)[0].name)
+        else:
+            # A parser merges the bytes of a field into its value, or adds them to a list or a map.
+            owner.MergeFromString(_build_field(owner.DESCRIPTOR, dice) * dice.choice((1, 1, 1, 2, 100)))
     return bytes(copy.SerializeToString())
 
 
@@ -120,98 +125,31 @@ def mutated(message: Message, dice: random.Random) -> bytes:
     return dice.choice(MUTATIONS)(message, dice)
 
 
-def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
-    """Yield every field of the message and of its nested messages, set or not."""
-    for field in message.DESCRIPTOR.fields:
-        yield message, field
-        if field.message_type is None or (not field.is_repeated and not message.HasField(field.name)):
-            continue
-        held = getattr(message, field.name)
-        if _is_map(field):
-            held = held.values() if field.message_type.fields_by_name["value"].message_type else ()
-        for each in held if field.is_repeated else (held,):
-            yield from _places(each)
+def _list_messages(message: Message) -> Iterator[Message]:
+    """Yield the message and its parts at any depth."""
+    yield message
+    for field, value in message.ListFields():
+        parts = value if field.is_repeated else (value,)
+        for each in parts.values() if isinstance(parts, Mapping) else parts:
+            if isinstance(each, Message):
+                yield from _list_messages(each)
 
 
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
-
-
-def _change(owner: Message, field: FieldDescriptor, dice: random.Random) -> None:
-    held = getattr(owner, field.name)
-    if dice.random() < 0.25:
-        owner.ClearField(field.name)
-    elif isinstance(owner, struct_pb2.Value):
-        owner.CopyFrom(_value(dice))
-    elif _is_map(field):
-        _set_map_value(held, field.message_type.fields_by_name["value"], dice)
-    elif field.is_repeated:
-        _extend(held, field, dice)
-    elif field.message_type is not None:
-        held.MergeFrom(_message(field, dice))
-    else:
-        setattr(owner, field.name, _scalar(field, dice))
-
-
-def _set_map_value(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
-    key = dice.choice(TEXTS)
+def _build_field(kind: Descriptor, dice: random.Random, depth: int = DEPTH) -> bytes:
+    """Return a random field of a message in its encoded form; no bytes for a message without fields."""
+    if not kind.fields or not depth:
+        return b""
+    field = dice.choice(kind.fields)
     if field.message_type is not None:
-        held[key].MergeFrom(_message(field, dice))
-    else:
-        held[key] = _scalar(field, dice)
-
-
-def _extend(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
-    kept = list(held)[:10]
-    for _ in range(dice.choice((1, 2, 100))):
-        if field.message_type is not None:
-            held.add().CopyFrom(dice.choice(kept) if kept and dice.random() < 0.7 else _message(field, dice))
-        else:
-            held.append(_scalar(field, dice))
-
-
-def _message(field: FieldDescriptor, dice: random.Random) -> Message:
-    """Return a message of the type of this field, empty or with random values."""
-    made = field.message_type._concrete_class()
-    if isinstance(made, struct_pb2.Value):
-        return _value(dice)
-    for inner in made.DESCRIPTOR.fields:
-        if inner.message_type is None and not inner.is_repeated and dice.random() < 0.5:
-            setattr(made, inner.name, _scalar(inner, dice))
-    return made
-
-
-_RANGES: Final = {
-    FieldDescriptor.CPPTYPE_UINT32: range(2**32),
-    FieldDescriptor.CPPTYPE_UINT64: range(2**32),
-    FieldDescriptor.CPPTYPE_INT64: range(-(2**63), 2**63),
-}
-
-
-def _scalar(field: FieldDescriptor, dice: random.Random) -> Any:
+        content = _build_field(field.message_type, dice, depth - 1)
+        return encode_field(field.number, BYTES, content)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
             text = HUGE if dice.random() < 0.02 else dice.choice(TEXTS)
-            return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
-        case FieldDescriptor.CPPTYPE_BOOL:
-            return dice.random() < 0.5
-        case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
-            return dice.choice(DOUBLES)
-        case kind:
-            valid = _RANGES.get(kind, range(-(2**31), 2**31))
-            return dice.choice([number for number in INTEGERS if number in valid])
-
-
-def _value(dice: random.Random) -> struct_pb2.Value:
-    """Return a random value, including values that JSON does not allow."""
-    leaf = dice.choice((dice.choice(TEXTS), dice.choice(DOUBLES), True, None))
-    deep: Any = "deep"
-    for _ in range(dice.choice((3, DEPTH))):
-        deep = {"spec": deep} if dice.random() < 0.5 else [deep]
-    wide = ([leaf] * dice.choice((0, 1, 1000)), {dice.choice(TEXTS): leaf})
-    made = struct_pb2.ListValue()
-    made.append(dice.choice((leaf, leaf, leaf, *wide, deep)))
-    return made.values[0]
+            return encode_field(field.number, BYTES, text.encode())
+        case FieldDescriptor.CPPTYPE_DOUBLE:
+            return encode_field(field.number, FIXED64, struct.pack("<d", dice.choice(DOUBLES)))
+    return encode_field(field.number, VARINT, varint(dice.choice(INTEGERS)))
 
 
 AT_ONCE = 32

@@ -30,7 +30,7 @@ def create(folder: Path, options: Any, cluster: ScriptedCluster, source: Any = N
     """Return the message of the failed task that CreateTask accepts; no object is left in the cluster."""
 
     async def run() -> str:
-        async with serving(folder, cluster, SETTINGS, source=source) as served:
+        async with serving(folder, cluster, SETTINGS, capabilities=source) as served:
             meta = await served.create(options=options)
             assert await served.phase(meta) == "FAILED"
             return str((await served.get(meta)).message)

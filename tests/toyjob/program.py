@@ -43,7 +43,7 @@ def plan_and_judge() -> dict[str, Any]:
 
 async def run_jobs(folder: Path) -> dict[str, Any]:
     cluster = await EmbeddedCluster.open(folder / "state", EmbeddedOptions())
-    async with serving(folder / "store", cluster) as served:  # type: ignore[arg-type]
+    async with serving(folder / "store", cluster) as served:
         served.leave("outputs.pb")
         done = await create(served, "f1", "echo $TEAM $LEADER")
         await wait_for_phase(served, done, "SUCCEEDED")

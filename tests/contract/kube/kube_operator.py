@@ -3,7 +3,8 @@
 from typing import Any
 
 from kube_server import KubeServer
-from kube_world import JOBS, PODS, ago, build_replica
+from kube_world import JOBS, PODS, build_replica
+from scripted_cluster import ago
 from serving import NAMESPACE, Served, is_phase, wait_until
 
 UNPLACED = {

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +90,6 @@ def event(reason: str, name: str = f"{NAME}-master-0", namespace: str = "ns", **
     }
 
 
-def ago(seconds: float) -> str:
-    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 class Heard:
     """A sink that stores the records by kind and name, and counts replacements."""
 
@@ -171,9 +166,8 @@ async def connected(
 ) -> AsyncIterator[Served]:
     """Run a connector that is ready; `detects` lets it detect gang schedulers. It ends as if killed."""
     async with opened(options(server, folder, patience=2.0)) as cluster:
-        client: Any = cluster
         source = cluster.looking if detects else None
-        async with serving(folder, client, platform, source=source) as here:
+        async with serving(folder, cluster, platform, capabilities=source) as here:
             await wait_until(here.cache.ready.is_set)
             yield here
 

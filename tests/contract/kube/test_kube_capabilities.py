@@ -170,7 +170,7 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
         "the cluster has scheduling.x-k8s.io, and the operator creates no pod groups."
     ]
     # The second task has not repeated the detection.
-    assert server.asked.count("GET /apis") == 1
+    assert server.asked.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods") == 1
 
 
 @pytest.mark.parametrize("is_created", [True, False], ids=["created", "capabilities unknown"])
@@ -180,7 +180,8 @@ async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
     monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
-    platform = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
+    # Without this dialect, the kind of the job depends on the capabilities.
+    platform = {"kfpytorch": {"dialect": "pytorchjob", "gang": {"scheduler": "kueue", "queue": "late"}}}
     queue = {"metadata": {"name": "late", "namespace": NAMESPACE}}
     async with connected(server, tmp_path, platform, detects=True) as here:
         refused = await here.get(await here.create())

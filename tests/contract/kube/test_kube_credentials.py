@@ -54,13 +54,6 @@ def rotate(server, token):
     token.write_text("second\n")
 
 
-async def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path, token):
-    async with opened(with_user(server, tmp_path, {"tokenFile": str(token)})) as cluster:
-        assert await cluster.get(JOB)
-        rotate(server, token)
-        assert await cluster.get(JOB)
-
-
 async def test_watch_continues_with_a_new_token(server, tmp_path, token):
     settings = with_user(server, tmp_path, {"tokenFile": str(token)})
     async with opened(settings) as cluster, following(cluster) as heard:

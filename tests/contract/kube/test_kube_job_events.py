@@ -6,7 +6,8 @@ import threading
 import pytest
 from kube_operator import Playing, create_running_job
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, POD_GROUPS, WITH_POD_GROUPS, ago, connected, event, opened, options
+from kube_world import EVENTS, POD_GROUPS, WITH_POD_GROUPS, connected, event, opened, options
+from scripted_cluster import ago
 from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.judging.job_events import JobEventReason

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from kube_operator import Playing, create_running_job
 from kube_server import Fault, KubeServer
-from kube_world import ago, connected
+from kube_world import connected
+from scripted_cluster import ago
 from serving import NAMESPACE, Served, wait_until
 
 from backend_plugin.core.judging import verdict_annotation
