@@ -95,7 +95,11 @@ def _format_in_tree_support(cluster: Capabilities) -> str:
 def _select_configured(request: SchedulerRequest, why: str) -> Selection:
     gang, adapter = request.gang, request.gang.adapter
     if adapter is None:
-        return Selection(gang=gang, reasons=(f"No gang: {why}.",))
+        reasons = [f"No gang: {why}."]
+        if operator := request.cluster.operator_scheduler:
+            flag = f"--gang-scheduler-name={operator}"
+            reasons.append(f"The training-operator runs with {flag}, and creates a pod group nevertheless.")
+        return Selection(gang=gang, reasons=tuple(reasons))
     problems = _check_cluster(gang, adapter, request.cluster, request.path)
     return request.build_selection(gang, [f"{gang.title}: {why}."], problems)
 

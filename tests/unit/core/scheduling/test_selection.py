@@ -263,6 +263,13 @@ def test_most_specific_setting_selects_the_scheduler(run: Any, gang: Any, expect
         assert spec["queue"] == queues[run["namespace"]]
 
 
+def test_gang_of_the_operator_is_reported_although_the_settings_want_none() -> None:
+    made = planned({"scheduler": "none"}, has(operator_scheduler="volcano"))
+    assert len(made.reasons) == 2
+    assert "--gang-scheduler-name=volcano" in made.reasons[1]
+    assert len(planned({"scheduler": "none"}, has()).reasons) == 1
+
+
 def test_task_may_name_an_allowed_or_available_scheduler() -> None:
     (problem,) = refused(PARTS, gang={"scheduler": "coscheduling"})
     assert problem.endswith("on this platform; leave it out, or write kai or none or yunikorn")
