@@ -40,6 +40,7 @@ from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.together import run_until_first_exit
 from backend_plugin.shell.verdicts import VerdictStore
+from backend_plugin.shell.watch_status import WatchStatus
 
 _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
@@ -106,7 +107,8 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)
     get_watch_lag = functools.cache(metrics.watch_lag.labels)  # Each change of a pod reports its lag.
-    cache = Cache(here.now, lambda kind, lag: get_watch_lag(kind).observe(lag))
+    watches = here.watch_status or WatchStatus()
+    cache = Cache(here.now, lambda kind, lag: get_watch_lag(kind).observe(lag), watches.describe_failures)
     orders = BackgroundOperations(metrics)
     outcomes = OutputReader(
         prefixes, trouble=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)

@@ -297,15 +297,15 @@ class Reflector:
             self._report_failure(str(answer), answer.reason)
             self._course.on_failure()
             return
-        self._permissions.record_missing(self._build_rule(verb), answer.message)
-        self._set_state(WatchState.FORBIDDEN)
+        sentence = self._permissions.record_missing(self._build_rule(verb), answer.message)
+        self._set_state(WatchState.FORBIDDEN, sentence)
         self._place.watch_status.trouble(answer.reason)
         self._place.part.mark_unavailable(permitted=False)
         self._course.on_permanent_error(self._options.refused_pause)
 
-    def _set_state(self, state: WatchState) -> None:
+    def _set_state(self, state: WatchState, failure: str = "") -> None:
         self._state = state
-        self._place.watch_status.set_state(str(self._kind), self._place.namespace, state)
+        self._place.watch_status.set_state(str(self._kind), self._place.namespace, state, failure)
 
     def _receive(self) -> None:
         self._place.watch_status.receive(str(self._kind), self._place.namespace)
@@ -316,7 +316,7 @@ class Reflector:
 
     def _report_failure(self, trouble: str, word: str) -> None:
         self._place.watch_status.trouble(word)
-        self._set_state(WatchState.STALE)
+        self._set_state(WatchState.STALE, trouble)
         if not self._trouble:
             self._trouble = True
             log.warning("cannot watch %s; retrying: %s", self._place, trouble)

@@ -14,8 +14,9 @@ from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.attempt_index import AttemptIndex
 from backend_plugin.shell.cached_job import CachedJob, Key
-from backend_plugin.shell.cluster import ObjectName, Record
+from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName, Record
 from backend_plugin.shell.queue_positions import QueuePositions
+from backend_plugin.shell.timeouts import timeout
 
 if TYPE_CHECKING:
     from backend_plugin.core.job import Attempt
@@ -44,16 +45,21 @@ class Cache:
     """A `Sink` (see `shell.cluster`) that stores the objects that the watch delivers, one entry per job."""
 
     def __init__(
-        self, now: Callable[[], datetime], lag: Callable[[str, float], None] = lambda _, __: None
+        self,
+        now: Callable[[], datetime],
+        lag: Callable[[str, float], None] = lambda _, __: None,
+        describe_failures: Callable[[], str] = lambda: "",
     ) -> None:
         """Create an empty cache.
 
         Args:
             now: Returns the current time.
             lag: Called with the kind and the age in seconds of each new state of a job or pod from the watch.
+            describe_failures: Returns the reasons why the watch cannot list objects; empty without failures.
         """
         self._now = now
         self._lag = lag
+        self._describe_failures = describe_failures
         self._entries: dict[Key, CachedJob] = {}
         self._by_node = AttemptIndex()
         self._queues = QueuePositions()
@@ -67,6 +73,25 @@ class Cache:
         """Called with each entry that is removed."""
         self.ready = asyncio.Event()
         """Set once all jobs and pods have been listed."""
+
+    async def wait_until_ready(self, seconds: float) -> None:
+        """Wait until all jobs and pods have been listed.
+
+        Raises:
+            ClusterUnavailable: If this takes over `seconds`; the message contains the reason.
+        """
+        try:
+            async with timeout(seconds):
+                await self.ready.wait()
+        except asyncio.TimeoutError as late:
+            raise ClusterUnavailable(self.describe_incompleteness()) from late
+
+    def describe_incompleteness(self) -> str:
+        """Return a message with the reason why not all jobs and pods are listed; empty if they are."""
+        if self.ready.is_set():
+            return ""
+        failures = self._describe_failures()
+        return "the server has not listed all jobs and pods yet" + (f": {failures}" if failures else "")
 
     def __len__(self) -> int:
         return len(self._entries)

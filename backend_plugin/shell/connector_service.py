@@ -123,8 +123,9 @@ class ConnectorService:
             again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry")
             raise self._record_create_failure(run, again, type(trouble).__name__) from trouble
         except asyncio.TimeoutError as late:
-            why = f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry"
-            again = CallFailed(grpc.StatusCode.UNAVAILABLE, why)
+            missing = self.cache.describe_incompleteness()
+            why = missing or f"the cluster did not answer within {_CREATE_SECONDS:g} s"
+            again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{why}; retry")
             raise self._record_create_failure(run, again, "Timeout") from late
 
     async def _create_job(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:

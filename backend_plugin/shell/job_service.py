@@ -31,11 +31,16 @@ log = logging.getLogger(__name__)
 JOB_SERVICE: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
 RUNTIME_SERVICE: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
 NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
+_READY_SECONDS: Final = 3.0
+"""The time in seconds that a call waits for the first lists of jobs and pods, which a new server receives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobService:
-    """The gRPC service ``JobService``: lists, watches and cancels jobs, and reads their logs."""
+    """The gRPC service ``JobService``: lists, watches and cancels jobs, and reads their logs.
+
+    Each call raises `ClusterUnavailable` while the jobs of the cluster are not listed.
+    """
 
     cache: Cache
     judge: Judge
@@ -51,6 +56,7 @@ class JobService:
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
         """Yield the jobs that match the request in batches, the newest first."""
+        await self.cache.wait_until_ready(_READY_SECONDS)
         selected: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
         if request.include_foreign:
             foreign = await self.inventory.list_foreign_jobs()
@@ -70,6 +76,7 @@ class JobService:
         if request.HasField("name"):
             changes = job_watch.watch_one_job(await self._find_entry(request), self.cache, self._encode_job)
         else:
+            await self.cache.wait_until_ready(_READY_SECONDS)
             watched = job_watch.JobWatch(
                 cache=self.cache,
                 belongs=lambda entry: self._is_selected(entry, request),
@@ -131,8 +138,10 @@ class JobService:
     ) -> CachedJob:
         """Return the cached job of this backend that the request names; see `job_lookup.find_job`.
 
-        Raise `ForeignJob` if only a job that this backend did not create has the name.
+        Raise `ForeignJob` if only a job that this backend did not create has the name, and
+        `ClusterUnavailable` if jobs cannot be listed.
         """
+        await self.cache.wait_until_ready(_READY_SECONDS)
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
         visible = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
         try:

@@ -1,13 +1,15 @@
-"""The status of the watches on a cluster: watches write it, and metrics read it."""
+"""The status of the watches on a cluster: watches write it, metrics and error messages read it."""
 
 import enum
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 _Place: TypeAlias = tuple[str, str]
 """A kind, and a namespace or an empty string for all namespaces."""
+_MOST_FAILURES: Final = 3
+"""The maximum number of failures in one message, because gRPC limits the size of an error's details."""
 
 
 class WatchState(enum.Enum):
@@ -34,10 +36,12 @@ class WatchStatus:
         self._states: dict[_Place, WatchState] = {}
         self._received: dict[_Place, float] = {}
         """The time at which data was last received, or at which the watch was added."""
+        self._failures: dict[_Place, str] = {}
 
-    def set_state(self, kind: str, namespace: str, state: WatchState) -> None:
-        """Set the state of the watch on one kind in one namespace."""
+    def set_state(self, kind: str, namespace: str, state: WatchState, failure: str = "") -> None:
+        """Set the state of the watch on one kind in one namespace; `failure` is the reason if it failed."""
         self._states[kind, namespace] = state
+        self._failures[kind, namespace] = failure
         self._received.setdefault((kind, namespace), self._clock())
 
     def receive(self, kind: str, namespace: str) -> None:
@@ -47,6 +51,16 @@ class WatchStatus:
     def is_any_synced(self, kinds: Container[str]) -> bool:
         """True if the watch on one of these kinds is in the state `SYNCED`."""
         return any(kind in kinds and state is WatchState.SYNCED for (kind, _), state in self._states.items())
+
+    def describe_failures(self) -> str:
+        """Return the reasons of all current failures with the affected kinds; empty without failures."""
+        affected: dict[str, list[str]] = {}
+        for (kind, namespace), failure in self._failures.items():
+            if failure:
+                affected.setdefault(failure, []).append(f"{kind} in {namespace}" if namespace else kind)
+        texts = [f"cannot list {', '.join(places)}: {failure}" for failure, places in affected.items()]
+        hidden = len(texts) - _MOST_FAILURES
+        return "; ".join([*texts[:_MOST_FAILURES], *([f"{hidden} more failures"] if hidden > 0 else ())])
 
     def count_watches(self) -> Mapping[tuple[str, ...], float]:
         """Return the number of watches by kind and state; safe to call from another thread."""

@@ -17,3 +17,21 @@ def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
     assert status.ages() == {("pods",): 10.0, ("jobs",): 3.0}
     status.set_state("jobs", "", WatchState.FORBIDDEN)
     assert status.ages() == {("pods",): 10.0}
+
+
+def test_current_failures_are_described_with_the_affected_kinds() -> None:
+    status = WatchStatus()
+    for kind in ("jobs", "pods"):
+        status.set_state(kind, "", WatchState.STALE, "no answer")
+    for namespace in "abcd":
+        status.set_state("events", namespace, WatchState.FORBIDDEN, f"forbidden in {namespace}")
+    assert status.describe_failures() == (
+        "cannot list jobs, pods: no answer; cannot list events in a: forbidden in a; "
+        "cannot list events in b: forbidden in b; 2 more failures"
+    )
+    for namespace in "abcd":
+        status.set_state("events", namespace, WatchState.SYNCED)
+    status.set_state("jobs", "", WatchState.NOT_SERVED)
+    assert status.describe_failures() == "cannot list pods: no answer"
+    status.set_state("pods", "", WatchState.SYNCED)
+    assert status.describe_failures() == ""
