@@ -296,6 +296,23 @@ def test_launch_does_not_change_the_context_of_the_caller() -> None:
     assert nothing.task_config.rdzv_configs == {"join_timeout": 20}
 
 
+@pytest.mark.parametrize("config", [Elastic(nnodes=2), PyTorch(worker=Worker(replicas=1))], ids=type)
+def test_task_called_by_a_rank_has_a_process_group_of_its_own(config: Any) -> None:
+    @task(task_config=config)
+    def sum_ones() -> int:
+        dist.init_process_group("gloo")
+        ones = torch.ones(1)
+        dist.all_reduce(ones)
+        return int(ones.item())
+
+    @task(task_config=Elastic(nproc_per_node=2))
+    def call() -> int:
+        return sum_ones()
+
+    # A PyTorch task that Python calls runs in its caller's process, as a world of one.
+    assert call() == (2 if isinstance(config, Elastic) else 1)
+
+
 def test_concurrent_runs_in_threads_are_independent() -> None:
     @task(task_config=Elastic(nproc_per_node=2))
     def add(value: int) -> int:

@@ -43,7 +43,7 @@ def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
     with runtime_info.reserve_port() as port:
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
-        env = {**defaults, **operator_env.build_single_process_env(port)}
+        env = {**defaults, **operator_env.build_single_process_env(port), **runtime_info.NO_AGENT_STORE}
         if get_framework(task.task_config) == JAX:
             env |= jax_processes.build_env(0, 1, env)
         with set_environment(env):

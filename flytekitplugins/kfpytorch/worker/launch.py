@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,13 +61,21 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
         _require_framework(task)
         from flytekitplugins.kfpytorch.worker import local_run
 
-        if not runtime_info.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
+        if not runtime_info.is_local() or _is_node_of_job(os.environ):
             return local_run.run_cluster_node(task, inputs)
         with _prepare_local_run(task, replicas_by_default=True) as chosen:
             if chosen.inline:
                 return inline_run.run_inline(task, inputs)
             size = (task.min_nodes, task.task_config.nproc_per_node)
             return local_run.run_nodes(task, inputs, _fit_topology(task, size, chosen))
+
+
+def _is_node_of_job(env: Mapping[str, str]) -> bool:
+    """True if `env` has the rendezvous of a job that this process has not joined yet.
+
+    A rank has the rendezvous of its own job. A task that a rank calls runs ranks of its own.
+    """
+    return "PET_RDZV_ENDPOINT" in env and "TORCHELASTIC_RUN_ID" not in env
 
 
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:

@@ -331,7 +331,7 @@ def _build_agent(
 def build_env(fitted: "Topology", index: int) -> dict[str, str]:
     """Return the environment of node or replica `index`: that of this process, with a share of the GPUs."""
     # Restrict connections to this machine, because its host name may resolve to another address.
-    env = {**operator_env.build_loopback_env(), **os.environ}
+    env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}
     if "OMP_NUM_THREADS" not in env:
         env["OMP_NUM_THREADS"] = str(machine.count_processors()) if fitted.ranks == 1 else "1"
     if fitted.devices:

@@ -5,10 +5,17 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from typing import Final
 
 from flytekit.core.context_manager import FlyteContextManager
 
 from kfpytorch_common import operator_env
+
+NO_AGENT_STORE: Final = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
+"""For a run without elastic agents: `init_process_group` creates a store of its own.
+
+The caller of the run may be a rank of an `Elastic` task, which uses the store of its agent.
+"""
 
 
 def is_local() -> bool:
