@@ -120,8 +120,15 @@ class _Role(ConfigPart):
             remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
             yield ConfigProblem("resources", self.resources, remedy)
         elif all(each is None or isinstance(each, Resources) for each in given):
-            name = "requests" if self.resources is None else "resources"
-            yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
+            yield from (each for each in self.find_excess_requests() if each.path.endswith(".gpu"))
+
+    def find_excess_requests(self) -> Iterator[ConfigProblem]:
+        """Yield a problem for each request above its limit.
+
+        Only a request for GPUs is an error. Flyte lowers the others to the limit.
+        """
+        name = "requests" if self.resources is None else "resources"
+        yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
         """Return requests and limits of a replica: ``requests`` and ``limits``, or those in ``resources``."""
@@ -308,7 +315,7 @@ class Elastic(Config):
         start_method: How the launcher starts the processes: ``"spawn"`` (they share nothing with the
             launcher) or ``"fork"`` (they start as copies of the launcher).
         monitor_interval: Maximum number of seconds between two checks that the processes run, also with a
-            fraction such as 0.5.
+            fraction such as 0.5. The minimum is 0.1, also for smaller values.
         max_restarts: The number of times that all processes restart together after the failure of one of
             them.
         rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. By default, the nodes of

@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker, get_backoff_limit
 from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
+from flytekitplugins.kfpytorch.problems import add_prefix
 from flytekitplugins.kfpytorch.validators import is_list
 
 Custom: TypeAlias = dict[str, Any]
@@ -61,13 +62,17 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
-    """Yield a sentence for each setting without effect: a 0 in the run policy, which Flyte treats as unset.
+    """Yield a sentence for each setting without effect: a request above its limit, or a 0 in the run policy.
 
     For a task in an ordinary pod, these are instead the options of a PyTorchJob or TrainJob, such as `gang`.
     """
     if isinstance(config, Elastic) and config.is_standalone():
         yield from _iter_job_options(config)
         return
+    if isinstance(config, PyTorch):
+        for name, role in (("master", config.master), ("worker", config.worker)):
+            for excess in add_prefix(name, role.find_excess_requests()):
+                yield f"{excess}: Flyte lowers the request to the limit"
     for name in ("ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"):
         if getattr(config.run_policy, name, None) == 0:
             yield f"run_policy.{name}=0 has no effect: Flyte treats 0 as unset; the minimum is 1"

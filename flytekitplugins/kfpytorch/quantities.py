@@ -105,4 +105,4 @@ def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
     for name in RESOURCE_FIELDS:
         request, limit = getattr(requests, name), getattr(limits, name)
         if is_quantity(request) and is_quantity(limit) and parse_quantity(request) > parse_quantity(limit):
-            yield ConfigProblem(name, request, f"must not exceed the limit, {limit!r}")
+            yield ConfigProblem(name, request, f"exceeds the limit, {limit!r}")

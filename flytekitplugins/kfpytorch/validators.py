@@ -118,17 +118,17 @@ def build_count_reader(low: int) -> Reader:
 
 
 def read_flag(value: object) -> bool:
-    """Return a valid flag as a bool: True, False, 1 or 0. Text is invalid: ``"false"`` would be true."""
-    if isinstance(value, int) and value in (0, 1):
+    """Return a flag, True, 1, False, 0 or None, as a bool. Text is invalid: ``"false"`` would be true."""
+    if value is None or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise build_invalid_value(value, "must be True or False")
 
 
 def read_seconds(value: object) -> int | float:
-    """Return `value` if it is a positive, finite number of seconds; otherwise raise `InvalidValue`."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
+    """Return `value` if it is a finite number of seconds of at least 0; otherwise raise `InvalidValue`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
         return value
-    raise build_invalid_value(value, "must be a number of seconds above 0")
+    raise build_invalid_value(value, "must be a number of seconds of at least 0")
 
 
 read_name: Final = build_check_reader(

@@ -193,7 +193,7 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0"),
         (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
         (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
-        (Elastic, {"monitor_interval": 0}, "monitor_interval=0"),
+        (Elastic, {"monitor_interval": -1}, "monitor_interval=-1"),
         (Elastic, {"monitor_interval": float("inf")}, "monitor_interval=inf"),
         (Elastic, {"rdzv_configs": None}, "rdzv_configs=None"),
         (Elastic, {"rdzv_configs": {3: 4}}, "rdzv_configs[3]=4"),
@@ -203,7 +203,7 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Elastic, {"rdzv_configs": {"timeout": "1 h"}}, "rdzv_configs['timeout']='1 h'"),
         (Elastic, {"rdzv_configs": {"endpoint": "a:1"}}, "rdzv_configs['endpoint']='a:1'"),
         (Elastic, {"increase_shared_mem": "false"}, "increase_shared_mem='false'"),
-        (PyTorch, {"increase_shared_mem": None}, "increase_shared_mem=None"),
+        (PyTorch, {"increase_shared_mem": "true"}, "increase_shared_mem='true'"),
         (PyTorch, {"worker": 4}, "worker=4"),
         (PyTorch, {"master": None}, "master=None"),
         (PyTorch, {"run_policy": "Running"}, "run_policy='Running'"),
@@ -218,8 +218,8 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Worker, {"requests": Resources(cpu="-1")}, "requests.cpu='-1'"),
         (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5'"),
         # Fields that conflict.
-        (Worker, {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")}, "requests.cpu='2'"),
-        (Worker, {"resources": Resources(mem=("2Gi", "1G"))}, "resources.mem='2Gi'"),
+        (Worker, {"requests": Resources(gpu="2"), "limits": Resources(gpu="1")}, "requests.gpu='2'"),
+        (Worker, {"resources": Resources(gpu=("2", "1"))}, "resources.gpu='2'"),
         (Master, {"num_retries": 2, "restart_policy": "never"}, "num_retries=2"),
         (Master, {"num_retries": 0, "restart_policy": "failure"}, "num_retries=0"),
         (Master, {"num_retries": 1, "restart_policy": "always"}, "num_retries=1"),
@@ -256,6 +256,10 @@ def test_invalid_or_conflicting_value_is_reported_with_its_field(
         Elastic(nnodes="2:4", gang=Gang(min_member=4)),
         Elastic(nnodes=1, gang=Gang(min_member=1)),
         *(Elastic(nproc_per_node=word) for word in ("auto", "gpu", "cpu")),
+        # The published plugin accepts these, too.
+        Elastic(monitor_interval=0),
+        PyTorch(increase_shared_mem=None),  # type: ignore[arg-type]
+        PyTorch(worker=Worker(requests=Resources(cpu="2"), limits=Resources(cpu="1"))),
     ],
 )
 def test_consistent_config_is_accepted(config: Any) -> None:

@@ -1,6 +1,7 @@
 """Conversion of a config to the `custom` field of a task template."""
 
 import pytest
+from flytekit import Resources
 
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, iter_ineffective_settings
@@ -23,6 +24,8 @@ def test_encoding_does_not_change_the_config() -> None:
         (PyTorch(), []),
         (PyTorch(run_policy=RunPolicy(active_deadline_seconds=1)), []),
         (PyTorch(run_policy={"backoff_limit": 0}), ["run_policy.backoff_limit=0 has no effect"]),
+        (PyTorch(worker=Worker(resources=Resources(mem=("2Gi", "1G")))), ["worker.resources.mem='2Gi'"]),
+        (PyTorch(Master(requests=Resources(cpu=2), limits=Resources(cpu=1))), ["master.requests.cpu=2"]),
         (Elastic(nnodes=2, run_policy={"backoff_limit": 1}), []),
         (Elastic(nnodes=1, run_policy={"backoff_limit": 1}), ["run_policy= has no effect with nnodes=1"]),
     ],
