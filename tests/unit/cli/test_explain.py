@@ -274,12 +274,6 @@ def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
     }
 
 
-def test_queue_timeout_of_the_settings_applies(tmp_path: Path) -> None:
-    impatient = with_settings(tmp_path, "kfpytorch: {timeouts: {queue-timeout: 1h}}", "--job", "b")
-    assert explain("--job", "b").output.startswith("WAITING_FOR_RESOURCES")
-    assert impatient.output.startswith("RETRYABLE_FAILED")
-
-
 def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:
     result = with_settings(tmp_path, "{default-cpu: 1, kfpytorch: {judgin: {}}}", "--job", "a")
     assert result.exit_code == 1

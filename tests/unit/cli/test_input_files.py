@@ -1,6 +1,5 @@
 """Tests of the files that a command reads besides its task: settings and PodTemplates."""
 
-import codecs
 from pathlib import Path
 
 import pytest
@@ -106,11 +105,6 @@ def test_invalid_task_resources_are_rejected(tmp_path: Path, resources: object, 
     with pytest.raises(InvalidSettings) as refused:
         read(tmp_path, yaml.safe_dump({"task_resources": resources, "plugins": {}}))
     assert [problem.field for problem in refused.value.problems] == [field]
-
-
-def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_bytes(codecs.BOM_UTF8 + b"plugins:\r\n  k8s:\r\n    scheduler-name: s\r\n")
-    assert input_files.read_settings(str(tmp_path / "s.yaml")).scheduler_name == "s"
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,6 @@ JSON = st.recursive(
 MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
-@given(st.lists(MESSAGES, min_size=1, max_size=4))
-def test_messages_are_received_in_the_order_of_sending(sent: list[messages.Message]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for message in sent:
-            messages.send(ours, message)
-        assert [messages.receive(theirs) for _ in sent] == [(message, []) for message in sent]
-
-
 @given(st.integers(0, 253))
 def test_descriptors_arrive_in_order_and_open(number: int) -> None:
     ours, theirs = socket.socketpair()

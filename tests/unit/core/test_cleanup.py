@@ -97,14 +97,6 @@ def test_running_peers_of_a_failed_replica_are_stopped() -> None:
     assert bool(todo)
 
 
-def test_failure_verdict_is_kept_after_its_pods_are_deleted() -> None:
-    first = job(RUNNING, FAILED)
-    verdict, todo = judged(observe(first, build_ended_pod("worker-0", 1)))
-    assert [*todo.patch] == ["metadata"]
-    later, nothing = judged(observe(with_metadata(first, **todo.patch["metadata"])))
-    assert (later.phase, later.message, nothing) == (verdict.phase, verdict.message, NONE)
-
-
 @pytest.mark.parametrize(("policy", "left"), [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))])
 def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice) -> None:
     manifest = job(RUNNING, SUCCEEDED, workers=2)

@@ -121,15 +121,6 @@ def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_comma
         assert "kubectl apply --server-side -k" in each.remedy
 
 
-def test_task_with_train_job_options_is_a_train_job() -> None:
-    for apis in (None, BOTH, TRAINER):
-        found = select(apis, TRAIN_JOB)
-        assert (found.dialect.name, found.problems) == ("TrainJob", ())
-        assert found.reasons == ("The job is a TrainJob: the task sets options of this kind of job.",)
-    (problem, *_) = select(OPERATOR, TRAIN_JOB).problems
-    assert "trainer.kubeflow.org/v1alpha1" in problem.message
-
-
 def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob() -> None:
     (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
     assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")

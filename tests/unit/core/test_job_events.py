@@ -177,16 +177,6 @@ def test_earlier_job_events_decide_whether_a_new_one_is_written(
     assert (found.event is not None) == is_written
 
 
-def test_resumed_event_is_written_once_for_each_wait() -> None:
-    written = event(job(RUNNING), *ALL, events=[WAITED])
-    shown = (written["type"], written["reason"], written["message"])
-    assert shown == ("Normal", "Resumed", "2 of 2 replicas ready")
-    later = event(job(RUNNING), *ALL, events=[WAITED], now=900)
-    other = event(job(RUNNING), *ALL, events=[build_event("WaitingForResources", 170)])
-    names = [each["metadata"]["name"] for each in (written, later, other)]
-    assert (names[0] == names[1], names[0] == names[2]) == (True, False)
-
-
 def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
     lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
     message = event(job(RUNNING), *lost)["message"]

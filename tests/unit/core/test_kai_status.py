@@ -29,13 +29,6 @@ def limited(reason="OverLimit", message="over its limit", **fields):
     return group(API, schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}])
 
 
-def test_queue_message_contains_the_requested_and_the_free_amount():
-    line = waiting_line(job=gang(started=None), pod_groups=[limited()])
-    assert (
-        line == "waiting for 4 nvidia.com/gpu in queue research: 10 requested, 6 free (0 of 5 replicas ready)"
-    )
-
-
 BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
 
 

@@ -88,19 +88,6 @@ def test_free_amount_takes_into_account_that_kueue_counts_initializers(initializ
     assert line == f"waiting for {text} (suspended by a queue or a user)"
 
 
-def test_preempted_job_is_running_for_flyte_and_its_message_has_the_pending_reason():
-    evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
-    full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
-    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
-    result = verdict(job, pod_groups=[workload(full, evicted)])
-    assert result.phase.value == "RUNNING"
-    assert first_line(result) == (
-        "admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
-        " (suspended by a queue or a user)"
-    )
-    assert result.info["details"] == [f"{full}; Preempted to accommodate a workload"]
-
-
 @pytest.mark.parametrize(
     ("ahead", "position"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
 )
@@ -116,13 +103,6 @@ def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, position):
     assert first_line(result) == (f"{position} ({held})" if position else held)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
-
-
-def test_readmitted_workload_is_not_reported_as_evicted():
-    admitted = [condition("QuotaReserved"), condition("Admitted"), condition("Evicted", "False")]
-    group_of = group("kueue.x-k8s.io", *admitted, kind="Workload", spec={"queueName": "team"})
-    result = verdict(gang(started=None), pod_groups=[group_of])
-    assert "waits" not in result.info
 
 
 CHECKS = [

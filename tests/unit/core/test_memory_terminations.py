@@ -18,16 +18,9 @@ GONE = "a process that it had started ended without an error: it may have been k
 WRITTEN = {
     "a loader's worker was killed": ({"exception": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
     "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), ["  caused by RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", OUTSIDE]),
-    "a loader's worker crashed": ({"exception": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last output is in the log", ALONE]),
-    "a loader's worker lacks shared memory": ({"exception": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
     "a loader's worker is gone": ({"exception": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
-    "a pool's process is gone": ({"exception": "BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."}, ("FAILED", "BrokenProcessPool", "user-error"), [GONE, "another attempt may fail the same way"]),
     "a spawned process was killed": ({"exception": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"}, ("RETRYABLE_FAILED", "ProcessExitedException", "oom-host"), [OUTSIDE]),
-    "memory refused by the system": ({"exception": "OSError: [Errno 12] Cannot allocate memory"}, ("RETRYABLE_FAILED", "OSError", "oom-host"), [REFUSED]),
-    "memory refused to Python": ({"exception": "MemoryError: Unable to allocate 7.28 TiB"}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
     "memory refused without a word": ({"exception": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
-    "memory refused to C++": ({"exception": "RuntimeError: std::bad_alloc"}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [REFUSED]),
-    "memory of a GPU": ({"exception": "OutOfMemoryError: CUDA out of memory."}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), ["lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]),
 }  # fmt: skip
 
 

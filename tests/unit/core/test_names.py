@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import names
-from backend_plugin.core.job import OwnerReference
 
 PREFIX = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
 RUNS = st.builds(
@@ -49,18 +48,3 @@ def test_two_attempts_have_different_names(one: Any, other: Any) -> None:
     assert is_same or names.job_name(one) != names.job_name(other)
     identities = [names.compute_identity(each.output_prefix) for each in (one, other)]
     assert (identities[0] == identities[1]) == is_same
-
-
-def test_job_has_the_owner_reference_of_its_workflow() -> None:
-    owner = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u")
-    assert names.build_owner_references(None) == []
-    assert names.build_owner_references(owner) == [
-        {
-            "apiVersion": "flyte.lyft.com/v1alpha1",
-            "kind": "FlyteWorkflow",
-            "name": "f1",
-            "uid": "u",
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]

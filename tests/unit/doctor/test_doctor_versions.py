@@ -48,7 +48,6 @@ def test_version_is_read_from_the_tag_or_else_the_label(
         ("flyte-binary:v1.16.0", "1.16.0", (1, 16, 0)),
         # Newer charts have this label too.
         ("flyte-binary:latest", "1.16.0", None),
-        ("flyte-binary:sha-4f2e", "1.16.0", None),
         ("flyte-binary@sha256:12", "1.16.0", None),
         ("flyte-binary@sha256:12", "1.16.7", (1, 16, 7)),
         ("flyte-binary:latest", "v1.15.0", (1, 15, 0)),

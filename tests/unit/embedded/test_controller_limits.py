@@ -93,12 +93,3 @@ def test_finished_job_is_deleted_after_its_ttl(policy: Any, now: int, expected: 
     done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
     step = run_controller(a_job(worker={}, runPolicy=policy, status=done), now=after(now))
     assert (list_actions(step), step.wake_at, step.status) == (*expected, None)
-
-
-def test_foreign_and_relabelled_pods_are_ignored() -> None:
-    foreign, relabelled = a_pod("worker-0", "Succeeded"), a_pod("worker-0", "Succeeded")
-    foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier job's"
-    relabelled["metadata"]["labels"]["training.kubeflow.org/job-name"] = "another job"
-    for pod in (foreign, relabelled):
-        step = run_controller(a_job(worker={}), pod, now=NOW)
-        assert list_actions(step)[:1] == ["CreatePod job-worker-0"]

@@ -38,25 +38,6 @@ def test_directory_with_only_expected_files_is_used_and_keeps_its_mode(
     Store.open(tmp_path).close()
 
 
-def test_directory_with_other_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    data = project / "pods" / "f3a4" / "data.csv"
-    data.parent.mkdir(parents=True)
-    data.write_text("years of work")
-    project.chmod(0o755)
-    with pytest.raises(StateUnusable) as refusal:
-        Store.open(project)
-    assert str(refusal.value) == (
-        f"{project}: contains files that do not belong to an embedded cluster, such as 'pods'; name a new or "
-        f"empty directory (--state-dir), or create {project / MARKER} to permit the use of this one"
-    )
-    assert (mode(project), [*project.iterdir()], data.read_text()) == (
-        0o755,
-        [project / "pods"],
-        "years of work",
-    )
-
-
 def test_remedy_for_a_rejected_directory_works(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert "create" in find_foreign_files(tmp_path)

@@ -1,6 +1,5 @@
 """The object store: durability, versions and the lock of a server."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -107,14 +106,6 @@ def test_watchers_receive_changes_in_order_including_those_of_other_watchers(sto
         ObjectChange(key=POD, old=second, new=None),
     ]
     assert second["status"] == {"phase": "Running"}
-
-
-def test_second_server_is_rejected_with_the_process_that_holds_the_lock(store, state):
-    with pytest.raises(StateUnusable) as refusal:
-        Store.open(state)
-    assert str(refusal.value) == (
-        f"{state}: is in use by process {os.getpid()}; stop that server, or use another state directory"
-    )
 
 
 def test_state_of_a_later_release_is_rejected(state):

@@ -8,7 +8,7 @@ from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.resources import ResourceSpec
 from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
 
-from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, RunPolicy, Worker, definition
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker, definition
 from flytekitplugins.kfpytorch.problems import ConfigError
 
 SETTINGS = SerializationSettings(
@@ -245,17 +245,3 @@ def test_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
     found = names(refusal(Elastic(nproc_per_node=4), requests=wrong))
     assert found == ["requests.cpu", "requests.mem", "nproc_per_node"]
     assert names(refusal(Elastic(nproc_per_node=4), limits=Resources(gpu="two"))) == ["limits.gpu"]
-
-
-def test_config_reports_the_problems_of_all_its_parts() -> None:
-    with pytest.raises(ConfigError) as caught:
-        PyTorch(
-            master=Master(requests=Resources(cpu="x", mem="9Gi"), limits=Resources(mem="1Gi")),
-            worker=Worker(replicas=-1),
-            gang=Gang(min_member=0),
-            run_policy=RunPolicy(backoff_limit=-1),
-        )
-    assert names(caught.value.problems) == [
-        *("master.requests.cpu", "master.requests.mem", "worker.replicas"),
-        *("run_policy.backoff_limit", "gang.min_member"),
-    ]

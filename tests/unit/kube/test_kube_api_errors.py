@@ -20,11 +20,6 @@ def status(**fields):
     return json.dumps({"kind": "Status", **fields}).encode()
 
 
-def test_only_a_kubernetes_status_means_that_an_object_is_not_found():
-    assert answered(404, status(reason="NotFound")).is_not_found
-    assert not answered(404, b"404 page not found\n").is_not_found
-
-
 def test_retry_delay_is_read_from_header_or_status():
     body = status(details={"retryAfterSeconds": 3})
     assert answered(429, body).retry_after == 3

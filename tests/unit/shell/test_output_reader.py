@@ -174,12 +174,6 @@ def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
         read_outputs(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
 
 
-def test_prefix_that_is_not_listed_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "outputs.pb").touch()
-    with pytest.raises(PrefixNotAllowed):
-        read_outputs(str(tmp_path), "s3://flyte")
-
-
 _ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
 
 

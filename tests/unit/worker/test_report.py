@@ -80,23 +80,6 @@ def test_report_of_a_killed_rank_has_no_trace() -> None:
     ]
 
 
-def test_report_names_a_terminated_child_process_of_a_rank() -> None:
-    message = "DataLoader worker (pid(s) 7) exited unexpectedly"
-    gone = cause(exception="RuntimeError", message=message, frames=(), traceback="")
-    killed = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n"
-    assert lines(cause=gone, others=[], ranks=1, logs="") == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): RuntimeError",
-        f"  RuntimeError: {message}",
-        "  hint   a process that it had started ended without an error: it may have been killed for lack of memory, or have",  # noqa: E501
-        "         crashed; its last output may be in the log",
-    ]
-    assert lines(cause=dataclasses.replace(gone, traceback=killed), others=[], ranks=1, logs="")[:-1] == [
-        "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (oom-host): RuntimeError",
-        f"  RuntimeError: {message}",
-        "  hint   killed from outside, usually for lack of memory: request more, or load less per rank",
-    ]
-
-
 def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
     failed = cause(exception="RendezvousFailed", message="1 of 2 nodes came", frames=())
     alone = dataclasses.replace(failed, rank=None, replica="node 1", traceback="")

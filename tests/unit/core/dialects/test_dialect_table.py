@@ -5,10 +5,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.table import DEFAULT, DIALECTS, parse_job_name
+from backend_plugin.core.dialects.table import DIALECTS, parse_job_name
 from backend_plugin.core.judging.replica_pods import is_first_admission
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.scheduling.companions import read_companions
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -21,11 +20,6 @@ def test_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> None:
     assert (probe["apiVersion"], probe["kind"]) == (dialect.resource.api_version, dialect.name)
     assert job.dialect == dialect.name
     assert not dialect.is_suspended(probe)
-
-
-def test_run_policy_suspends_a_job() -> None:
-    assert DEFAULT.is_suspended({"spec": {"runPolicy": {"suspend": True}}})
-    assert read_companions(Job(name="a")) == ()
 
 
 @pytest.mark.parametrize(

@@ -71,18 +71,6 @@ def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> No
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
-def test_job_that_its_queue_resumes_is_ended_again() -> None:
-    job = build_job(max_restarts=1)
-    first = judged(observe(job, build_running(0), build_running(1)))[1]
-    resumed = with_patch(job, first.patch)
-    resumed["spec"]["suspend"] = False
-    observed = observe(resumed, build_running(0), build_running(1), pod_groups=[WORKLOAD])
-    verdict, todo = judged(observed, seconds=210)
-    assert verdict.reason == "DeadlineExceeded"
-    assert (todo.patch, todo.ends) == (None, True)
-    assert [each.name for each in todo.groups] == [observed.pod_groups[0].name]
-
-
 @pytest.mark.parametrize("changed", [{"foreign": True}, {"active": False}, {"api": "other"}])
 def test_only_an_active_workload_of_the_job_is_deactivated(changed: Any) -> None:
     observed = observe(build_job(), build_running(0), build_running(1), pod_groups=[WORKLOAD])
@@ -109,13 +97,6 @@ def test_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
     assert (later.patch, later.pods, later.ends) == (None, (), False)
 
 
-def test_cancelled_job_is_suspended_if_its_pods_do_not_end_in_time() -> None:
-    job = build_job(max_disruptions=10)
-    kept = with_patch(job, cancel(observe(job, build_running(0), build_running(1))).patch)
-    todo = judged(observe(kept, build_running(0), build_running(1)), seconds=50 + 121)[1]
-    assert (todo.stops, todo.ends) == ((), True)
-
-
 @pytest.mark.parametrize(
     ("options", "pods"),
     [
@@ -128,20 +109,6 @@ def test_cancelled_job_is_suspended_if_its_pods_do_not_end_in_time() -> None:
 def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options: Any, pods: Any) -> None:
     todo = cancel(observe(build_job(**options), *pods))
     assert todo.patch["spec"] == {"suspend": True}
-
-
-def test_workload_of_a_cancelled_job_is_deactivated_before_its_queue_resumes_the_job() -> None:
-    waiting = build_job(suspend=True)
-    kept = with_patch(waiting, cancel(observe(waiting, pod_groups=[WORKLOAD])).patch)
-    verdict, todo = judged(observe(kept, pod_groups=[WORKLOAD]), seconds=51)
-    assert (verdict.reason, todo.ends) == ("Cancelled", False)
-    assert [each.kind for each in todo.groups] == ["Workload"]
-    inactive = {**WORKLOAD, "spec": {"active": False}}
-    assert not judged(observe(kept, pod_groups=[inactive]), seconds=52)[1]
-
-
-def test_finished_job_is_not_cancelled() -> None:
-    assert not cancel(observe(build_job(COMPLETE), build_ended(0), build_ended(1)))
 
 
 # ---- pod groups
@@ -173,16 +140,6 @@ def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_i
     assert (todo.ends, todo.pods, len(todo.groups)) == (True, (), 1)
     kept = with_patch(job, {**todo.patch, "spec": {"suspend": True}})
     assert not judged(observe(kept, *pods), seconds=61)[1].ends
-
-
-def test_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> None:
-    job = build_job(nodes=3, min_nodes=2)
-    observed = observe(job, build_ended(0), build_ended(1), build_pod(2), outputs=True)
-    verdict, todo = judged(observed, seconds=95)
-    assert verdict.phase is Phase.SUCCEEDED
-    assert (todo.patch, todo.ends, todo.pods) == (None, True, ())
-    suspended = {**job, "spec": {**job["spec"], "suspend": True}}
-    assert not judged(observe(suspended, outputs=True), seconds=99)[1].ends
 
 
 # ---- time to live

@@ -58,18 +58,6 @@ def test_start_and_restart_are_derived_from_the_pods(pods: Any, expected: Any) -
 
 
 @pytest.mark.parametrize(
-    ("reason", "restarts"), [("BackoffLimitExceeded", True), ("SuccessfulCreate", False)]
-)
-def test_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: bool) -> None:
-    event = {"reason": reason, "involvedObject": {"kind": "Job", "name": "j-node-0"}}
-    found = derive(build_job(), events=[event])
-    assert found == ([(job_conditions.RESTARTING, "", None)] if restarts else [])
-    assert [each[0] for each in derive(build_job(), build_pod(0), events=[event])] == (
-        [job_conditions.RESTARTING] if restarts else []
-    )
-
-
-@pytest.mark.parametrize(
     ("kind", "name", "restarts"),
     [
         ("Pod", "j-node-0-1-aaaaa", True),
@@ -200,21 +188,6 @@ def as_launcher(pod: Any) -> Any:
 def as_other_node(pod: Any) -> Any:
     pod["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
     return pod
-
-
-@pytest.mark.parametrize(
-    ("pod", "node"), [("j-launcher-0-0-aaaaa", "node-0"), ("j-node-0-0-aaaaa", "node-1")]
-)
-def test_error_file_with_the_name_of_an_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
-    error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
-    observed = observe(
-        build_job(build_condition("Failed", 92)),
-        as_launcher(build_ended(0, 1)),
-        as_other_node(build_ended(0, 1)),
-        error_files=[{"path": "error.pb", "document": {"error": error}}],
-    )
-    (death,) = file_terminations.list_file_terminations(observed.error_files, observed.pods, {})
-    assert (death.failure.replica, death.summary) == (node, "ValueError: no")
 
 
 @pytest.mark.parametrize(

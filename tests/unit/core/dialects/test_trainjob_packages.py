@@ -56,13 +56,6 @@ def test_missing_packages_are_installed_before_the_command(tmp_path: Path) -> No
     assert not packaging.startswith(str(tmp_path))
 
 
-def test_wheel_is_installed_from_its_path(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    wheel = build_wheel(tmp_path / "elsewhere", "tiny_one", "3.0")
-    ended = install(tmp_path, [f"tiny_one @ file://{wheel}"], "python3", "-c", SHOWN)
-    assert ended.stdout.startswith("3.0 "), ended.stderr
-
-
 def test_installed_packages_need_no_installation(tmp_path: Path) -> None:
     ended = install(tmp_path, ["packaging>=21"], "python3", "-c", "print('run')")
     assert (ended.returncode, ended.stdout) == (0, "run\n"), ended.stderr

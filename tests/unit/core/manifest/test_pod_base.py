@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from pods import METADATA, WORKER, container, pod, pod_template, refused, request, unrendered
+from pods import METADATA, WORKER, container, pod, pod_template, refused, request
 
 from backend_plugin.core.manifest.pod import find_warnings
 
@@ -87,12 +87,3 @@ def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: 
     base = pod_template(schedulerName=stored)
     made = pod(container(), {"default-pod-template-name": "base"}, base)
     assert made["spec"].get("schedulerName") == meant
-
-
-def test_sidecar_with_only_a_storage_limit_requests_no_storage() -> None:
-    limited = {"name": "logs", "image": "a", "resources": {"limits": {"ephemeral-storage": "1Gi"}}}
-    task = unrendered({"name": "main", "image": "a"}, limited)
-    assert pod(task)["spec"]["containers"][1]["resources"] == {
-        "limits": {"cpu": "0", "ephemeral-storage": "1Gi", "memory": "0"},
-        "requests": {"cpu": "0", "ephemeral-storage": "0", "memory": "0"},
-    }

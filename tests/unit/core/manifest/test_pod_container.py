@@ -8,7 +8,6 @@ from msgspec import structs
 from pods import (
     DEFAULT_RESOURCES,
     FOR_TRAINING,
-    METADATA,
     OF_RUN,
     RUN,
     SPEC,
@@ -19,7 +18,7 @@ from pods import (
     pod,
 )
 
-from backend_plugin.core.job import Placement, ReplicaGroup, Resources
+from backend_plugin.core.job import ReplicaGroup, Resources
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 Y, Z = {"key": "y", "operator": "DoesNotExist"}, {"key": "z", "operator": "Exists"}
@@ -181,11 +180,6 @@ def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
     assert [found["requests"], found["limits"]] == expected
 
 
-def test_default_resources_of_the_platform_apply_last() -> None:
-    (made,) = pod(container(), {"default-cpus": "3", "default-memory": "3Gi"})["spec"]["containers"]
-    assert made["resources"] == {part: {"cpu": "3", "memory": "3Gi"} for part in ("limits", "requests")}
-
-
 @pytest.mark.parametrize(
     "role", [None, Resources(limits={"gpu": "1"}), Resources(limits={"nvidia.com/gpu": "1"})]
 )
@@ -194,32 +188,6 @@ def test_gpu_resource_has_the_name_of_the_platform(role: Resources | None) -> No
     made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=structs.replace(WORKER, resources=role))
     expected = {part: {**amounts, "amd.com/gpu": "1"} for part, amounts in DEFAULT_RESOURCES.items()}
     assert made["spec"]["containers"][0]["resources"] == expected
-
-
-def test_role_has_an_image_and_a_placement() -> None:
-    template = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"hostname": "x", "priorityClassName": "low", "volumes": [{"name": "v", "emptyDir": {}}]},
-    }
-    place = Placement(
-        node_selector={"pool": "gpu"},
-        tolerations=tuple(TOLERATIONS[:1]),
-        priority_class_name="high",
-        pod_template=template,
-    )
-    made = pod(container(), group=structs.replace(WORKER, image="worker:v2", placement=place))
-    assert made == {
-        "metadata": {**METADATA, "labels": {"a": "b"}},
-        "spec": {
-            **SPEC,
-            "containers": [{**TRAINER, "image": "worker:v2"}],
-            "hostname": "x",
-            "volumes": [{"name": "v", "emptyDir": {}}],
-            "nodeSelector": {"pool": "gpu"},
-            "priorityClassName": "high",
-            "tolerations": TOLERATIONS[:1],
-        },
-    }
 
 
 DEVICE = "k8s.amazonaws.com/accelerator"

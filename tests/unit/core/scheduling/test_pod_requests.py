@@ -18,7 +18,6 @@ from backend_plugin.core.scheduling.pod_requests import (
     compute_replica_requests,
     format_amounts,
     parse_amounts,
-    scale_amounts,
 )
 
 
@@ -64,31 +63,6 @@ def test_pod_requests_are_computed_like_kubernetes_does(containers: Any, more: A
 
 
 BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
-
-
-@pytest.mark.parametrize(
-    ("role", "roles", "asked"),
-    [
-        (ReplicaRole.WORKER, BOTH, {"cpu": "70m", "memory": "10Mi"}),
-        (ReplicaRole.MASTER, BOTH, {"cpu": "30m"}),
-        (ReplicaRole.WORKER, [ReplicaRole.WORKER], {"cpu": "30m"}),
-    ],
-)
-def test_worker_beside_a_master_includes_the_init_container_of_the_operator(
-    role: ReplicaRole, roles: list[ReplicaRole], asked: Any
-) -> None:
-    small = {"containers": [container("10m")], "initContainers": [sidecar("20m")]}
-    assert format_amounts(compute_replica_requests(small, role, roles)) == asked
-
-
-def test_requests_of_many_pods_are_summed_exactly() -> None:
-    spec = {"containers": [container(limits={"cpu": "100m", "memory": "1536Mi", "ephemeral-storage": "1k"})]}
-    assert format_amounts(scale_amounts(10, compute_pod_requests(spec))) == {
-        "cpu": "1",
-        "ephemeral-storage": "10k",
-        "memory": "15Gi",
-    }
-    assert format_amounts(scale_amounts(0, compute_pod_requests(spec))) == {}
 
 
 def test_missing_container_resources_are_taken_from_the_namespace_defaults() -> None:

@@ -79,15 +79,6 @@ def test_most_certain_scheduler_of_the_capabilities_is_selected(
     assert made.reasons[0].startswith(why)
 
 
-@pytest.mark.parametrize(("gang", "queue"), [({}, "theirs"), ({"queue": "own"}, "own")])
-def test_reported_admission_queue_is_the_one_of_the_job(gang: Any, queue: str) -> None:
-    capabilities = has("scheduling.x-k8s.io", KUEUE_API)
-    made = planned({**AUTO, "local-queue": "theirs"}, capabilities, gang=gang)
-    assert describe_plan(made) == (COSCHEDULING, queue)
-    (reason,) = [each for each in made.reasons if "first" in each]
-    assert f"waits in queue {queue} first" in reason
-
-
 def test_skipped_admission_queue_is_the_one_of_the_settings() -> None:
     capabilities = has(KUEUE_API, admission_scheduler="yunikorn")
     made = planned({**AUTO, "local-queue": "theirs"}, capabilities, gang={"queue": "root.own"})
