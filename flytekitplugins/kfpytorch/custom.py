@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
-from flytekit import ImageSpec, PodTemplate
+from flytekit import PodTemplate
 from flytekit.core.resources import convert_resources_to_resource_model
 from google.protobuf.json_format import MessageToDict, ParseDict
 
@@ -15,16 +15,16 @@ from flytekitplugins.kfpytorch.problems import add_prefix
 from flytekitplugins.kfpytorch.validators import is_list
 
 Custom: TypeAlias = dict[str, Any]
-ResolveImage: TypeAlias = Callable[[str | ImageSpec], str]
+ResolveImage: TypeAlias = Callable[[Master | Worker], str]
 
 # The c10d rendezvous needs no separate server: the agent of the first worker hosts it.
 RDZV_BACKEND: Final = "c10d"
 
 
-def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom:
+def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: str(role.image)) -> Custom:
     """Encode a valid `PyTorch` config with a number of workers, as protobuf JSON without zero values.
 
-    `resolve_image` returns the image name for a name or an ``ImageSpec``.
+    `resolve_image` returns the name of the image of a role that has one: a name or an ``ImageSpec``.
     """
     restarts = config.restarts()
     master = _encode_replicas(config.master, resolve_image)
@@ -89,7 +89,7 @@ def _iter_job_options(config: Elastic) -> Iterator[str]:
 def _encode_replicas(role: Any, resolve_image: ResolveImage) -> Any:
     requests, limits = role.requests_and_limits()
     return pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(
-        image=resolve_image(role.image) if role.image else None,
+        image=resolve_image(role) if role.image else None,
         resources=convert_resources_to_resource_model(requests=requests, limits=limits).to_flyte_idl(),
     )
 

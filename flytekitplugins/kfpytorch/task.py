@@ -20,6 +20,7 @@ from flytekitplugins.kfpytorch import custom, definition
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
+from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import find_loaded
 
@@ -150,14 +151,17 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
         """Return the `custom` field of the template; raise a `ConfigError` if the config is now invalid."""
         definition.require_valid_config(self.task_config)
-        return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
+        return custom.encode_pytorch(self.task_config, lambda role: self._resolve_image(role, settings))
 
-
-def _resolve_image(image: str | ImageSpec, settings: SerializationSettings) -> str:
-    if isinstance(image, ImageSpec):
-        update_image_spec_copy_handling(image, settings)
-    name: str = get_registerable_container_image(image, settings.image_config or ImageConfig())
-    return name
+    def _resolve_image(self, role: Master | Worker, settings: SerializationSettings) -> str:
+        if isinstance(role.image, ImageSpec):
+            update_image_spec_copy_handling(role.image, settings)
+        try:
+            name: str = get_registerable_container_image(role.image, settings.image_config or ImageConfig())
+        except AssertionError as error:  # flytekit raises it for a placeholder that it cannot replace.
+            field = "master.image" if isinstance(role, Master) else "worker.image"
+            raise ConfigError(self.name, [ConfigProblem(field, role.image, str(error))]) from error
+        return name
 
 
 class PytorchElasticFunctionTask(_DistributedTask[Elastic]):

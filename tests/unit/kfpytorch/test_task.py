@@ -247,6 +247,14 @@ def test_role_images_are_resolved_like_that_of_the_task(monkeypatch: pytest.Monk
     assert built == [spec]
 
 
+def test_unknown_image_is_reported_with_task_and_field() -> None:
+    made = defined(PyTorch(Master(image="{{.image.absent}}"), Worker(replicas=1)))
+    with pytest.raises(ConfigError, match="absent not found") as caught:
+        made.get_custom(SETTINGS)
+    place = "master.image='{{.image.absent}}'"
+    assert str(caught.value).startswith(f"{made.name}: {place}: ")
+
+
 def test_images_without_placeholders_need_no_configuration() -> None:
     made = defined(PyTorch(worker=Worker(image="a:1", replicas=1)))
     assert made.get_custom(SerializationSettings(image_config=None))["workerReplicas"]["image"] == "a:1"
