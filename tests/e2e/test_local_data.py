@@ -57,6 +57,12 @@ def test_user_directory_replaces_the_download(tmp_path: Path, monkeypatch: pytes
     assert build_task("hf://owner/name", "reads_mine")() == "mine"
 
 
+def test_path_that_is_no_directory_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_DATASET", "/absent")
+    with pytest.raises(Exception, match="FLYTE_KFPYTORCH_DATASET=/absent is no directory"):
+        build_task("hf://owner/name", "reads_nothing")()
+
+
 def test_missing_package_error_contains_both_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

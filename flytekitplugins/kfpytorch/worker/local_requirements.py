@@ -24,18 +24,23 @@ def load_sources(config: Any) -> Mapping[str, str]:
     A data set or a model is skipped if the user has set its variable.
 
     Raises:
-        DataNotLoaded: If a package is missing, or the URI exists only in a cluster.
+        DataNotLoaded: If a package is missing, the URI exists only in a cluster, or the user's path is no
+            directory.
     """
-    sources = {
-        kind: getattr(config.train_job, kind, None)
-        for kind, variable in PATH_VARIABLES.items()
-        if not os.environ.get(variable)
-    }
+    sources = {kind: getattr(config.train_job, kind, None) for kind in PATH_VARIABLES}
     return {
-        PATH_VARIABLES[kind]: str(_load(kind, source))
+        PATH_VARIABLES[kind]: str(_find_set_directory(PATH_VARIABLES[kind]) or _load(kind, source))
         for kind, source in sources.items()
         if source is not None
     }
+
+
+def _find_set_directory(variable: str) -> Path | None:
+    """Return the directory that the user has set; None if `variable` is not set or empty."""
+    value = os.environ.get(variable)
+    if value and not Path(value).is_dir():
+        raise DataNotLoaded(f"{variable}={value} is no directory: set it to one with the files, or unset it")
+    return Path(value) if value else None
 
 
 def _load(kind: str, source: Any) -> Path:
