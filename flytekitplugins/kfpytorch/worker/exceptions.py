@@ -15,6 +15,7 @@ from kfpytorch_common.causes import RaisedException
 _LONGEST_CHAIN: Final = 4
 # The public functions of torch.distributed are in this file.
 _COLLECTIVES: Final = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"
+_EXIT_CODE: Final = re.compile(r"-?\d{1,20}|None|True|False|")
 _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
 
 
@@ -59,9 +60,11 @@ def get_class_name(raised: TracebackException) -> str:
 
 def format_message(raised: TracebackException) -> str:
     """Return message and notes of an exception, of a group also its members."""
-    text = (
-        f"the function called sys.exit({raised})" if issubclass(raised.exc_type, SystemExit) else str(raised)
-    )
+    text = str(raised)
+    if issubclass(raised.exc_type, SystemExit):
+        # Any other text is a message.
+        argument = text if _EXIT_CODE.fullmatch(text) else f'"{text}"'
+        text = f"the function called sys.exit({argument})"
     # Python 3.10 has no notes and no exception groups. The message of a group has only their number.
     notes = getattr(raised, "__notes__", None) or ()
     members = getattr(raised, "exceptions", None) or ()

@@ -74,7 +74,7 @@ def test_chain_with_an_exception_whose_attributes_cannot_be_read_is_complete(
     with pytest.raises(SystemExit) as caught:
         stop()
     failure = record(tmp_path, caught.value)
-    assert (failure.exception, failure.message) == ("SystemExit", "the function called sys.exit(stopped)")
+    assert (failure.exception, failure.message) == ("SystemExit", 'the function called sys.exit("stopped")')
     assert [(each.exception, each.message, each.handled) for each in failure.chain] == [
         ("FileNotFoundError", "[Errno 2] no file", False),
         ("ValueError", "outer", True),

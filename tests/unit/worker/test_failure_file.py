@@ -94,7 +94,8 @@ def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
 def test_system_exit_has_the_exit_code_of_an_interpreter(tmp_path: Path, code: Any, exit_code: int) -> None:
     failure = recorded(tmp_path, raised(SystemExit(code)))
     assert (failure.exit_code, failure.exception) == (exit_code, "SystemExit")
-    assert failure.message == f"the function called sys.exit({code})"
+    argument = f'"{code}"' if isinstance(code, str) else code
+    assert failure.message == f"the function called sys.exit({argument})"
 
 
 class UnprintableCode(Exception):
