@@ -175,6 +175,10 @@ def _is_same(one: Failure, other: Failure) -> bool:
 
 
 def _get_remedy(cause: Failure) -> str:
+    if cause.recoverable:
+        return (
+            "the task marked this failure as recoverable: in a cluster, @task(retries=...) repeats the task"
+        )
     if classify(cause) is Cause.USER_ERROR and cause.exception.endswith(
         ("ModuleNotFoundError", "ImportError")
     ):

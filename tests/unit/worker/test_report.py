@@ -91,6 +91,11 @@ def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
     ]
 
 
+def test_report_of_a_recoverable_failure_names_the_retries() -> None:
+    hint = "the task marked this failure as recoverable: in a cluster, @task(retries=...) repeats the task"
+    assert f"  hint   {hint}" in lines(cause=cause(recoverable=True))
+
+
 def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
     message = "\n".join(f"line {number}" for number in range(1, 21))
     shown = lines(cause=cause(message=message, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
