@@ -43,15 +43,16 @@ def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) 
 
 def _limit_lines(text: str, *, at_terminal: bool) -> list[str]:
     if at_terminal:
-        lines, most = _shorten(text, _LONGEST_MESSAGE).splitlines(), _LOCAL_MESSAGE_LINES
+        lines, most = shorten(text, _LONGEST_MESSAGE).splitlines(), _LOCAL_MESSAGE_LINES
     else:  # Flyte's console has less space than a terminal.
-        lines, most = [_shorten(line) for line in text.splitlines()], MESSAGE_LINES
+        lines, most = [shorten(line) for line in text.splitlines()], MESSAGE_LINES
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"… ({len(lines) - most + 1} more lines, in the log)"]
 
 
-def _shorten(text: str, most: int = _LONGEST_LINE) -> str:
+def shorten(text: str, most: int = _LONGEST_LINE) -> str:
+    """Return `text` with at most `most` characters, and the number of those that were left out."""
     left = len(text) - most
     return f"{text[:most]}… ({left} more characters, in the log)" if left > 0 else text
 
@@ -63,7 +64,7 @@ def list_chain(chain: Sequence[RaisedException]) -> list[str]:
         message = each.message.partition("\n")[0]
         place = f", at {format_frame(each.frames[-1])}" if each.frames else ""
         how = "raised while handling" if each.handled else "caused by"
-        lines.append(_shorten(f"  {how} {each.exception}{f': {message}' if message else ''}{place}"))
+        lines.append(shorten(f"  {how} {each.exception}{f': {message}' if message else ''}{place}"))
     return lines
 
 
@@ -84,4 +85,4 @@ def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]
-    return ["  its last lines:", *(f"    {_shorten(line)}" for line in words)] if words else []
+    return ["  its last lines:", *(f"    {shorten(line)}" for line in words)] if words else []

@@ -52,7 +52,6 @@ EXIT_RENDEZVOUS: Final = 3
 
 # Time for other workers to fail after the first failure (seconds). Their failures show its consequences.
 _SETTLE: Final = 0.3
-_LONGEST_REASON: Final = 300
 _GENERATION: Final = "kfpytorch/generation"
 # torch's loop sleeps before each check of the workers. This value makes `_monitor_workers` wait instead.
 _NO_SLEEP: Final = 1e-6
@@ -268,8 +267,8 @@ class _Agent(SimpleElasticAgent):
             # The outcome of the ranks of other nodes is not known here.
             well = self.list_ended(failed=False) if self._launch.max_nodes == 1 else []
             first = verdict.analyze_failures(self.failures, well).cause
-            why = report.format_failure(first)[:_LONGEST_REASON]
-            self._send_event({"event": "restart", "why": why, "left": self._remaining_restarts - 1})
+            left = self._remaining_restarts - 1
+            self._send_event({"event": "restart", "why": report.format_failure(first), "left": left})
 
     # torch 2.4 passes a further argument, True if the workers restart afterwards.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002

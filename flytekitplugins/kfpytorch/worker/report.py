@@ -11,6 +11,8 @@ from kfpytorch_common.causes import Cause, Failure, classify, get_remedy
 MOST_LINES = 25
 """Maximum lines of a report, without the lines of a message after the first `MESSAGE_LINES`."""
 _MOST_MISSING = 4
+# torch's messages about a lost connection have up to 400 characters, with the addresses of both peers.
+_LONGEST_FIRST_LINE = 200
 _VERBOSE_HINT = "pyflyte -v run …, or FLYTE_KFPYTORCH_VERBOSE=1, shows all ranks and the traceback"
 # A message may contain terminal escape sequences, but a report is also shown in a browser.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -76,7 +78,7 @@ def _iter_pointers(after: FailureReport) -> Iterator[str]:
 
 def format_failure(failure: Failure) -> str:
     """Return one line: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
-    first_line = failure.message.partition("\n")[0]
+    first_line = cause_details.shorten(failure.message.partition("\n")[0], _LONGEST_FIRST_LINE)
     what = failure.signal or f"exit code {failure.exit_code}"
     if failure.exception:
         what = f"{failure.exception}: {first_line}"

@@ -195,12 +195,21 @@ def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[
 
 def test_failure_is_formatted_in_one_line() -> None:
     assert [
-        format_failure(each) for each in (CAUSE, cause(frames=()), WAITED, cause(exception="", exit_code=3))
+        format_failure(each)
+        for each in (
+            CAUSE,
+            cause(frames=()),
+            WAITED,
+            cause(exception="", exit_code=3),
+            cause(message="x" * 250),
+        )
     ] == [
         "rank 1 (worker-0): ValueError: no such column: 'y', at /home/me/model.py:12 in fit",
         "rank 1 (worker-0): ValueError: no such column: 'y'",
         "rank 0 (master-0): SIGTERM, at /home/me/flow.py:30 in train",
         "rank 1 (worker-0): exit code 3, at /home/me/model.py:12 in fit",
+        f"rank 1 (worker-0): ValueError: {'x' * 200}… (50 more characters, in the log), at "
+        "/home/me/model.py:12 in fit",
     ]
 
 
