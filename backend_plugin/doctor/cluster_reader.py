@@ -105,11 +105,18 @@ class ClusterReader:
         if not version:
             return None
         objects: list[Manifest] = []
+        failure: ReadFailure | None = None
         for namespace in look.namespaces:
-            found = await self._read_namespace(look, namespace, version)
+            try:
+                found = await self._read_namespace(look, namespace, version)
+            except NotReadable as why:  # Read the other namespaces, to report all missing permissions.
+                failure = why.unseen.merge(failure)
+                continue
             if found is None:
                 return None
             objects += found
+        if failure is not None:
+            raise NotReadable(failure)
         return objects
 
     def _find_version(self, resource: ApiResource) -> str:

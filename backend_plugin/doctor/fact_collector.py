@@ -121,7 +121,8 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
     objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
-            failures[look.subject] = replace(answer.unseen, title=look.title)
+            failure = replace(answer.unseen, title=look.title)
+            failures[look.subject] = failure.merge(failures.get(look.subject))
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:
@@ -193,7 +194,7 @@ async def _with_dry_runs(reader: ClusterReader, facts: Facts) -> Facts:
         try:
             reply = await reader.dry_run_create(manifest, facts.task.dialect)
         except NotReadable as why:
-            unseen[subject] = why.unseen
+            unseen[subject] = why.unseen.merge(unseen.get(subject))
         else:
             replies[name].append(reply)
     # The job and its prerequisites have one name: keep the first rejection, or else the reply to the job.

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
@@ -82,6 +82,15 @@ class ReadFailure:
     """The user without the permissions; empty if it is not known."""
     title: str = ""
     """The name of the objects in messages; empty for the name of the subject."""
+
+    def merge(self, earlier: "ReadFailure | None") -> "ReadFailure":
+        """Return one failure for the same subject, with the missing permissions of both.
+
+        A failure without missing permissions is dropped if the other one has some.
+        """
+        if earlier is None or not earlier.rules:
+            return self
+        return replace(earlier, rules=(*earlier.rules, *self.rules))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.facts import Permission
 
 _USER: Final = re.compile(r'User "([\w.:@/+=#-]+)" cannot')
@@ -36,7 +37,7 @@ def build_command(rules: Sequence[Permission], user: str) -> str:
     listed = ",\n  ".join(f"{{{item}}}" for item in items)
     manifest = f"{{apiVersion: v1, kind: List, items: [\n  {listed}]}}"
     hint = "" if user else "  # then bind it to the account of this command"
-    return f"echo '{manifest}' | kubectl apply -f -{hint}"
+    return f"{build_apply_command(manifest)}{hint}"
 
 
 def _build_role(rules: Iterable[Permission], namespace: str, user: str) -> Iterable[str]:

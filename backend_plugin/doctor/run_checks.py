@@ -81,10 +81,10 @@ def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Fin
 
 
 def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Finding:
-    first, *rest = forbidden.values()
+    first = next(iter(forbidden.values()))
     rules = [rule for each in forbidden.values() for rule in each.rules]
     user = next((each.user for each in forbidden.values() if each.user), "")
-    reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
+    reason = f"{first.reason} (and {len(rules) - 1} more)" if len(rules) > 1 else first.reason
     return _build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))
 
 

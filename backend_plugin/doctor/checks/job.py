@@ -6,6 +6,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
+from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
@@ -69,7 +70,7 @@ def _format_template_command(name: str, namespace: str) -> str:
         f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
         "template: {spec: {containers: [{name: default, image: none}]}}}"
     )
-    return f"echo '{manifest}' | kubectl apply -f -"
+    return build_apply_command(manifest)
 
 
 def _is_template_missing(facts: Facts, name: str, place: str) -> bool:

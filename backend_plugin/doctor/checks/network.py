@@ -7,6 +7,7 @@ from typing import Final
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments, role_pods
+from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.node_affinity import read_requirements
@@ -115,9 +116,9 @@ def _format_names(policies: Sequence[Manifest]) -> str:
 def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
     """Return a command that creates a NetworkPolicy; `purpose` makes its name unique."""
     metadata = f"{{name: kfpytorch-{purpose}, namespace: {facts.namespace}}}"
-    return (
-        f"echo '{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {metadata}, "
-        f"spec: {{{_SELECTOR}, {spec}}}}}' | kubectl apply -f -"
+    return build_apply_command(
+        f"{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {metadata}, "
+        f"spec: {{{_SELECTOR}, {spec}}}}}"
     )
 
 

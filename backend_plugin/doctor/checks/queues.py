@@ -10,6 +10,7 @@ from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerRe
 from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
+from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.embedded.resources import parse_quantities
@@ -88,7 +89,7 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", queue.name)
         yield Violation(
             f"{queue.scheduler} has no queue {queue.name}; its queues: {existing}",
-            f"echo '{manifest}' | kubectl apply -f -",
+            build_apply_command(manifest),
         )
 
 
@@ -217,5 +218,5 @@ def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
         manifest = adapter.priorities.example.replace("NAME", missing)
         yield Violation(
             f"{adapter.title} has no {adapter.priorities.kind} {missing}",
-            f"echo '{manifest}' | kubectl apply -f -",
+            build_apply_command(manifest),
         )

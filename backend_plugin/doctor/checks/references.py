@@ -6,6 +6,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
+from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import get_operator
@@ -13,9 +14,10 @@ from backend_plugin.doctor.operators.table import get_operator
 _REMEDIES: Final = {
     "ConfigMap": "kubectl create configmap {name} -n {namespace} --from-literal=KEY=VALUE",
     "Secret": "kubectl create secret generic {name} -n {namespace} --from-literal=KEY=VALUE",
-    "PersistentVolumeClaim": "echo '{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}, "
-    "namespace: {namespace}}}, spec: {{accessModes: [ReadWriteMany], resources: {{requests: "
-    "{{storage: 10Gi}}}}}}}}' | kubectl apply -f -",
+    "PersistentVolumeClaim": build_apply_command(
+        "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}, namespace: {namespace}}}, "
+        "spec: {{accessModes: [ReadWriteMany], resources: {{requests: {{storage: 10Gi}}}}}}}}"
+    ),
 }
 _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
 """The field of a volume with the name of the Secret or claim. For other kinds, it is ``name``."""

@@ -34,6 +34,7 @@ def read_manifests(remedy):
     """Return the manifests of a command as a shell passes them to kubectl."""
     words = shlex.split(remedy, comments=True)
     assert (words[0], words[2:]) == ("echo", ["|", "kubectl", "apply", "-f", "-"])
+    assert not words[1].startswith("{"), "kubectl reads this as JSON"
     return yaml.safe_load(words[1])["items"]
 
 
@@ -63,6 +64,21 @@ def test_remedy_command_grants_the_account_each_forbidden_request(server, tmp_pa
     assert ("", "list nodes") in permitted
     server.forbidden -= {each for _, each in permitted}
     assert unseen(server, tmp_path) == []
+
+
+def test_remedy_command_contains_the_rules_of_all_kinds_and_namespaces_of_a_subject(server, tmp_path):
+    server.groups.setdefault("trainer.kubeflow.org", {})["trainjobs"] = "v1alpha1"
+    server.forbidden |= {"list pytorchjobs", "list trainjobs", "list podtemplates", "create pods"}
+    (found,) = unseen(server, tmp_path)
+    permitted = set(list_permitted(read_manifests(found.remedy)))
+    assert permitted == {
+        ("", "list pytorchjobs"),
+        ("", "list trainjobs"),
+        ("ns", "list podtemplates"),
+        ("flyte", "list podtemplates"),
+        ("ns", "create pods"),
+    }
+    assert f"(and {len(permitted)} more)" in found.sentence  # Two dry runs of pods are forbidden.
 
 
 def test_missing_rules_of_a_connector_are_in_one_role():

@@ -118,6 +118,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], object]] = {
 
 
 def manifests(text: str) -> Sequence[Mapping[str, Any]]:
+    assert not text.startswith("{"), "kubectl reads this as JSON"
     found = yaml.safe_load(text)
     return found["items"] if found["kind"] == "List" else [found]
 
