@@ -1,9 +1,13 @@
 """Reads the address of the API server and the credentials with the official package `kubernetes`."""
 
+import ast
 import asyncio
 import contextlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -11,12 +15,16 @@ from typing import Any, Final, Protocol
 import psutil
 
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import get_mapping, get_text, get_texts
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import bounded_read
 
 _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOADER_LOG: Final = logging.getLogger("kubernetes.aio.config.kube_config")
+_BYTES: Final = re.compile(r"b'.*'$|b\".*\"$")
+"""The output of an exec plugin at the end of an error, as Python writes bytes."""
 
 
 class CredentialsUnusable(BackendError):
@@ -145,17 +153,24 @@ class KubeconfigCredentials:
         )
         # The package evaluates user input and the output of plugins, so any exception is possible.
         loader: Any
-        (loader,) = await asyncio.gather(loading, return_exceptions=True)
+        with _collect_plugin_errors() as plugin_errors:
+            (loader,) = await asyncio.gather(loading, return_exceptions=True)
         if isinstance(loader, Exception):
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: {self._format_load_error(loader)}"
             ) from loader
         if not is_loaded:
             self._loader, self._file_states = loader, file_states
+        if plugin_errors:
+            raise CredentialsUnusable(
+                f"kubeconfig {self._files}: {_format_plugin_error(self._loader, plugin_errors[-1])}"
+            )
         return _build_access(configuration)
 
     def _format_load_error(self, error: Exception) -> str:
         """Return the message for a failed load. If the context does not exist, name the existing ones."""
+        if isinstance(error, AttributeError | LookupError | TypeError):
+            return "is not a valid kubeconfig; name a kubeconfig that kubectl can use"
         there = self._list_context_names() if self._context else ()
         if not there or self._context in there:
             return f"{error}; name a kubeconfig that kubectl can use"
@@ -191,6 +206,31 @@ def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = 
 
 def _list_children() -> "Sequence[psutil.Process]":
     return psutil.Process().children(recursive=True)
+
+
+@contextlib.contextmanager
+def _collect_plugin_errors() -> Iterator[Sequence[str]]:
+    """Yield a list that receives the errors of exec plugins, which the official package only logs.
+
+    After such an error, the package continues without credentials, and the cluster sees an anonymous user.
+    """
+    errors: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
+    propagate, _LOADER_LOG.propagate = _LOADER_LOG.propagate, False
+    _LOADER_LOG.addHandler(handler)
+    try:
+        yield errors
+    finally:
+        _LOADER_LOG.removeHandler(handler)
+        _LOADER_LOG.propagate = propagate
+
+
+def _format_plugin_error(loader: Any, error: str) -> str:
+    plugin = get_mapping(loader._user.value, "exec")  # noqa: SLF001 - the package has no public access to it.
+    command = shlex.join([get_text(plugin, "command"), *get_texts(plugin, "args")])
+    text = _BYTES.sub(lambda found: ast.literal_eval(found[0]).decode(errors="replace"), error)
+    return f"its exec plugin `{command}` failed: {text}; run the plugin by hand, or log in again"
 
 
 def _build_access(configuration: Any) -> ClusterAccess:

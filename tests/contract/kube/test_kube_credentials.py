@@ -106,6 +106,33 @@ async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(se
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
+FAILING = ("echo 'SSO session; it''s over' >&2", "exit 3")
+
+
+async def test_failing_plugin_is_an_error_with_its_command_and_output(server, tmp_path):
+    config = with_user(server, tmp_path, {"token": "first", **write_plugin(tmp_path, *FAILING)})
+    with pytest.raises(CredentialsUnusable, match="SSO session; its over") as failed:
+        async with opened(config):
+            pass
+    assert f"`{tmp_path}/plugin`" in str(failed.value)
+    (tmp_path / "plugin").unlink()
+    with pytest.raises(CredentialsUnusable, match="No such file"):
+        await KubeconfigCredentials(config.kubeconfig).load()
+    assert not server.asked
+
+
+async def test_server_keeps_its_credentials_while_the_plugin_fails(server, tmp_path, token):
+    user = write_printing_plugin(tmp_path, expirationTimestamp="2020-01-01T00:00:00Z")
+    async with opened(with_user(server, tmp_path, user)) as cluster:
+        write_plugin(tmp_path, *FAILING)
+        server.faults.append(Fault(code=401))
+        assert await cluster.get(JOB)
+        rotate(server, token)
+        write_printing_plugin(tmp_path)
+        cluster._connection._renewed = 0.0  # A reload after a rejection is limited to one in five seconds.
+        assert await cluster.get(JOB)
+
+
 def hanging(server, tmp_path):
     """Write a kubeconfig with a plugin that starts a process, writes both pids and waits."""
     pids = f"echo $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids"
@@ -276,7 +303,8 @@ def test_pod_without_a_service_account_token_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "[]", "{}", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}']
+    "text",
+    ["", "hello", "a: [", "[]", "{}", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}'],
 )
 def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
     config = tmp_path / "config"
