@@ -12,6 +12,7 @@ from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers
+from kfpytorch_common.causes import Cause
 
 GAP = " " * 250
 CHILD = "\n".join(
@@ -65,3 +66,12 @@ def test_very_long_message_is_parsed_from_its_start() -> None:
     observed = read_observed({"job": job(started=None), "pods": [unplaced("master-0", message)]})
     assert [len(pod.scheduled.message) for pod in observed.pods if pod.scheduled] == [4_000]
     assert "3 lack cpu" in judge(observed, JudgingContext(), BEGAN).message
+
+
+def test_error_file_summary_keeps_its_failure_and_its_cause() -> None:
+    message = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n" + "x" * 50_000
+    file = ErrorFile(path="error.pb", message=message, worker="j-worker-2")
+    summary = error_parser.summarize_file(file)
+    assert len(summary.message) == 1_000
+    assert error_parser.parse_error_file(summary) == error_parser.parse_error_file(file)
+    assert summary.cause is Cause.OOM_GPU

@@ -45,6 +45,8 @@ def refused(*arguments: Any, **more: Any) -> list[str]:
         ({"queue": "a", "schedule-timeout": "1s"}, ['queue="a"', 'schedule-timeout="0:00:01"']),
         ({"scheduler": "coscheduling"}, ['pod-groups-by=""']),
         ({**BACKEND, "pod-groups-by": "x"}, ['pod-groups-by="x"']),
+        # A value that cannot be parsed is not also reported as missing.
+        ({**BACKEND, "pod-groups-by": [1]}, ["pod-groups-by=[1]"]),
         ({**BACKEND, "queue": "a"}, ['queue="a"']),
         ({**BACKEND, "schedule-timeout": "1500ms"}, ['schedule-timeout="0:00:01.500000"']),
         ({"scheduler": "kueue", "pod-groups-by": "backend"}, ['pod-groups-by="backend"']),
