@@ -95,7 +95,7 @@ def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
         for key, item in value.items():
             known = get_types()[kind].get(key)
             at = f"{path}.{key}".removeprefix(".")
-            yield from [at] if known is None else iter_unknown_fields(item, known.removesuffix("!"), at)
+            yield from [at] if known is None else iter_unknown_fields(item, known.rstrip("!*"), at)
 
 
 def format_amount(value: Any) -> str:
@@ -177,6 +177,7 @@ def _build_type(kind: str) -> Any:
 
 def _build_field(kind: str) -> tuple[Any, Any]:
     """Return the msgspec type of a field of the type `kind`, and its default, which serialization omits."""
+    kind = kind.removesuffix("*")
     if kind == QUANTITY:
         return _CanonicalQuantity, msgspec.field(default_factory=lambda: _CanonicalQuantity("0"))
     if kind in _ZEROS:
@@ -219,7 +220,7 @@ def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
     kinds = dict.fromkeys(sorted(value, key=str), kind[1:-1]) if is_map else get_types()[kind]
     for key, part in kinds.items():
         if key in value:
-            yield from _check_parts(value[key], part.removesuffix("!"), f"{path}.{key}")
+            yield from _check_parts(value[key], part.rstrip("!*"), f"{path}.{key}")
 
 
 def _check_list(value: Any, kind: str, path: str) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import omit_empty
 
 KINDS: Final = ("initContainers", "containers")
 
@@ -92,10 +93,18 @@ def finalize_spec(
             env = pod_env.build_training_env(container, group.processes, settings)
             named = {**container, "name": container_name, "env": env}
             return {**named, "image": group.image} if group.image else named
-        env = container.get("env", ())
-        return {**container, "env": pod_env.without_duplicates(env)} if env else container
+        return _without_duplicates(container)
 
     return _map_containers(spec, finish)
+
+
+def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a container without repeated variables and ports, which the API server rejects in a job."""
+    ports = {
+        (each.get("containerPort"), each.get("protocol", "TCP")): each for each in container.get("ports", ())
+    }
+    env = pod_env.without_duplicates(container.get("env", ()))
+    return {**container, **omit_empty({"env": env, "ports": [*ports.values()]})}
 
 
 def _map_containers(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backend_plugin.core.pod_rules import containers, name_rules
+from backend_plugin.core.pod_rules import containers, name_rules, schema_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
     build_forbidden_error,
@@ -32,8 +32,13 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors in the spec of a pod, except those in the resources of containers.
 
-    This does not check the types of the fields: the caller must have validated them with `schema_check`.
+    This does not check the types of the fields: the caller must have validated them with `schema_check`. If
+    fields are missing or list entries are repeated, no other errors are yielded, as by the API server.
     """
+    yield from [*schema_rules.check_object(spec, "PodSpec", "spec")] or _check_values(spec)
+
+
+def _check_values(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     yield from _check_volumes(spec.get("volumes", ()))
     yield from containers.check_containers(spec)
     for field, known in _CHOICES.items():

@@ -43,7 +43,7 @@ class ResourceSchema:
     def _fields(self) -> Mapping[str, Mapping[str, str]]:
         return {
             name: {
-                field: kind.removesuffix("!")
+                field: kind.rstrip("!*")
                 for field, kind in fields.items()
                 if field not in self.newer.get(name, ())
             }

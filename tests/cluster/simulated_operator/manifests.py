@@ -39,7 +39,7 @@ _SCALARS: Final = {
     "quantity": ("1", "500m", 2, "1Gi", "0.5", "-1", "1e3"),
 }
 _TYPES: Final = parse_types(PARTS + JOB_PARTS)
-# The types of all required fields of pods, and of some optional ones, end in `!`.
+# The types of required fields end in `*`, and those of some optional ones in `!`.
 _NEEDED: Final = 0.95
 # The probability of other fields decreases with depth, because types of pods are nested deeply.
 _MORE: Final = (0.5, 0.35, 0.25, 0.15, 0.1)
@@ -72,7 +72,7 @@ def _add_field(spec: Manifest, chance: Random) -> None:
 
 
 def _value(kind: str, chance: Random, depth: int) -> Any:
-    kind = kind.removesuffix("!")
+    kind = kind.rstrip("!*")
     if chance.random() < 0.01:
         return chance.choice(_ODD)
     if kind in _SCALARS:
@@ -85,7 +85,7 @@ def _value(kind: str, chance: Random, depth: int) -> Any:
     return {
         name: _value(each, chance, depth + 1)
         for name, each in _TYPES[kind].items()
-        if chance.random() < (_NEEDED if each.endswith("!") else more)
+        if chance.random() < (_NEEDED if each.endswith(("!", "*")) else more)
     }
 
 
@@ -110,4 +110,4 @@ def _parts(value: Any, kind: str) -> Iterator[tuple[Manifest, str]]:
     elif kind in _TYPES and isinstance(value, dict):
         yield value, kind
         for name, each in value.items():
-            yield from _parts(each, _TYPES[kind].get(name, "").removesuffix("!"))
+            yield from _parts(each, _TYPES[kind].get(name, "").rstrip("!*"))

@@ -93,13 +93,13 @@ REFUSED: list[tuple[Any, str]] = [
     (a_pod({"env": [{"name": "A=B"}]}), f"{AT}.env[0].name: Invalid value"),
     (a_pod({"env": [{"name": "A", "value": "b", "valueFrom": FIELD}]}), f"{AT}.env[0].valueFrom: Invalid value"),
     (a_pod({"env": [{"name": "A", "valueFrom": {}}]}), f"{AT}.env[0].valueFrom: Invalid value"),
-    (a_pod({"env": [{"name": "A", "valueFrom": {**FIELD, "secretKeyRef": {}}}]}), f"{AT}.env[0].valueFrom: Invalid value"),
+    (a_pod({"env": [{"name": "A", "valueFrom": {**FIELD, "secretKeyRef": {"key": "k"}}}]}), f"{AT}.env[0].valueFrom: Invalid value"),
     (a_mount(name="gone"), f"{AT}.volumeMounts[1].name: Invalid value"),
     (a_mount(name="", mountPath=""), f"{AT}.volumeMounts[1].name: Required value, {AT}.volumeMounts[1].mountPath: Required value"),
     (a_mount(mountPath="/x"), f"{AT}.volumeMounts[1].mountPath: Invalid value"),
     (a_mount(subPath="a/../.."), f"{AT}.volumeMounts[1].subPath: Invalid value"),
     (a_pod(volumes=[{"name": ""}]), "spec.volumes[0].name: Required value, spec.volumes[0]: Required value"),
-    (a_pod(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}, "hostPath": {}}]), "spec.volumes[1].name: Duplicate value, spec.volumes[1].hostPath: Forbidden"),
+    (a_pod(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]), "spec.volumes[1].name: Duplicate value, spec.volumes[1].hostPath: Forbidden"),
     (a_pod(volumes=[{"name": "V", "emptyDir": {}}]), "spec.volumes[0].name: Invalid value"),
     (a_pod({"ports": [{"name": "a", "containerPort": 0}, {"name": "a", "containerPort": 70000}]}), f"{AT}.ports[0].containerPort: Required value, {AT}.ports[1].name: Duplicate value, {AT}.ports[1].containerPort: Invalid value"),
     (a_port(name="-1--"), f"{AT}.ports[0].name: Invalid value"),
@@ -135,6 +135,39 @@ def test_invalid_pod_is_rejected(pod: Any, message: str) -> None:
     assert refusal(pod) == (422, "Invalid", message)
 
 
+ALIAS = {"ip": "1.1.1.1"}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+SPREADS = [
+    {"whenUnsatisfiable": "DoNotSchedule"},
+    *[SPREAD] * 2,
+    {**SPREAD, "whenUnsatisfiable": "DoNotSchedule"},
+]
+AFFINITY = {
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}},
+    "podAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {}}]
+    },
+}
+VOLUMES = [
+    {"name": "v", "csi": {}},
+    {"name": "w", "projected": {"sources": [{"secret": {"items": [{"key": "k"}]}}]}},
+]
+INCOMPLETE: list[tuple[Any, str]] = [
+    (a_pod({"image": "", "livenessProbe": {"httpGet": {"path": "/"}}}), f"{AT}.livenessProbe.httpGet.port: Required value"),
+    (a_pod({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {}}}]}), f"{AT}.env[0].valueFrom.configMapKeyRef.key: Required value"),
+    (a_pod({"env": [{"name": "A"}, {"value": "b"}], "ports": [{}]}), f"{AT}.env[1].name: Required value, {AT}.ports[0].containerPort: Required value"),
+    (a_pod(hostAliases=[{}, ALIAS, ALIAS]), "spec.hostAliases[0].ip: Required value, spec.hostAliases[2]: Duplicate value"),
+    (a_pod(topologySpreadConstraints=SPREADS), "spec.topologySpreadConstraints[0].maxSkew: Required value, spec.topologySpreadConstraints[0].topologyKey: Required value, spec.topologySpreadConstraints[2]: Duplicate value"),
+    (a_pod(affinity=AFFINITY), "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value, spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Required value"),
+    (a_pod(volumes=VOLUMES), "spec.volumes[0].csi.driver: Required value, spec.volumes[1].projected.sources[0].secret.items[0].path: Required value"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "message"), INCOMPLETE)
+def test_missing_fields_and_repeated_entries_are_rejected_before_values(pod: Any, message: str) -> None:
+    assert refusal(pod) == (422, "Invalid", message)
+
+
 def tolerate(**toleration: str) -> dict[str, Any]:
     return {"tolerations": [toleration]}
 
@@ -151,6 +184,8 @@ def mount(**fields: str) -> dict[str, Any]:
         (tolerate(key="a", operator="Gt", value="1"), []),
         (mount(name="v"), ["containers[0].volumeMounts[0].mountPath"]),
         (mount(mountPath="/v"), ["containers[0].volumeMounts[0].name"]),
+        ({"hostAliases": [{"hostnames": ["a"]}]}, ["hostAliases[0].ip"]),
+        ({"hostAliases": [ALIAS, ALIAS]}, ["hostAliases[1]"]),
         # A webhook may add the volume.
         (mount(name="v", mountPath="/v"), []),
     ],

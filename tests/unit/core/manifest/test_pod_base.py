@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from pods import METADATA, WORKER, container, pod, pod_template, refused, request
+from pods import (
+    METADATA,
+    OF_RUN,
+    WORKER,
+    container,
+    pod,
+    pod_template,
+    refused,
+    rendered,
+    request,
+    unrendered,
+)
 
 from backend_plugin.core.manifest.pod import find_warnings
 
@@ -87,3 +98,28 @@ def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: 
     base = pod_template(schedulerName=stored)
     made = pod(container(), {"default-pod-template-name": "base"}, base)
     assert made["spec"].get("schedulerName") == meant
+
+
+def test_repeated_variables_and_ports_of_a_sidecar_are_written_once() -> None:
+    lists = {
+        "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+        "ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}, {"containerPort": 80}],
+    }
+    (_, side) = pod(rendered({"containers": [{"name": "primary"}, {"name": "side", **lists}]}))["spec"][
+        "containers"
+    ]
+    assert (side["env"], side["ports"]) == ([lists["env"][1], OF_RUN[0]], lists["ports"][:2])
+
+
+def test_required_field_may_be_in_the_pod_template() -> None:
+    probes = ({"httpGet": {"path": "/ready"}}, {"httpGet": {"port": 80}})
+    (own, default) = ({"livenessProbe": each, "image": "x"} for each in probes)
+    template = unrendered({"name": "main", **own})
+    template.metadata.pod_template_name = "base"
+    (made,) = pod(template, {}, pod_template(containers=[{"name": "default", **default}]))["spec"][
+        "containers"
+    ]
+    assert made["livenessProbe"] == {"httpGet": {"path": "/ready", "port": 80}}
+    other = pod_template(containers=[{"name": "default", "image": "x"}])
+    ((field, _, _),) = refused(template, {}, other)
+    assert field == "k8sPod.podSpec.containers[0].livenessProbe.httpGet.port"
