@@ -313,6 +313,20 @@ def test_task_called_by_a_rank_has_a_process_group_of_its_own(config: Any) -> No
     assert call() == (2 if isinstance(config, Elastic) else 1)
 
 
+def test_thread_that_outlives_the_function_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def leave_a_thread() -> int:
+        if os.environ["RANK"] == "1":
+            threading.Thread(target=time.sleep, args=(8,), name="loader").start()
+        return 1
+
+    leave_a_thread()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "waits for the thread" in line]
+    assert [line.partition("  ")[2] for line in lines] == [
+        "rank 1: the function has ended, and its process waits for the thread loader"
+    ]
+
+
 def test_concurrent_runs_in_threads_are_independent() -> None:
     @task(task_config=Elastic(nproc_per_node=2))
     def add(value: int) -> int:

@@ -151,6 +151,8 @@ class ProcessSupervisor:
             self._positions.set_rank(event["slot"], event["rank"], Path(event["directory"]))
         elif event["event"] == "input":
             self.console.request_input(event["slot"])
+        elif event["event"] == "notice":
+            self.console.print_line(event["text"])
         elif event["event"] == "failed":
             failure = failure_file.read_failure(Path(event["directory"]))
             if failure is not None:

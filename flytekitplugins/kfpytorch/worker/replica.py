@@ -5,10 +5,11 @@ import json
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import ChildStart
 
 EventSender: TypeAlias = Callable[[Mapping[str, Any]], None]
+
+# Time for the threads of a function to end after it, before a message about them (seconds).
+_WAIT_FOR_THREADS: Final = 5.0
+_LONGEST_NAMES: Final = 200
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
             ) from saved.error
 
     done = catch(run_and_save, BaseException)
+    _watch_threads(who.rank, send_event)
     if isinstance(done, Caught):
         error = done.error.error if type(done.error) is exceptions.UserError else done.error
         code = _record_error(error, who, directory)
@@ -89,6 +95,27 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
         return code
     failure_file.write_exit(directory, who)
     return 0
+
+
+def _watch_threads(rank: int | None, send_event: EventSender) -> None:
+    """Send a line to the caller if the end of this process waits for threads of the function."""
+    if not _list_waited_threads():
+        return
+
+    def report() -> None:
+        if names := ", ".join(_list_waited_threads())[:_LONGEST_NAMES]:
+            text = f"rank {rank}: the function has ended, and its process waits for the thread {names}"
+            send_event({"event": "notice", "text": text})
+
+    timer = threading.Timer(_WAIT_FOR_THREADS, report)
+    timer.daemon = True
+    timer.start()
+
+
+def _list_waited_threads() -> list[str]:
+    """Return the names of the threads that an interpreter joins before it ends."""
+    main_thread = threading.main_thread()
+    return [each.name for each in threading.enumerate() if not each.daemon and each is not main_thread]
 
 
 def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
