@@ -21,7 +21,7 @@ from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntime
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+from flytekitplugins.kfpytorch import Elastic, PyTorch, SuccessPolicy, TrainJob, Worker
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -241,6 +241,20 @@ def test_all_ranks_restart_and_have_the_restart_count(capfd: pytest.CaptureFixtu
 
     assert second_try() >= 1
     assert "restart" in capfd.readouterr().err
+
+
+def test_success_policy_without_effect_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
+    options = TrainJob(success_policy=SuccessPolicy(succeeded_indexes="0"))
+
+    @task(task_config=PyTorch(worker=Worker(replicas=1), train_job=options))
+    def train() -> int:
+        return 1
+
+    train()
+    assert capfd.readouterr().err.count("success_policy has no effect") == 1
 
 
 def test_exit_is_detected_before_the_monitor_interval() -> None:

@@ -128,6 +128,10 @@ class LocalRun:
         self.console.print_line(f"{self.task.name}: {layout} on this machine ({devices})")
         if fitted.note:
             self.console.print_line(fitted.note)
+        if getattr(self.task.task_config.train_job, "success_policy", None) is not None:
+            self.console.print_line(
+                "train_job.success_policy has no effect in a local run: all ranks must succeed"
+            )
 
     def finish(
         self,
