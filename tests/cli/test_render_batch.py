@@ -53,14 +53,7 @@ def test_each_line_gets_a_response_line_with_its_id() -> None:
     assert [set(each) - {"id"} for each in replies] == [
         *({"manifests"}, {"problems"}, {"problems"}, {"problems"}, {"problems"}, {"manifests"}),
     ]
-    assert replies[3]["problems"] == [
-        {
-            "field": "custom",
-            "value": "{}",
-            "message": "contains no replicas",
-            "remedy": "register the task again, with a task_config",
-        }
-    ]
+    assert [each["field"] for each in replies[3]["problems"]] == ["custom"]
 
 
 def test_request_may_contain_metadata_settings_and_pod_templates() -> None:

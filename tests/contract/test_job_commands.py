@@ -80,6 +80,8 @@ def test_describe_shows_replicas_events_and_the_message_for_flyte(served: Served
     (row,) = [line.split() for line in whole.splitlines() if line.startswith("worker-0")]
     assert row[:6] == ["worker-0", "1", "Failed", "node-1", "0", "1"]
     assert row[8] == "Error"
+    (worker,) = records("describe", "f2")["replicas"]
+    assert (worker["started"], worker["ended"]) == ("2026-01-01T00:00:05Z", "2026-01-01T00:00:50Z")
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
 
 

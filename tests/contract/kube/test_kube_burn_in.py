@@ -111,7 +111,6 @@ def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path, is
 def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(server, tmp_path):
     (found,), messages = burned_in(server, tmp_path, seconds=3)
     assert found.level is Severity.ERROR
-    assert found.sentence.startswith("the burn-in did not end within 3 s; its last state was ")
     assert messages[1] in found.sentence
     assert "--burn-in-timeout" in found.remedy
     assert jobs(server) == []
