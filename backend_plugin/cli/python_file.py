@@ -6,6 +6,7 @@ Only this module of the command line imports flytekit.
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections import OrderedDict
@@ -31,6 +32,8 @@ from backend_plugin.cli.task_files import select_task
 from kfpytorch_common.caught import Caught, catch
 
 _VERSION: Final = "example"
+_CLASS: Final = re.compile(r"<class '([^']*)'>")
+"""A class, as Python prints it."""
 _STDOUT: Final = 1
 _STDERR: Final = 2
 
@@ -56,10 +59,16 @@ class LoadedTask:
         declared = self.task.python_interface.inputs_with_defaults
         values = {name: _parse_value(name, texts.get(name), typed) for name, typed in declared.items()}
         types = self.task.python_interface.inputs
-        try:
-            written: LiteralMap = TypeEngine.dict_to_literal_map(context, values, types).to_flyte_idl()
-        except (TypeError, ValueError) as error:
-            raise Misused(f"{self.task.name} does not take {dict(texts)}: {error}") from error
+        written = LiteralMap()
+        for name, value in values.items():
+            try:
+                literal = TypeEngine.to_literal(
+                    context, value, types[name], TypeEngine.to_literal_type(types[name])
+                )
+            except (TypeError, ValueError) as error:
+                why = _CLASS.sub(r"\1", str(error))
+                raise Misused(f"--input {name}={texts.get(name, value)}: {why}") from error
+            written.literals[name].CopyFrom(literal.to_flyte_idl())
         return written
 
     def decode_outputs(self, written: LiteralMap) -> Mapping[str, object]:
@@ -109,7 +118,8 @@ def _parse_value(name: str, text: str | None, typed: tuple[type, object]) -> obj
         # Numbers, booleans, and lists and mappings of them.
         value = json.loads(text)
     except ValueError as error:
-        raise Misused(f"--input {name}={text}: is not JSON; write a {wanted} as JSON") from error
+        expected = _CLASS.sub(r"\1", str(wanted))
+        raise Misused(f"--input {name}={text}: is not JSON; write a value of type {expected}") from error
     return float(value) if wanted is float and isinstance(value, int) else value
 
 

@@ -136,3 +136,31 @@ def test_task_that_flytekit_cannot_serialize_is_explained() -> None:
         "unwritable.py", TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
     )
     assert refusal(path, "train").startswith("unwritable.train cannot be serialized: AssertionError: ")
+
+
+TYPED = """
+from flytekit import task
+
+@task
+def train(count: int, rates: list[float] = [0.5], name: str = "a") -> None: ...
+"""
+
+
+def test_inputs_are_encoded_by_their_types() -> None:
+    loaded = python_file.load_task(file("typed_inputs.py", TYPED), None, image="i:1")
+    written = loaded.encode_inputs({"count": "2", "name": "3"})
+    rates = written.literals["rates"].collection.literals
+    assert written.literals["count"].scalar.primitive.integer == 2
+    assert written.literals["name"].scalar.primitive.string_value == "3"
+    assert [each.scalar.primitive.float_value for each in rates] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1.5", "type int but got '1.5' of type float"), ("zz", "of type int")]
+)
+def test_input_of_another_type_is_reported_with_its_text_and_the_type(text: str, expected: str) -> None:
+    loaded = python_file.load_task(file("typed_wrong.py", TYPED), None, image="i:1")
+    with pytest.raises(UnusableInput) as refused:
+        loaded.encode_inputs({"count": text})
+    assert str(refused.value).startswith(f"--input count={text}: ")
+    assert str(refused.value).endswith(expected)
