@@ -21,10 +21,15 @@ def find_server(server: Address) -> Server:
     """
     requested = server if isinstance(server, Server) else Server(address=server)
     named = requested.address or os.environ.get(SERVER)
-    if named is not None and not Path(named).is_dir():
+    if named is not None and not _is_state_directory(named):
         return _complete_named_server(requested, named)
     state = Path(named) if named is not None else server_file.get_state_directory(os.environ)
     return _with_local(requested, _require_running_server(state))
+
+
+def _is_state_directory(named: str) -> bool:
+    """True if the text is a directory, or a path that may not exist; other addresses contain a colon."""
+    return Path(named).is_dir() or ("/" in named and ":" not in named)
 
 
 def _complete_named_server(server: Server, named: str) -> Server:

@@ -252,10 +252,17 @@ def test_invalid_arguments_are_reported(served, arguments, code, message):
 def test_missing_server_error_contains_the_start_command(monkeypatch, tmp_path):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
-    for arguments in (["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
+    task = tmp_path / "some_task.py"
+    task.write_text("from flytekit import task\n@task\ndef train(): ...\n")
+    absent = str(tmp_path / "absent")
+    for arguments in (
+        *(["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]),
+        *(["submit", str(task), "--server", "127.0.0.1:1"], ["jobs", "--server", absent]),
+    ):
         result = typed(*arguments)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "start one: kfpytorch serve --cluster embedded" in result.stderr
+    assert f"{absent}/server.json" in result.stderr
 
 
 def environment(served: ServedJobs) -> dict[str, str]:
