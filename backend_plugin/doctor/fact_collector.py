@@ -68,8 +68,12 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
     except CredentialsUnusable as unusable:
         # The messages of this error end with a remedy, and the text before it may contain a semicolon.
         reason, _, remedy = str(unusable).rpartition("; ")
-        return replace(facts, unreachable=reason, unreachable_remedy=remedy)
-    except (ApiError, BackendError) as trouble:
+        return replace(
+            facts, unreachable=f"the API server cannot be reached: {reason}", unreachable_remedy=remedy
+        )
+    except ApiError as answer:
+        return replace(facts, unreachable=f"the API server answers {answer}")
+    except BackendError as trouble:
         return replace(facts, unreachable=str(trouble))
     return await external_probes.probe_external(
         found, request.output_prefixes, request.connector, read_only=request.read_only

@@ -176,7 +176,7 @@ class Facts:
     gang_problems: Sequence[Problem] = ()
     """The reasons why the gang settings do not fit the cluster; the connector would reject the task."""
     unreachable: str = ""
-    """The reason why the API server could not be reached."""
+    """The sentence that states why the API server cannot be used; empty if it can."""
     unreachable_remedy: str = ""
     version: str = ""
     """The version of the API server: ``v1.34.7``."""

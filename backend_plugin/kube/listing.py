@@ -109,7 +109,7 @@ class ObjectLister:
         self, query: Mapping[str, str], read: Callable[[Dialect, Manifest], Job]
     ) -> Sequence[Job]:
         found: list[Job] = []
-        missing: list[_NotServed] = []
+        missing = 0
         for dialect in table.DIALECTS.values():
             parser = json_decoder.JsonDecoder(dialect.fields, partial(read, dialect))
             rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"))
@@ -117,10 +117,12 @@ class ObjectLister:
                 found += await self._list_all(
                     rule, ApiRequest(path="", query=query), partial(_decode_jobs, parser)
                 )
-            except _NotServed as error:  # A cluster may have the operator of only some dialects.
-                missing.append(error)
-        if len(missing) == len(table.DIALECTS):
-            raise missing[0]
+            except _NotServed:  # A cluster may have the operator of only some dialects.
+                missing += 1
+        if missing == len(table.DIALECTS):
+            operators = " or ".join(f"the {each.operator}" for each in table.DIALECTS.values())
+            kinds = " or ".join(map(str, JOBS.values()))
+            raise _NotServed(f"the cluster has no {kinds}; install {operators}")
         return found
 
     async def _list_all(
@@ -155,7 +157,7 @@ class ObjectLister:
             return await self._api.fetch_decoded(request, decode)
         except ApiError as answer:
             if answer.is_not_served:
-                raise _NotServed(f"the API server answers {answer}") from answer
+                raise _NotServed(f"the cluster has no {rule.resource}") from answer
             if answer.is_not_authorized:
                 raise _NotPermitted(self._permissions.record_missing(rule, answer.message)) from answer
             raise ClusterUnavailable(f"the API server answers {answer}") from answer

@@ -22,7 +22,7 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
     """Check that the API server answers."""
     if facts.unreachable:
         yield Violation(
-            f"the API server cannot be reached: {facts.unreachable}",
+            facts.unreachable,
             facts.unreachable_remedy
             or "kubectl version  # if it answers, give this command the same --context and --kubeconfig",
         )

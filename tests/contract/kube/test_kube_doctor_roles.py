@@ -89,3 +89,9 @@ def test_missing_rules_of_a_connector_are_in_one_role():
     assert {each for _, each in list_permitted([role, binding])} == wanted
     assert binding["subjects"][0]["name"] == "system:serviceaccount:flyte:kfpytorch"
     assert re.fullmatch(r"[a-z0-9-]+", role["metadata"]["name"])
+
+
+def test_rejected_token_is_not_reported_as_an_unreachable_server(server, tmp_path):
+    server.tokens = {"another"}
+    (found,) = run_checks.list_findings(collect_facts(server, tmp_path))
+    assert found.sentence.startswith("the API server answers 401 ")
