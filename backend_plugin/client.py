@@ -183,7 +183,12 @@ def check_health(service: str = "", *, server: Address = None) -> str:
     """
     from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-    answer = send(HealthCheckRequest(service=service), HealthCheckResponse, server, _PROBE_SECONDS)
+    try:
+        answer = send(HealthCheckRequest(service=service), HealthCheckResponse, server, _PROBE_SECONDS)
+    except NotFound as error:
+        raise NotFound(
+            f"the server has no health service {service}; write liveness, or nothing for readiness"
+        ) from error
     return str(HealthCheckResponse.ServingStatus.Name(answer.status))
 
 

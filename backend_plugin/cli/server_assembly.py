@@ -147,7 +147,12 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
             serves=allowed.is_served,
         ),
         runtimes=RuntimeService(
-            cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
+            cluster=cluster,
+            inventory=here.inventory,
+            cache=cache,
+            judge=judge,
+            serves=allowed.is_served,
+            inspects_images=here.nodes is None,
         ),
         nodes=NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served) if here.nodes else None,
         orders=orders,

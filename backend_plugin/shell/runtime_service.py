@@ -72,6 +72,8 @@ class RuntimeService:
     judge: Judge
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose runtimes are visible, and in which jobs may run."""
+    inspects_images: bool = True
+    """False for an embedded cluster, whose pods do not run in images."""
 
     async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
         """Return the requested Kubeflow runtimes: TrainingRuntimes, then ClusterTrainingRuntimes."""
@@ -87,6 +89,10 @@ class RuntimeService:
 
     async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
         """Return the Python packages in a training runtime's image; run a job to list them, and delete it."""
+        if not self.inspects_images:
+            raise runtimes.UnsupportedRuntime(
+                "an embedded cluster does not support this: its pods do not run in the images of runtimes"
+            )
         namespace = request.namespace if request.HasField("namespace") else None
         runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())
         runtimes.require_packages(runtime)

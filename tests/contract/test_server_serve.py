@@ -130,6 +130,20 @@ def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
         assert (done.exit_code, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("health", "--service", "foo"), "no health service foo"),
+        (("runtimes", "packages", "x"), "embedded cluster does not support"),
+        (("jobs", "--token", "wrong"), "server.json of its state directory"),
+    ],
+)
+def test_rejected_requests_of_commands_are_explained(tls, arguments, message) -> None:
+    done = CliRunner().invoke(kfpytorch, [*arguments, "--server", str(tls.state)])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert message in done.stderr
+
+
 def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
     def run_health(*flags: str) -> tuple[int, str]:
         done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tls.state), *flags])
