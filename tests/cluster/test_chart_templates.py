@@ -1,11 +1,12 @@
 """The objects and settings that the chart renders are accepted by the real API server and by our server.
 
-Each folder in `charts` is a case. `objects.yaml` has all objects of the first case, and only the differences
-in the others. `UPDATE=1` writes the files; review the difference before you commit.
+Each folder in `charts` is a case. `objects.yaml` has all objects of the case without values, and only the
+changed lines in the others. `UPDATE=1` writes the files; review the difference before you commit.
 """
 
+import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ CASES = sorted(each.name for each in HERE.iterdir())
 PLAIN = "nothing-said"
 # Kinds of operators that are not installed here.
 FOREIGN = {"Certificate", "PrometheusRule", "ServiceMonitor"}
-ABSENT = "absent"
+DASHBOARD = (CHART / "files/dashboard.json").read_text()
 LEFT_TO_OTHERS = {
     "podSecurityContext",
     "podSecurityContext.runAsUser",
@@ -99,27 +100,57 @@ def values(case: str) -> Mapping[str, Any]:
     return content
 
 
-def index_by_name(objects: Any) -> dict[str, Manifest]:
-    return {
-        "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])): each
+class Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, and the dashboard as the name of its file."""
+
+
+def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    shown = "the content of files/dashboard.json" if text == DASHBOARD else text
+    return dumper.represent_scalar("tag:yaml.org,2002:str", shown, "|" if "\n" in shown else None)
+
+
+Dumper.add_representer(str, represent_text)
+
+
+def dump(document: Any) -> str:
+    return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=110)
+
+
+def index_by_name(objects: Sequence[Manifest]) -> Mapping[str, Manifest]:
+    """Return the objects by kind and name, with RELEASE in place of the name that values can change."""
+    (release,) = (each["metadata"]["name"] for each in objects if each["kind"] == "Deployment")
+    keys = (
+        "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]))
         for each in objects
+    )
+    return dict(zip((key.replace(release, "RELEASE") for key in keys), objects, strict=True))
+
+
+def compare(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
+    """Return the changed lines of the objects that are in both cases, and the other objects."""
+    changed = {name: each for name, each in objects.items() if plain.get(name, each) != each}
+    return {
+        "changed": {name: list_changes(plain[name], each) for name, each in changed.items()},
+        "added": [each for name, each in objects.items() if name not in plain],
+        "removed": sorted({*plain} - {*objects}),
     }
 
 
-def compared(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
-    """Return the objects that differ from those of the first case, and the names of missing ones."""
-    differing = [each for name, each in objects.items() if plain.get(name) != each]
-    return {"objects": differing, ABSENT: sorted({*plain} - {*objects})}
+def list_changes(before: Manifest, after: Manifest) -> str:
+    """Return a unified diff with one line of context, without line numbers."""
+    texts = (dump(each).splitlines() for each in (before, after))
+    lines = [*difflib.unified_diff(*texts, n=1, lineterm="")][2:]
+    return "\n".join("@@" if each.startswith("@@") else each.rstrip() for each in lines)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_rendered_objects_equal_the_golden_file(case: str, helm: Helm) -> None:
     plain = {} if case == PLAIN else index_by_name(helm.rendered(values(PLAIN)))
-    rendered = compared(index_by_name(helm.rendered(values(case))), plain)
+    rendered = dump(compare(index_by_name(helm.rendered(values(case))), plain))
     file = HERE / case / "objects.yaml"
     if os.environ.get("UPDATE"):
-        file.write_text(yaml.safe_dump(rendered, sort_keys=False, width=120))
-    assert rendered == yaml.safe_load(file.read_text())
+        file.write_text(rendered)
+    assert rendered == file.read_text()
 
 
 @pytest.mark.parametrize("case", CASES)
