@@ -1,6 +1,5 @@
 """Functions that misuse their process, and unusual environments."""
 
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -34,16 +33,6 @@ def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte: Pyflyte) ->
     assert len(ran.lines) < 10
     assert ran.out.endswith("[r0] last words\n")
     assert pyflyte.left() == ([], [])
-
-
-@pytest.mark.soak
-def test_returned_file_exists_after_the_run(pyflyte: Pyflyte, tmp_path: Path) -> None:
-    script = tmp_path / "rough.py"
-    script.write_text(ROUGH.read_text())
-    ran = pyflyte.run(script, "returns_a_file")
-    assert ran.code == 0, ran.err
-    (path,) = re.findall(r"/\S+model\.txt", ran.out)
-    assert Path(path).read_text() == "weights"
 
 
 def test_worker_imports_the_same_module_as_the_caller(pyflyte: Pyflyte, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, SuccessPolicy, TrainJob,
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 METHODS = ["spawn", "fork"]
+THREE = {"OMP_NUM_THREADS": "3"}
 Report = Artifact(name="report")
 
 
@@ -67,21 +68,18 @@ def test_module_state_closures_and_dataclasses_reach_each_rank(start_method: str
     assert COUNTER == {"calls": 0}
 
 
-@pytest.mark.parametrize(
-    ("start_method", "variable", "nproc", "expected"),
-    [("spawn", None, 2, 1), ("fork", "3", 2, 3)],
-)
+@pytest.mark.parametrize(("start_method", "env", "expected"), [("spawn", {}, "1"), ("fork", THREE, "3")])
 def test_thread_counts_follow_the_environment(
-    monkeypatch: pytest.MonkeyPatch, start_method: str, variable: str | None, nproc: int, expected: int
+    monkeypatch: pytest.MonkeyPatch, start_method: str, env: dict[str, str], expected: str
 ) -> None:
-    if variable:
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
 
-    @task(task_config=Elastic(nproc_per_node=nproc, start_method=start_method))
+    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
     def threads() -> list[str]:
         return [os.environ["OMP_NUM_THREADS"], str(torch.get_num_threads())]
 
-    assert threads() == [str(expected)] * 2
+    assert threads() == [expected] * 2
 
 
 def test_variable_read_at_interpreter_start_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +95,7 @@ def test_variable_read_at_interpreter_start_is_applied(monkeypatch: pytest.Monke
     assert text_hash() == int(fresh.stdout)
 
 
-def test_decks_artifacts_and_files_are_returned(tmp_path: Path) -> None:
+def test_decks_artifacts_and_files_are_returned() -> None:
     @task(task_config=Elastic(nproc_per_node=2), enable_deck=True)
     def produce() -> tuple[Annotated[str, Report], FlyteFile, FlyteDirectory]:
         here = Path(flytekit.current_context().working_directory)
@@ -151,9 +149,7 @@ def test_large_tensor_is_returned_unchanged_and_writable() -> None:
     assert float(back["whole"][:1500].sum()) == sum(range(1500))
 
 
-def test_direct_call_runs_in_this_process_with_world_size_one(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_direct_call_runs_in_this_process_with_world_size_one(capfd: pytest.CaptureFixture[str]) -> None:
     @task(task_config=PyTorch(worker=Worker(replicas=3)))
     def alone() -> list[int]:
         dist.init_process_group("nccl")
@@ -214,9 +210,7 @@ def test_task_timeout_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPa
         endless()
 
 
-def test_local_mode_variable_sets_the_world_size(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_local_mode_variable_sets_the_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
     @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
     def world() -> int:
         return int(os.environ["WORLD_SIZE"])

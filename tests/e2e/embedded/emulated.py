@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.observed import Condition, Event, Job, Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName, Record
@@ -84,6 +84,16 @@ class RecordedObjects:
     async def phase(self, phase: str, *pods: str) -> None:
         """Wait until these pods have this phase."""
         await self.wait_until(lambda: all(self.phases.get(each) == phase for each in pods))
+
+    async def scheduled(self, name: str = "j-worker-0", *, but: Iterable[str] = ()) -> Condition:
+        """Wait for the scheduler's condition of a pod with another uid than these."""
+        return await self.wait_until(lambda: (pod := self.pod(name)) and pod.uid not in but and pod.scheduled)
+
+    async def replaced(self, before: Pod) -> Pod:
+        """Wait until another pod of the same name has a node."""
+        return await self.wait_until(
+            lambda: (pod := self.pod(before.name)) and pod.uid != before.uid and pod.node and pod
+        )
 
 
 @contextlib.asynccontextmanager

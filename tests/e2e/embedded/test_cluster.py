@@ -88,7 +88,7 @@ async def test_pod_waits_with_a_reason_until_capacity_is_free(cluster, recorded)
     await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
     await recorded.phase("Running", "j-worker-0", "j-worker-1")
     await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
-    waits = await recorded.wait_until(lambda: (pod := recorded.pod("late-worker-0")) and pod.scheduled)
+    waits = await recorded.scheduled("late-worker-0")
     assert (waits.true, waits.reason, waits.message) == (
         False,
         "Unschedulable",
@@ -145,11 +145,11 @@ async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, record
     polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
     await cluster.create(job(Worker=polite))
     await recorded.phase("Running", "j-worker-0")
-    first = recorded.pod("j-worker-0").uid
+    first = recorded.pod("j-worker-0")
     await cluster.delete_pod(named("j-worker-0"))
-    await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
+    await recorded.replaced(first)
     assert [each.message for each in recorded.events("Killing")] == ["Stopping container pytorch"]
-    ends = [each for each in recorded.changes if isinstance(each, Pod) and each.deleted and each.uid == first]
+    ends = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid and each.deleted]
     assert ends[-1].primary.ended.exit_code == 143
 
 

@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import job_reconciler, scheduler
-from backend_plugin.embedded.operators.pytorchjob.admission import MOST_REPLICAS
 from e2e.embedded.emulated import cpus, job, named, role
 
 
@@ -60,12 +58,6 @@ async def test_job_deleted_during_pod_creation_leaves_no_pod(cluster, recorded):
     await cluster.create(many(1))
     await recorded.phase("Pending", "j-worker-0")
     assert len(recorded.pods) == 1
-
-
-async def test_job_above_the_replica_limit_is_rejected(cluster):
-    with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
-        await cluster.create(many(MOST_REPLICAS + 1))
-    assert await cluster.get(named()) is None
 
 
 async def test_failed_job_stays_failed_if_its_pods_are_deleted_in_several_batches(cluster, recorded):

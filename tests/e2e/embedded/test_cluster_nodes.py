@@ -11,20 +11,18 @@ def options():
     return {"capacity": {"cpu": "1"}}
 
 
-def worker(policy, replicas=1, command="exec sleep 60"):
-    return role(command, replicas, policy, resources=cpus("1"))
+def worker(command):
+    return role(command, restart_policy="ExitCode", resources=cpus("1"))
 
 
 async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(tmp_path, cluster, recorded):
     alive = tmp_path / "alive"
     command = f"while :; do touch {alive}; sleep 0.02; done"
-    await cluster.create(job(Worker=worker("ExitCode", command=command)))
+    await cluster.create(job(Worker=worker(command)))
     await recorded.phase("Running", "j-worker-0")
     first = recorded.pod("j-worker-0")
     cluster.nodes.fail_node(first.node)
-    again = await recorded.wait_until(
-        lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
-    )
+    again = await recorded.replaced(first)
     (lost,) = {
         (each.phase, each.reason, each.message, each.disrupted.reason)
         for each in recorded.changes
@@ -42,37 +40,19 @@ async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(tmp_path, cl
     ]
 
 
-async def test_lost_node_is_unschedulable_until_it_is_restored(state):
-    async with opened(state, nodes=1, capacity={"cpu": "1"}) as (cluster, recorded):
-        cluster.nodes.fail_node("node-1")
-        await cluster.create(job(Worker=worker("Never", command="exit 0")))
-        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
-        assert waits.message.startswith(
-            "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
-        )
-        cluster.nodes.restore_node("node-1")
-        await recorded.state("Succeeded")
-
-
 async def test_node_drain_evicts_pods_with_their_grace_period(cluster, recorded):
     command = "trap 'exit 143' TERM; sleep 60 & wait"
-    await cluster.create(job(Worker=worker("ExitCode", command=command)))
+    await cluster.create(job(Worker=worker(command)))
     await recorded.phase("Running", "j-worker-0")
     first = recorded.pod("j-worker-0")
     cluster.nodes.drain_node(first.node)
-    again = await recorded.wait_until(
-        lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
-    )
+    again = await recorded.replaced(first)
     assert again.node != first.node
     ended = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid][-1]
     assert ended.disrupted.reason == "EvictionByEvictionAPI"
     assert ended.primary.ended.exit_code == 143
     cluster.nodes.drain_node(again.node)
-    waits = await recorded.wait_until(
-        lambda: (
-            (pod := recorded.pod("j-worker-0")) and pod.uid not in (first.uid, again.uid) and pod.scheduled
-        )
-    )
+    waits = await recorded.scheduled(but=[first.uid, again.uid])
     assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
     cluster.nodes.restore_node(first.node)
     await recorded.phase("Running", "j-worker-0")
@@ -84,7 +64,7 @@ async def test_node_states_survive_a_server_restart(state):
         cluster.nodes.drain_node("node-2")
     async with opened(state, nodes=2) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0")))
-        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
+        waits = await recorded.scheduled()
         assert waits.message.startswith(
             "0/2 nodes are available: 1 node(s) had untolerated taint "
             "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
@@ -115,7 +95,7 @@ async def test_gpu_annotation_of_an_author_is_ignored(state):
 
 async def test_pod_with_an_unknown_node_name_stays_pending(cluster, recorded):
     await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-    waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
+    waits = await recorded.scheduled()
     assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 

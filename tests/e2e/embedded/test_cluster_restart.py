@@ -104,7 +104,7 @@ async def test_reopened_cluster_continues_with_the_same_pods(state):
     async with opened(state, nodes=0) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0", 2)))
         await recorded.phase("Pending", "j-worker-0", "j-worker-1")
-        waits = await recorded.wait_until(lambda: recorded.pod("j-worker-0").scheduled)
+        waits = await recorded.scheduled()
         assert waits.message == "no nodes available to schedule pods"
         before = {name: pod.uid for name, pod in recorded.pods.items()}
     async with opened(state) as (_, recorded):
@@ -119,9 +119,9 @@ async def test_job_keeps_its_master_port_across_a_server_restart(state):
         await recorded.phase("Running", "j-master-0", "j-worker-0")
         port = await read_first_line(cluster, "j-master-0")
     async with opened(state, durable=True) as (cluster, recorded):
-        first = recorded.pod("j-worker-0").uid
+        first = recorded.pod("j-worker-0")
         await cluster.delete_pod(named("j-worker-0"))
-        await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
+        await recorded.replaced(first)
         await recorded.phase("Running", "j-worker-0")
         await cluster.create(job("k", Master=says))
         await recorded.phase("Running", "k-master-0")

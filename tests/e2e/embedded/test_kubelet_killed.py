@@ -30,13 +30,7 @@ class Server:
         described = root / "pods.json"
         described.write_text(json.dumps(pods))
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                str(SERVER),
-                str(root / "pods"),
-                str(described),
-                "durable" if durable else "not",
-            ],
+            [sys.executable, SERVER, root / "pods", described, "durable" if durable else "not"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,11 +73,16 @@ def all_dead(root: Path) -> bool:
     return marked(root / "pods") == []
 
 
-def kill_marked(root: Path) -> None:
-    """Kill all remaining processes of durable pods."""
-    for each in marked(root / "pods"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
+def kill_server_and_shim(root: Path, of: dict) -> list[int]:
+    """Start a durable pod with two processes, and kill all others. Return the processes of the pod."""
+    with Server(root, of, durable=True) as server:
+        server.phase(uid(of), "Running")
+        while len(alive := marked(root / "pods")) < 2:
+            time.sleep(0.01)
+        shim = shim_of(min(alive))
+        server.kill()
+        os.kill(shim, signal.SIGKILL)
+    return alive
 
 
 def lines(path: Path) -> list[str]:
@@ -92,8 +91,11 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Kill the remaining processes of durable pods."""
     yield
-    kill_marked(tmp_path)
+    for each in marked(tmp_path / "pods"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def test_pods_are_lost_when_their_server_is_killed(tmp_path):
@@ -161,14 +163,7 @@ async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_pat
 
 
 def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
-    of = pod(python("import os, time; os.fork(); time.sleep(600)"))
-    with Server(tmp_path, of, durable=True) as first:
-        first.phase(uid(of), "Running")
-        while len(alive := marked(tmp_path / "pods")) < 2:
-            time.sleep(0.01)
-        shim = shim_of(min(alive))
-        first.kill()
-        os.kill(shim, signal.SIGKILL)
+    alive = kill_server_and_shim(tmp_path, pod(python("import os, time; os.fork(); time.sleep(600)")))
     with Server(tmp_path, durable=True) as second:
         second.wait_until("ready")
         assert [is_alive(each) for each in alive] == [False, False]
@@ -197,13 +192,7 @@ def test_pod_is_lost_when_shim_and_server_are_killed(tmp_path):
     of = pod(
         python(f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)")
     )
-    with Server(tmp_path, of, durable=True) as first:
-        first.phase(uid(of), "Running")
-        while len(alive := marked(tmp_path / "pods")) < 2:
-            time.sleep(0.01)
-        shim = shim_of(min(alive))
-        first.kill()
-        os.kill(shim, signal.SIGKILL)
+    kill_server_and_shim(tmp_path, of)
     with Server(tmp_path, of, durable=True) as second:
         assert second.phase(uid(of), "Failed")["reason"] == "NodeLost"
         assert all_dead(tmp_path)

@@ -67,11 +67,8 @@ def test_processes_of_a_pod_are_found_by_their_environment(family):
 
 def test_measured_memory_is_the_private_memory_of_processes():
     with subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "held = bytearray(50 << 20); print(1, flush=True); import time; time.sleep(600)",
-        ],
+        [sys.executable, "-c", "held = bytearray(50 << 20); print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as one:
         assert one.stdout is not None

@@ -1,4 +1,4 @@
-"""Attempts after the first one, and many concurrent tasks."""
+"""Attempts after the first one."""
 
 import time
 from collections.abc import Callable
@@ -11,8 +11,6 @@ from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(240)
-
-MANY = 4
 
 
 def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path: Path) -> None:
@@ -48,14 +46,3 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.mark.soak
-def test_concurrent_tasks_all_succeed(serve: Callable[..., Road], tmp_path: Path) -> None:
-    road = serve()
-    executions = [road.start(tasks.adds, value=value) for value in range(MANY)]
-    outcomes = [wait_for_outcome(execution, 120) for execution in executions]
-
-    assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED"] * MANY
-    assert [outcome.outputs for outcome in outcomes] == [{"o0": value + 1} for value in range(MANY)]
-    assert [len(outcome.attempts) for outcome in outcomes] == [1] * MANY

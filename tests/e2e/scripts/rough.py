@@ -3,10 +3,8 @@
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 from flytekit import task
-from flytekit.types.file import FlyteFile
 
 from flytekitplugins.kfpytorch import Elastic
 
@@ -26,10 +24,3 @@ def kills_its_parent() -> None:
         subprocess.Popen(["sh", "-c", "sleep 0.2; echo last words"])
         os.kill(os.getppid(), signal.SIGKILL)
     signal.pause()
-
-
-@task(task_config=TWO)
-def returns_a_file() -> FlyteFile:
-    path = Path("model.txt")
-    path.write_text("weights")
-    return FlyteFile(str(path.absolute()))
