@@ -5,23 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 import training_tasks
-from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
 
 # Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    backend.permit(plane)
-    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
-        yield served
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +62,6 @@ def test_unavailable_server_costs_no_attempt(
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
 
 
-def test_restarted_propeller_continues_the_same_job(plane: ControlPlane, propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.says_nothing, annotations={RUN: "10s"})
-    propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
-    propeller.process.kill()
-    propeller.process.start()
-    propeller.wait_for_success(execution)
-    assert propeller.attempts(execution) == 1
-    assert [each["metadata"]["uid"] for each in list_owned(plane.admin, jobs(NAMESPACE), execution)] == [
-        job["metadata"]["uid"]
-    ]
-
-
 def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(training_tasks.tries_twice, annotations={RUN: "8s"})
     propeller.until_shown(execution, "RUNNING")
@@ -98,8 +77,4 @@ def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecut
     """Wait until the FlyteWorkflow and all objects of the execution are deleted."""
     plane.admin.wait_until_gone(propeller.path(execution))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
-        wait_until(
-            lambda path=path: not list_owned(plane.admin, path, execution),
-            60,
-            lambda path=path: f"{path} are left",
-        )
+        wait_for(lambda path=path: list_owned(plane.admin, path, execution), lambda found: not found)

@@ -11,7 +11,7 @@ import training_tasks
 from rig import backend
 from rig.api import has_condition, pods
 from rig.backend import Backend
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
 from rig.real_cluster import RealCluster
 
@@ -36,10 +36,10 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
     execution = propeller.start(training_tasks.reduces_until_on_patient_pods, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
     with cluster.without_network("node-2"):
-        wait_until(
-            lambda: not has_condition(list_pods_on_node(cluster, execution, "node-2"), "Ready"),
+        wait_for(
+            lambda: list_pods_on_node(cluster, execution, "node-2"),
+            lambda pod: not has_condition(pod, "Ready"),
             120,
-            lambda: "its pod is ready",
         )
     stop_file.touch()
     propeller.wait_for_success(execution)
@@ -54,11 +54,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     propeller.until_shown(execution, "RUNNING", 240)
     lost = list_pods_on_node(cluster, execution, "node-2")["metadata"]
     with cluster.without_network("node-2"):
-        wait_until(
-            lambda: (1, "RUNNING") in list_phases(propeller, execution),
-            240,
-            lambda: str(propeller.recorder.tasks(execution.name)),
-        )
+        wait_for(lambda: list_phases(propeller, execution), lambda phases: (1, "RUNNING") in phases, 240)
         there = list_owned(cluster.admin, pods(NAMESPACE), execution)
         nodes = {each["spec"]["nodeName"] for each in there if "-n0-1-" in each["metadata"]["name"]}
         stop_file.touch()

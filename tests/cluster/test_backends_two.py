@@ -9,7 +9,7 @@ from rig.api import finish_job, jobs
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for
 
 ATTEMPTS, AT_ONCE = 100, 16
 
@@ -54,10 +54,10 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPla
         def fetch_phases() -> list[str]:
             return [*pool.map(lambda pair: pair[0].get(pair[1]).phase, crossed)]
 
-        wait_until(lambda: fetch_phases() == expected, 60, lambda: str(fetch_phases()))
+        wait_for(fetch_phases, lambda phases: phases == expected)
         for each in pool.map(lambda pair: pair[0].delete(pair[1]), crossed):
             assert each is None
-        wait_until(lambda: not list_uids(), 60, lambda: f"left: {sorted(list_uids())}")
+        wait_for(list_uids, lambda uids: not uids)
 
 
 def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:

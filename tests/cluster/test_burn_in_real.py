@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from rig.api import jobs, pods
-from rig.backend import KFPYTORCH, environment
-from rig.images import REPOSITORY
-from rig.process import wait_until
+from rig.backend import CHART_RULES, KFPYTORCH, environment
+from rig.process import wait_for
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
@@ -20,9 +18,6 @@ pytestmark = pytest.mark.timeout(300)
 
 NAMESPACE = "burned"
 TASKS = Path(__file__).with_name("burned.py")
-LOOKS: Sequence[Mapping[str, Any]] = yaml.safe_load(
-    (REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml").read_text()
-)["doctor"]
 BURNS = (
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create", "get", "delete"]},
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
@@ -41,12 +36,12 @@ def space(cluster: RealCluster) -> Iterator[RealCluster]:
     cluster.plane.namespace(NAMESPACE)
     yield cluster
     assert cluster.admin.items(jobs(NAMESPACE)) == []
-    wait_until(lambda: not cluster.admin.items(pods(NAMESPACE)), 60, lambda: "pods are left")
+    wait_for(lambda: cluster.admin.items(pods(NAMESPACE)), lambda found: not found)
 
 
 def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:
     """Create a user with the rights of the chart's doctor, and with `rules` in the namespace."""
-    cluster.admin.grant(name, LOOKS)
+    cluster.admin.grant(name, CHART_RULES["doctor"])
     cluster.admin.grant(name, rules, NAMESPACE)
     return cluster.plane.certified(name)
 

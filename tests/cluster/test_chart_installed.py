@@ -1,7 +1,6 @@
 """The chart on real nodes: installed, used by propeller, upgraded and rolled back under a job, removed."""
 
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
 from rig.images import REPOSITORY
 from rig.namespaces import GATEWAY
-from rig.process import Process, wait_until
+from rig.process import Process, wait_for
 from rig.propeller import NAMESPACE as TASKS
 from rig.propeller import PropellerOptions, RealExecution, RealPropeller
 from rig.real_cluster import RealCluster
@@ -239,6 +238,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     propeller.wait_for_success(execution)
     assert propeller.attempts(execution) == 1
     assert "ValueError: batch 7 has 31 labels for 32 images" in propeller.wait_for_failure(during)
+    assert propeller.recorder.tasks(during.name)[-1].kind == "USER"
 
 
 def is_kept(pod: Manifest) -> bool:
@@ -279,4 +279,4 @@ def test_uninstall_deletes_all_objects_of_the_release(installed: Installed) -> N
     assert {path: len(installed.list_names(path)) for path in kinds} == kinds
     installed.run("uninstall")
     assert {path: installed.list_names(path) for path in kinds} == {path: [] for path in kinds}
-    wait_until(lambda: not installed.servers(), 60, lambda: json.dumps(installed.servers()))
+    wait_for(installed.servers, lambda servers: not servers)

@@ -23,11 +23,8 @@ from backend_plugin import client
 
 NAMESPACE = "chart-rules"
 TEMPLATE = "base"
-NAMED = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
-DETECTED = {"scheduler": "auto"}
-
-
-# Only the detection of the gang scheduler creates pods, as a dry run.
+# Only the detection of the gang scheduler creates pods, as a dry run. The platform auto-yunikorn of
+# `test_gang_schedulers` requires it.
 DRY_RUN = ("", "pods", "create")
 # Schedulers and operators that do not run here. APIs that are not served are requested anyway, or found
 # missing by discovery.
@@ -77,13 +74,14 @@ class Life:
 
 
 @pytest.fixture
-def life(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
+def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
     backend.permit(plane)
     plane.namespace(NAMESPACE)
     container = {"name": "default", "image": "image:1"}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     plane.admin.apply(build_manifest("v1", "PodTemplate", TEMPLATE, NAMESPACE, template=template))
-    kfpytorch = {"gang": request.param, "pod-template-namespace": NAMESPACE}
+    gang = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
+    kfpytorch = {"gang": gang, "pod-template-namespace": NAMESPACE}
     settings = {"default-pod-template-name": TEMPLATE, "kfpytorch": kfpytorch}
     since = datetime.now(timezone.utc).isoformat()
     with (
@@ -106,7 +104,6 @@ def _wait_again(life: Life) -> None:
         life.wait_until(lambda: ("", "events", "create") in life.used())
 
 
-@pytest.mark.parametrize("life", [NAMED], indirect=True, ids=["named"])
 def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
     ended = life.running(Shape(workers=1))
     # Creating the same task again reads the existing job.
@@ -132,10 +129,3 @@ def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
     needed = {use for use in permitted() if use[0] not in FOREIGN} - {DRY_RUN}
     life.wait_until(lambda: needed <= life.used())
     assert life.used() <= permitted() - {DRY_RUN}
-
-
-@pytest.mark.parametrize("life", [DETECTED], indirect=True, ids=["auto"])
-def test_gang_scheduler_detection_creates_a_pod_as_a_dry_run(life: Life) -> None:
-    life.running(Shape(workers=1))
-    life.wait_until(lambda: DRY_RUN in life.used())
-    assert life.used() <= permitted()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from broken_clusters import cluster_changes, doctor_runs, healthy
 from broken_clusters.break_case import Break, BreakCase
 from broken_clusters.breaks import BREAKS
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 from rig import backend, operator
 from rig.api import jobs
 from rig.control_plane import BACKEND, MUTATING, ControlPlane, Options
-from rig.process import wait_until
+from rig.process import wait_for
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import run_checks
@@ -26,7 +25,6 @@ from backend_plugin.doctor.registry import CHECKS
 
 NAMESPACE = "doctor"
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "charts/kfpytorch-backend/files/rules.yaml"
 # The cluster examples, and a task that deliberately requests too much.
 TOO_LARGE = "asks_too_much"
 TASKS = (
@@ -76,39 +74,33 @@ def test_broken_cluster_has_the_expected_findings(
 ) -> None:
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
     cluster_in_order.namespace(namespace)
-    reports: list[Sequence[Finding]] = []
     on = BreakCase(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
     with row.broken(on) as (kubeconfig, request):
-
-        def is_found() -> bool:
-            reports[:] = [doctor_runs.findings(kubeconfig, request)]
-            return {each.id for each in reports[0]} == {*row.finds}
-
         # Changes in the API server take effect with a short delay.
-        wait_until(is_found, 60, lambda: f"{row} is not all that is found:\n{format_findings(reports[0])}")
+        found = wait_for(
+            lambda: doctor_runs.findings(kubeconfig, request),
+            lambda found: {each.id for each in found} == {*row.finds},
+        )
     for check, remedy in row.finds.items():
-        found = [each for each in reports[0] if each.id == check]
-        assert any(remedy in each.remedy for each in found), format_findings(found)
+        assert any(remedy in each.remedy for each in found if each.id == check), format_findings(found)
 
 
 def permitted(
     plane: ControlPlane, rules: Sequence[Mapping[str, Any]], missing: Sequence[str], present: str
 ) -> Finding:
     """Return the one finding under these rules, once its remedy has the missing rules only."""
-    reports: list[Sequence[Finding]] = []
 
-    def is_in_force() -> bool:
-        reports[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.build_request(NAMESPACE))]
-        remedies = "".join(each.remedy for each in reports[0])
+    def are_in_force(found: Sequence[Finding]) -> bool:
+        remedies = "".join(each.remedy for each in found)
         return all(each in remedies for each in missing) and present not in remedies
 
     backend.permit(plane, rules)
     try:
-        wait_until(is_in_force, 60, lambda: format_findings(reports[0]))
+        request = doctor_runs.build_request(NAMESPACE)
+        (found,) = wait_for(lambda: doctor_runs.findings(plane.kubeconfig(BACKEND), request), are_in_force)
     finally:
         backend.permit(plane)
-    (found,) = reports[0]
-    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), format_findings(reports[0])
+    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), format_findings([found])
     return found
 
 
@@ -168,6 +160,5 @@ def test_tasks_have_no_findings_unless_a_replica_is_too_large(
 
 
 def test_chart_rules_permit_all_checks_except_secrets(cluster_in_order: ControlPlane) -> None:
-    rules = yaml.safe_load(RULES.read_text())["doctor"]
-    found = permitted(cluster_in_order, rules, ["resources: [secrets]"], "nodes")
+    found = permitted(cluster_in_order, backend.CHART_RULES["doctor"], ["resources: [secrets]"], "nodes")
     assert found.remedy.count("apiGroups: [") == 1

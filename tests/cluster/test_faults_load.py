@@ -244,14 +244,13 @@ def settled(plane: ControlPlane, namespace: str, tasks: LoadTasks) -> None:
         }
 
     wait_until(lambda: list_uids() == expected, 90, lambda: _difference(list_uids(), expected))
-    ended = [each for each in tasks.living if each.execution in tasks.ended]
-    waiting = list(ended)
+    waiting = [each for each in tasks.living if each.execution in tasks.ended]
 
     def all_told() -> bool:
         waiting[:] = [each for each in waiting if not tasks.is_known(each)]
         return not waiting
 
-    wait_until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not reported")
+    wait_until(all_told, 60, lambda: f"{len(waiting)} ends are not reported")
 
 
 def _difference(there: dict[str, str], expected: dict[str, str]) -> str:

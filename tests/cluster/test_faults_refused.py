@@ -12,7 +12,7 @@ from rig.api import build_manifest, path_of, pods
 from rig.backend import Backend
 from rig.caller import Caller, code_of
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 
 NAMESPACE = "faults-refused"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
@@ -33,8 +33,7 @@ def find_error(caller: Caller) -> str:
 
 def wait_for_error(caller: Caller, start: str) -> str:
     """Wait until a CreateTask call has an error that starts with this text, and return the error."""
-    wait_until(lambda: find_error(caller).startswith(start), 60, lambda: f"{find_error(caller)} not {start}")
-    return find_error(caller)
+    return wait_for(lambda: find_error(caller), lambda error: error.startswith(start))
 
 
 def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
@@ -56,13 +55,11 @@ def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Calle
         path = f"{path_of(quota)}/jobs"
         # The quota controller discovers new kinds every 30 s, and must first have synchronized the known
         # ones.
-        wait_until(
-            lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts"
-        )
+        wait_until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150)
         error = wait_for_error(caller, "RESOURCE_EXHAUSTED: the job could not be created: ")
         assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in error
         assert error.endswith(f"limited: {counted}=0; retry")
-    wait_until(lambda: not find_error(caller), 60, lambda: find_error(caller))
+    wait_for(lambda: find_error(caller), lambda error: not error)
 
 
 def test_terminating_namespace_error_contains_a_remedy(
@@ -96,7 +93,7 @@ def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_
             error = wait_for_error(caller, "UNAVAILABLE: ")
             assert "the cluster has no pytorchjobs.kubeflow.org; install the training-operator" in error
             bare.crds(operator.crds())
-            wait_until(lambda: bool(caller.create().job), 60, lambda: "the created kinds have no effect")
+            wait_until(lambda: bool(caller.create().job))
     finally:
         bare.crds(operator.crds())
     assert bare.admin.items(pods(NAMESPACE)) == []

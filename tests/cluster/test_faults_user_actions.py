@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from rig import kubelet
-from rig.api import jobs, pods
+from rig.api import has_condition, jobs, pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 
 from backend_plugin import client
 
@@ -70,7 +70,7 @@ def take_node(job: Running) -> None:
         found = job.plane.admin.get(job.path())
         return found is None or "deletionTimestamp" in found["metadata"]
 
-    wait_until(leaves, 60, lambda: "the worker stays")
+    wait_until(leaves)
     job.plane.admin.patch(path, {"spec": {"taints": None}})
 
 
@@ -82,25 +82,18 @@ def test_cancelled_job_ends_and_keeps_its_failed_pods(
     before = [job.pod(replica)["metadata"]["uid"] for replica in REPLICAS]
     client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=str(served.state))
     for replica in REPLICAS:
-        wait_until(
-            lambda replica=replica: "activeDeadlineSeconds" in job.pod(replica)["spec"],
-            60,
-            lambda: "it has no deadline",
-        )
+        wait_until(lambda replica=replica: "activeDeadlineSeconds" in job.pod(replica)["spec"])
         kubelet.end(plane.admin, job.pod(replica), 143, reason="DeadlineExceeded")
-    wait_until(lambda: "Failed" in conditions(plane, job), 60, lambda: str(conditions(plane, job)))
+    wait_for(
+        lambda: plane.admin.get(jobs(NAMESPACE, job.attempt.job)),
+        lambda found: has_condition(found, "Failed"),
+    )
     response = caller.wait_for(job.attempt, *OVER)
     assert (response.phase, "cancelled by a user" in response.message) == ("FAILED", True), response
     time.sleep(2)  # The operator would have deleted or replaced the pods by now.
     after = [job.pod(replica) for replica in REPLICAS]
     assert [each["metadata"]["uid"] for each in after] == before
     assert [each["status"]["phase"] for each in after] == ["Failed"] * 2
-
-
-def conditions(plane: ControlPlane, job: Running) -> set[str]:
-    """Return the types of the true conditions of a job."""
-    found = plane.admin.get(jobs(NAMESPACE, job.attempt.job)) or {}
-    return {each["type"] for each in found["status"]["conditions"] if each["status"] == "True"}
 
 
 DEEDS: Mapping[Callable[[Running], None], str] = {

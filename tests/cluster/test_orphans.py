@@ -11,7 +11,7 @@ from rig import backend
 from rig.api import jobs, pods
 from rig.backend import KFPYTORCH, RULES, Backend
 from rig.control_plane import BACKEND, ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller, list_owned
 
 WITHOUT_WORKFLOWS = [rule for rule in RULES if rule["resources"] != ["flyteworkflows"]]
@@ -54,12 +54,11 @@ def test_orphans_of_a_deleted_execution_are_found_and_deleted(
     assert gc(config, "--namespace", NAMESPACE) == []
     assert gc(config, *here) == [(name, "orphan")]
     assert gc(config, *here, "--delete") == [(name, "deleted")]
-    wait_until(lambda: not list_owned(plane.admin, jobs(NAMESPACE), left), 60, lambda: "its job is left")
-    wait_until(lambda: not list_owned(plane.admin, pods(NAMESPACE), left), 60, lambda: "its pods are left")
-    assert [each["status"]["phase"] for each in list_owned(plane.admin, pods(NAMESPACE), lives)] == [
-        "Running"
-    ] * 2
+    for path in (jobs(NAMESPACE), pods(NAMESPACE)):
+        wait_for(lambda path=path: list_owned(plane.admin, path, left), lambda found: not found)
+    phases = [each["status"]["phase"] for each in list_owned(plane.admin, pods(NAMESPACE), lives)]
+    assert phases == ["Running"] * 2
 
     propeller.process.start()
     propeller.abort(lives)
-    wait_until(lambda: not list_owned(plane.admin, jobs(NAMESPACE), lives), 60, lambda: "its job is left")
+    wait_for(lambda: list_owned(plane.admin, jobs(NAMESPACE), lives), lambda found: not found)

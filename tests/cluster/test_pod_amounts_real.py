@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rig.api import build_manifest, path_of
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.seed import SEED
 
 from backend_plugin.core.job import ReplicaRole
@@ -47,11 +47,7 @@ def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
         nothing_fits(bare, namespace)
     bare.admin.apply(build_manifest("v1", "LimitRange", "given", LIMITED, spec={"limits": [LIMITS]}))
     silent = {"containers": [{"name": "c", "image": "i"}]}
-    wait_until(
-        lambda: "requests.cpu=350m" in answer(bare, pod(silent, LIMITED)),
-        60,
-        lambda: "the LimitRange is unseen",
-    )
+    wait_for(lambda: answer(bare, pod(silent, LIMITED)), lambda message: "requests.cpu=350m" in message)
     yield bare
     bare.admin.delete(f"{path}/heavy")
 
@@ -63,7 +59,7 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     status = {"status": {"hard": nothing, "used": nothing}}
     plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
     plain = pod({"containers": [container(Random(0), 0)]}, namespace)
-    wait_until(lambda: "exceeded quota" in answer(plane, plain), 60, lambda: answer(plane, plain))
+    wait_for(lambda: answer(plane, plain), lambda message: "exceeded quota" in message)
 
 
 def pod(spec: Any, namespace: str = NAMESPACE) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from kubernetes_messages import BYTES, MAGIC, field
 from rig.api import build_manifest, jobs, pods
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for
 
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Job, Pod
@@ -155,8 +155,7 @@ def test_empty_list_has_a_resource_version(
         return bare.admin.request("GET", path(f"{NAMESPACE}-nothing"), headers={"Accept": accept})
 
     # Requests for a new kind fail for a short time.
-    wait_until(lambda: request_list().is_success, 60, lambda: request_list().text)
-    body = request_list().content
+    body = wait_for(request_list, lambda response: response.is_success).content
     row = next(each for each in api_resources.KINDS if each.record is record)
     in_json = json_decoder.JsonDecoder(row.wire, row.read)
     page = (PodDecoder() if protobuf_envelope.is_wrapped(body) else in_json).decode_page(body)

@@ -43,8 +43,6 @@ NAMESPACE = "trainer-histories"
 OPERATOR = OPERATORS["TrainJob"]
 LABELS = OPERATOR.dialect.labels
 AT = "2026-01-01T00:00:00Z"
-# The Job controller delays the replacement of a failed pod by up to 10 s, 20 s, ...
-PATIENCE = 60
 
 Manifest = dict[str, Any]
 State = Mapping[str, Any]
@@ -278,13 +276,11 @@ class RealSide:
 
     def begin(self, job: Manifest, runtime: Manifest) -> None:
         made = self.api.create(runtime)
-        wait_until(lambda: self._create(job), 60, lambda: "the runtime is not found")
+        # Trainer rejects the job until its cache contains the runtime.
+        wait_until(lambda: self.api.request("POST", path_of(job), job).is_success)
         owner = own(self.api.get(self.path) or {})
         path = f"{path_of(runtime)}/{made['metadata']['name']}"
         self.api.patch(path, {"metadata": {"ownerReferences": [owner]}})
-
-    def _create(self, job: Manifest) -> bool:
-        return self.api.request("POST", path_of(job), job).is_success
 
     @property
     def found(self) -> Sequence[Manifest]:
@@ -307,7 +303,7 @@ class RealSide:
             self.api.patch(f"{path}/status", {"status": status})
             if name == "disrupt":
                 # kwok removes a deleted pod before the Job controller has counted it.
-                wait_until(lambda: not is_tracked(self.api.get(path) or {}), PATIENCE, lambda: path)
+                wait_until(lambda: not is_tracked(self.api.get(path) or {}))
                 self.api.delete(path)
 
     @property
@@ -337,7 +333,7 @@ def play(plane: ControlPlane, number: int) -> str:
     for at, (step, expected) in enumerate(played):
         side.play(step)
         try:
-            wait_until(lambda expected=expected: side.state == expected, PATIENCE, lambda: "")
+            wait_until(lambda expected=expected: side.state == expected)
         except AssertionError:
             steps = [each for each, _ in played[: at + 1]]
             return "\n  ".join([f"history {number}, {steps}:", *compare(expected, side.state)])

@@ -157,7 +157,7 @@ def check_plan(plane: ControlPlane, planned: Plan) -> None:
         assert code in (201, 409) or DIALECT.is_premature(text), text
         return code in (201, 409)
 
-    wait_until(is_accepted, 60, lambda: "the runtime is not found")
+    wait_until(is_accepted)
     name = job["metadata"]["name"]
     path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}-node-0"
     wait_until(lambda: plane.admin.get(path) is not None, 60, lambda: find_events(plane, name))

@@ -13,7 +13,7 @@ from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 from rig.scheduling import COSCHEDULING
 from rig.stores import add_volume
 from rig.trainer import build_runtime
@@ -144,7 +144,7 @@ def delete_with_its_volume(plane: ControlPlane, caller: Caller, attempt: CallerA
     jobset = get(plane, f"{JOBSETS}/{attempt.job}")["metadata"]
     assert [each["uid"] for each in owners] == [jobset["uid"]]
     caller.delete(attempt)
-    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: str(list_pods(plane, attempt)))
+    wait_for(lambda: list_pods(plane, attempt), lambda found: not found)
     plane.admin.wait_until_gone(claim)
 
 

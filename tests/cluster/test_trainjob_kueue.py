@@ -11,7 +11,7 @@ from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import wait_until
+from rig.process import wait_for
 
 from backend_plugin import client
 
@@ -68,11 +68,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
     else:
         assert selectors == [None] * 2
         assert "Kueue 0.17.0 or newer" in message
-        wait_until(
-            lambda: list_warnings(plane, attempt) == ["QueueOutdated"],
-            60,
-            lambda: str(list_warnings(plane, attempt)),
-        )
+        wait_for(lambda: list_warnings(plane, attempt), lambda reasons: reasons == ["QueueOutdated"])
     caller.succeeded(attempt)
     caller.wait_for(attempt, "SUCCEEDED")
 
@@ -105,12 +101,13 @@ def test_cancelled_job_leaves_its_queue(plane: ControlPlane, caller: Caller, ser
     caller.wait_for(second, "FAILED")
     path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/workloads"
 
-    def is_inactive() -> bool:
-        owners = [
-            (each, each["metadata"].get("ownerReferences", [{}])[0]) for each in plane.admin.items(path)
+    def list_active() -> list[bool | None]:
+        return [
+            each["spec"].get("active")
+            for each in plane.admin.items(path)
+            for owner in each["metadata"].get("ownerReferences", ())
+            if owner["name"] == second.job
         ]
-        own = [each for each, owner in owners if owner.get("name") == second.job]
-        return [each["spec"].get("active") for each in own] == [False]
 
-    wait_until(is_inactive, 30, lambda: "the Workload of the cancelled job is active")
+    wait_for(list_active, lambda active: active == [False], 30)
     caller.delete(first)

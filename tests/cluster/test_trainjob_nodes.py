@@ -15,7 +15,7 @@ from rig import backend, environments, images, initializers, trainer
 from rig.api import build_manifest, pods
 from rig.backend import Backend
 from rig.namespaces import GATEWAY
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 from rig.propeller import (
     IMAGE,
     NAMESPACE,
@@ -289,12 +289,11 @@ class WorldSize:
 
 def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: set[str]) -> None:
     """Wait until the execution has two pods, and none of those with these uids."""
-
-    def are_replaced() -> bool:
-        now = list_owned(cluster.admin, pods(NAMESPACE), execution)
-        return len(now) == 2 and not old & {each["metadata"]["uid"] for each in now}
-
-    wait_until(are_replaced, 120, lambda: str(list_owned(cluster.admin, pods(NAMESPACE), execution)))
+    wait_for(
+        lambda: {each["metadata"]["uid"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)},
+        lambda uids: len(uids) == 2 and not old & uids,
+        120,
+    )
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND, RUN
-from rig.process import wait_until
+from rig.process import wait_for
 
 from backend_plugin import client
 
@@ -52,11 +52,10 @@ def start(plane: ControlPlane, caller: Caller, shape: Shape, *, nodes: int) -> C
 def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, nodes: int, other: Sequence[str] = ()) -> None:
     """Wait until the job has pods other than those with these uids."""
 
-    def are_there() -> bool:
-        found = list_pods(plane, attempt)
+    def are_there(found: Mapping[int, dict[str, Any]]) -> bool:
         return len(found) == nodes and not {each["metadata"]["uid"] for each in found.values()} & set(other)
 
-    wait_until(are_there, 60, lambda: str(list_pods(plane, attempt)))
+    wait_for(lambda: list_pods(plane, attempt), are_there)
 
 
 def run_all(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None:
@@ -77,12 +76,10 @@ def test_job_succeeds_and_its_objects_are_deleted(
     job = find(plane, "trainjobs", attempt)
     assert job is not None
 
-    def is_owned() -> bool:
-        runtime = find(plane, "trainingruntimes", attempt)
-        owners = (runtime or {"metadata": {}})["metadata"].get("ownerReferences", [])
-        return [each["uid"] for each in owners] == [job["metadata"]["uid"]]
-
-    wait_until(is_owned, 60, lambda: str(find(plane, "trainingruntimes", attempt)))
+    wait_for(
+        lambda: find(plane, "trainingruntimes", attempt)["metadata"].get("ownerReferences", []),
+        lambda owners: [each["uid"] for each in owners] == [job["metadata"]["uid"]],
+    )
     nodes = list_pods(plane, attempt)
     assert sorted(nodes) == [0, 1, 2]
     for pod in nodes.values():
@@ -96,11 +93,8 @@ def test_job_succeeds_and_its_objects_are_deleted(
     assert ended.verdict.phase == "SUCCEEDED"
     assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
     caller.delete(attempt)
-    wait_until(
-        lambda: not list_pods(plane, attempt) and not any(find(plane, kind, attempt) for kind in KINDS),
-        60,
-        lambda: "something is left",
-    )
+    wait_for(lambda: list_pods(plane, attempt), lambda found: not found)
+    wait_for(lambda: [find(plane, kind, attempt) for kind in KINDS], lambda found: not any(found))
 
 
 def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller: Caller) -> None:
@@ -114,7 +108,7 @@ def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller
     run_all(plane, caller, attempt)
     end(plane, attempt, 0, 143, conditions=[DISRUPTED])
     assert caller.wait_for(attempt, *ENDS).phase == "RETRYABLE_FAILED"
-    wait_until(lambda: not list_pods(plane, attempt), 60, lambda: "its pods are left")
+    wait_for(lambda: list_pods(plane, attempt), lambda found: not found)
 
 
 def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
@@ -128,10 +122,9 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
         run_all(plane, caller, attempt)
         nodes = list_pods(plane, attempt)
         end(plane, attempt, 1, code)
-        wait_until(
-            lambda nodes=nodes, replaced=replaced: find_replaced(plane, attempt, nodes) == replaced,
-            60,
-            lambda: str(list_pods(plane, attempt)),
+        wait_for(
+            lambda nodes=nodes: find_replaced(plane, attempt, nodes),
+            lambda found, replaced=replaced: found == replaced,
         )
         assert caller.get(attempt).phase == "RUNNING"
     run_all(plane, caller, attempt)
@@ -161,7 +154,7 @@ def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, c
     caller.succeeded(attempt)
     end(plane, attempt, 0, 0)
     assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
-    wait_until(lambda: set(list_pods(plane, attempt)) <= {0}, 60, lambda: str(list_pods(plane, attempt)))
+    wait_for(lambda: list_pods(plane, attempt), lambda found: set(found) <= {0})
 
 
 def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Caller) -> None:
@@ -176,15 +169,15 @@ def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Call
 
 def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(custom=ELASTIC, gpus=4), nodes=6)
-    wait_until(lambda: len(list_placed(plane, attempt)) == 4, 60, lambda: "the four nodes are not full")
-    for pod in list_placed(plane, attempt):
+    placed = wait_for(lambda: list_placed(plane, attempt), lambda found: len(found) == 4)
+    for pod in placed:
         kubelet.run(plane.admin, pod)
     caller.wait_for(attempt, "RUNNING")
     caller.succeeded(attempt)
-    for pod in list_placed(plane, attempt):
+    for pod in placed:
         kubelet.end(plane.admin, pod)
     assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
-    wait_until(lambda: len(list_pods(plane, attempt)) == 4, 60, lambda: str(list_pods(plane, attempt)))
+    wait_for(lambda: list_pods(plane, attempt), lambda found: len(found) == 4)
 
 
 def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:

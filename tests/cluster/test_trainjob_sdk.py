@@ -17,7 +17,7 @@ from rig.backend import Backend
 from rig.caller import Caller, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.tools import SOURCES
 
 from backend_plugin import client
@@ -74,7 +74,7 @@ def set_phase(plane: ControlPlane, phase: str) -> None:
 def test_sdk_lists_reads_and_waits_for_our_jobs(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
     shape = Shape(workers=1, annotations={BY_HAND: "yes"})
     names = sorted(caller.create(shape=shape).job for _ in range(JOBS))
-    wait_until(lambda: len(list_pods(plane)) == JOBS * len(NODES), 60, lambda: str(len(list_pods(plane))))
+    wait_for(lambda: len(list_pods(plane)), lambda count: count == JOBS * len(NODES))
     set_phase(plane, "Running")
     with observing(plane, tmp_path) as lines:
         listed, read = json.loads(next(lines)), json.loads(next(lines))
@@ -119,8 +119,7 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(
         (job,) = (each for each in listed if each.name == name)
         return job
 
-    wait_until(lambda: find().verdict.phase == "RUNNING", 60, lambda: str(find()))
-    job = find()
+    job = wait_for(find, lambda job: job.verdict.phase == "RUNNING")
     assert (job.kind, job.foreign, job.total) == ("TrainJob", True, 2)
     with pytest.raises(client.RequestFailed, match="was not created by this connector"):
         client.cancel_job(name, server=str(served.state))

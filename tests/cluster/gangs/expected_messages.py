@@ -12,14 +12,9 @@ from typing import Final
 
 def is_message_of_event(reported: str, event: str, platform: str) -> bool:
     """True if `reported` begins with the expected text of an event on a platform."""
-    parts = expected_message(event, platform).split("…")
-    return re.match(".*".join(map(re.escape, parts)), reported, re.DOTALL) is not None
-
-
-def expected_message(event: str, platform: str) -> str:
-    """Return the expected text, with ellipses."""
     by_platform = TOLD[event]
-    return by_platform[platform if platform in by_platform else ""]
+    parts = by_platform[platform if platform in by_platform else ""].split("…")
+    return re.match(".*".join(map(re.escape, parts)), reported, re.DOTALL) is not None
 
 
 _HELD: Final = "(suspended by a queue or a user)"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rig import operator, policies, scheduling, yunikorn
 from rig.api import build_manifest
 from rig.control_plane import ControlPlane
-from rig.process import wait_until
+from rig.process import wait_for
 
 _SILENT: Final = "default-scheduler"
 OURS: Final[Mapping[str, tuple[str, str]]] = {
@@ -51,9 +51,7 @@ def with_installation(
         spec = {"containers": [{"name": "silent", "image": "image:1"}]}
         pod = build_manifest("v1", "Pod", "silent", namespace, spec=spec)
 
-        def is_heeded() -> bool:
-            """True if a pod that names no scheduler gets the wanted one."""
-            return plane.admin.try_create(pod).json()["spec"]["schedulerName"] == wanted
-
-        wait_until(is_heeded, 60, lambda: "the policy is not heeded")
+        wait_for(
+            lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda name: name == wanted
+        )
         yield

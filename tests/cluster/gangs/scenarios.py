@@ -8,7 +8,7 @@ from typing import Any, Final
 from rig import fake_nodes
 from rig.api import build_manifest, jobs, pods
 from rig.caller import CallerAttempt, Shape
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 
 from gangs.installation import OURS
 from gangs.scene import EVENTS, GROUPS, QUEUES, Scene
@@ -58,20 +58,20 @@ def grouped(scene: Scene) -> None:
     if OURS[scene.platform.name][0] == "our PodGroup":
         path = f"{GROUPS}/{attempt.job}"
         scene.plane.admin.delete(path)
-        wait_until(lambda: _is_another(scene, path, group), 60, lambda: "it is not made again")
+        wait_until(lambda: _is_another(scene, path, group))
         (group,) = scene.groups()
     assert group["metadata"]["name"] == attempt.job
     assert [each["uid"] for each in group["metadata"]["ownerReferences"]] == [attempt.uid]
     wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", GPU: "10"}}
     assert {key: group["spec"][key] for key in wanted} == wanted
     scene.finish(attempt)
-    wait_until(lambda: not scene.groups(), 60, lambda: "the group is left")
+    wait_for(scene.groups, lambda groups: not groups)
 
 
 def jobs_take_turns(scene: Scene) -> None:
     """The first of two gangs runs. The other waits without bound pods, and runs when the first has ended."""
     both = scene.create(GANG), scene.create(GANG)
-    wait_until(lambda: MEMBERS in map(scene.placed, both), 60, lambda: str([*map(scene.placed, both)]))
+    wait_for(lambda: [*map(scene.placed, both)], lambda placed: MEMBERS in placed)
     other, one = sorted(both, key=scene.placed)
     scene.until_told(one, "RUNNING")
     scene.hears(other, "behind")
@@ -81,7 +81,7 @@ def jobs_take_turns(scene: Scene) -> None:
     scene.until_told(one, "SUCCEEDED")
     scene.finish(other)
     scene.until_told(other, "SUCCEEDED")
-    wait_until(lambda: not scene.reserving(), 60, lambda: f"room is kept by {scene.reserving()}")
+    wait_for(scene.reserving, lambda names: not names)
 
 
 def unequal(scene: Scene) -> None:
@@ -145,7 +145,7 @@ def quota(scene: Scene) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     spec = {"hard": {"pods": "4"}}
     with scene.plane.admin.having(build_manifest("v1", "ResourceQuota", "pods", NAMESPACE, spec=spec)):
-        wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 60, lambda: "no quota")
+        wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"])
         attempt = scene.create(GANG)
         scene.hears(attempt, "quota")
         assert scene.placed(attempt) == 0
@@ -171,7 +171,7 @@ def preemption(scene: Scene) -> None:
     with scene.watched():
         low = running(scene, asking(priorityClassName=LOW))
         high = running(scene, asking(priorityClassName=HIGH))
-        wait_until(lambda: not scene.pods(low), 60, lambda: "it still has pods")
+        wait_for(lambda: scene.pods(low), lambda found: not found)
         scene.hears(low, "preempted")
         message = scene.until_turned(low, "WaitingForResources")
         assert message.startswith(("admitted before and", "queue team: admitted before and"))
@@ -240,9 +240,9 @@ def lost_place(scene: Scene) -> None:
     """The room of a lost replica goes to a waiting gang, and comes back when that gang is aborted."""
     attempt = running(scene, PERSISTENT)
     other = scene.create(GANG)
-    wait_until(lambda: scene.held(other) == SMALL, 60, lambda: f"{scene.held(other)} are held")
+    wait_for(lambda: scene.held(other), lambda held: held == SMALL)
     _lose_one(scene, attempt)
-    wait_until(lambda: scene.held(other) == SMALL + 1, 60, lambda: f"{scene.held(other)} are held")
+    wait_for(lambda: scene.held(other), lambda held: held == SMALL + 1)
     scene.hears(attempt, "lost-place")
     assert "waiting for " in scene.until_turned(attempt, "WaitingForResources")
     assert scene.placed(attempt) == MEMBERS - 1
@@ -262,7 +262,7 @@ def places_timeout(scene: Scene) -> None:
         attempt = hasty.create(GANG)
         _lose_one(hasty, first)
         hasty.hears(attempt, "timed-out")
-        wait_until(lambda: not hasty.reserving(), 60, lambda: f"room is kept by {hasty.reserving()}")
+        wait_for(hasty.reserving, lambda names: not names)
         hasty.until_placed(first, MEMBERS)
         hasty.until_told(first, "RUNNING", "5 of 5 replicas ready")
 
@@ -302,7 +302,7 @@ def _lose_one(scene: Scene, attempt: CallerAttempt) -> None:
     lost = scene.pods(attempt)[2]
     path = pods(NAMESPACE, lost["metadata"]["name"])
     scene.plane.admin.delete(path)
-    wait_until(lambda: _is_another(scene, path, lost), 60, lambda: "it does not come again")
+    wait_until(lambda: _is_another(scene, path, lost))
 
 
 def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
@@ -317,8 +317,8 @@ def abort(scene: Scene) -> None:
     scene.hears(attempt, "behind")
     scene.caller.delete(attempt)
     scene.plane.admin.wait_until_gone(jobs(NAMESPACE, attempt.job))
-    wait_until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
-    wait_until(lambda: scene.companions() <= {first.job}, 60, lambda: f"left: {scene.companions()}")
+    wait_for(scene.all_pods, lambda names: len(names) == MEMBERS, 90)
+    wait_for(scene.companions, lambda names: names <= {first.job})
     assert scene.placed(first) == MEMBERS
 
 
@@ -332,7 +332,7 @@ def second_attempt(scene: Scene) -> None:
     scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
     assert again.job != attempt.job
     scene.plane.admin.wait_until_gone(jobs(NAMESPACE, attempt.job))
-    wait_until(lambda: scene.companions() <= {again.job}, 60, lambda: f"left: {scene.companions()}")
+    wait_for(scene.companions, lambda names: names <= {again.job})
 
 
 _BOTH: Final = "coscheduling-backend-kueue"

@@ -13,10 +13,10 @@ from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import wait_until
+from rig.process import wait_for
 from rig.yunikorn import APPLICATION, TASK_GROUPS
 
-from gangs.expected_messages import expected_message, is_message_of_event
+from gangs.expected_messages import is_message_of_event
 from gangs.installation import with_installation
 from gangs.scheduler_clusters import NAMESPACE, Ground, Platform
 
@@ -28,8 +28,6 @@ _IDENTITY: Final = "kfpytorch.flyte.org/job"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
 _TRIES: Final = 6
 """The limit for timeouts of one call in a row, on a machine that other programs use."""
-# The message changes while pods are created and scheduled; it is stable after this time, also under load.
-_HEARD: Final = 60
 
 
 @dataclass(kw_only=True)
@@ -136,23 +134,20 @@ class Scene:
 
     def until_placed(self, attempt: CallerAttempt, count: int) -> None:
         """Wait until `count` of its pods are bound."""
-        wait_until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
+        wait_for(lambda: self.placed(attempt), lambda placed: placed == count)
 
     def hears(self, attempt: CallerAttempt, event: str) -> None:
         """Wait until the message begins as `expected_messages` specifies for this event and platform."""
-        platform = self.platform.name
-        latest: list[str] = []
 
-        def heard() -> bool:
+        def hear() -> str:
             response = self.caller.get(attempt)
             # A rejected task has no job.
             text = f"{response.phase} {response.message}".replace(attempt.job or "JOB", "JOB")
             # Reports of a scheduler that are old contain their time.
-            latest[:] = [re.sub(r" free at \d\d:\d\d:\d\d UTC", " free", text)]
-            return is_message_of_event(latest[0], event, platform)
+            return re.sub(r" free at \d\d:\d\d:\d\d UTC", " free", text)
 
-        expected = expected_message(event, platform)
-        wait_until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
+        # The message changes while pods are created and scheduled.
+        wait_for(hear, lambda text: is_message_of_event(text, event, self.platform.name))
 
     def turns(self, attempt: CallerAttempt) -> Sequence[Any]:
         """Return the events of our server about the job, oldest first."""
@@ -162,12 +157,10 @@ class Scene:
 
     def until_turned(self, attempt: CallerAttempt, *reasons: str) -> str:
         """Wait until the events of the job have these reasons, and return the last message."""
-        wait_until(
-            lambda: [each["reason"] for each in self.turns(attempt)] == [*reasons],
-            60,
-            lambda: f"{self.turns(attempt)} instead of {reasons}",
+        turns = wait_for(
+            lambda: self.turns(attempt), lambda turns: [each["reason"] for each in turns] == [*reasons]
         )
-        return str(self.turns(attempt)[-1]["message"])
+        return str(turns[-1]["message"])
 
     def until_told(self, attempt: CallerAttempt, phase: str, part: str = "") -> None:
         """Wait for this phase with `part` in the message."""
@@ -180,13 +173,9 @@ class Scene:
             self.caller.delete(attempt)
             # Names of placeholder pods start with a part of the job name. A rejected task has no job.
             part = attempt.job[:28] or "no job"
-            wait_until(lambda part=part: part not in str(self.all_pods()), 60, lambda: "pods are left")
+            wait_for(self.all_pods, lambda names, part=part: part not in str(names))
         for path in (jobs(NAMESPACE), pods(NAMESPACE), GROUPS, WORKLOADS):
-            wait_until(
-                lambda path=path: not self._items(path),
-                60,
-                lambda path=path: f"left: {[each['metadata']['name'] for each in self._items(path)]}",
-            )
+            wait_for(lambda path=path: self._items(path), lambda items: not items)
         self.made.clear()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from rig.process import wait_until
+from rig.process import wait_for
 
 Manifest = dict[str, Any]
 _CLUSTER_WIDE: Final = {
@@ -152,7 +152,7 @@ class Api:
 
     def wait_until_gone(self, path: str) -> None:
         """Wait until an object does not exist."""
-        wait_until(lambda: self.get(path) is None, 60, lambda: f"it is left: {self.get(path)}")
+        wait_for(lambda: self.get(path), lambda found: found is None)
 
     def watch(self, path: str, **parameters: str) -> Iterator[Manifest]:
         """Yield the events of a watch until the server ends it."""

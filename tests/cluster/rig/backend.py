@@ -19,15 +19,11 @@ from rig.process import Process
 KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
 
 _FILE: Final = REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml"
-_SAID: Final = yaml.safe_load(_FILE.read_text())
+CHART_RULES: Final[Mapping[str, Any]] = yaml.safe_load(_FILE.read_text())
+_PARTS: Final = ("server", "gangs", "dryRuns", "operators", "gangsEverywhere", "clusterRuntimes")
 RULES: Final[Sequence[Mapping[str, Any]]] = (
-    *_SAID["server"],
-    *_SAID["gangs"],
-    *_SAID["dryRuns"],
-    *_SAID["operators"],
-    *_SAID["gangsEverywhere"],
-    *_SAID["clusterRuntimes"],
-    _SAID["groups"]["coscheduling"],
+    *(rule for part in _PARTS for rule in CHART_RULES[part]),
+    CHART_RULES["groups"]["coscheduling"],
 )
 """The RBAC rules of the server: those of the chart with gangs, and with the PodGroups of coscheduling."""
 

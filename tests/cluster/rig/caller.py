@@ -14,7 +14,7 @@ from google.protobuf.json_format import ParseDict
 from propeller.wire import SERVICE_CONFIG, Wire, delete_request, get_request
 
 from backend_plugin.core import job_ref
-from rig.process import wait_until
+from rig.process import wait_for
 
 _SECONDS: Final = 10
 """Propeller's own timeout for a call."""
@@ -109,14 +109,7 @@ class Caller:
 
     def wait_for(self, attempt: CallerAttempt, *phases: str, part: str = "") -> Said:
         """Wait until an attempt has one of these phases, with `part` in its message, and return both."""
-        latest: list[Said] = []
-
-        def is_reported() -> bool:
-            latest[:] = [self.get(attempt)]
-            return latest[0].phase in phases and part in latest[0].message
-
-        wait_until(is_reported, 60, lambda: f"{attempt.job}: {latest[0]} instead of {phases} {part}")
-        return latest[0]
+        return wait_for(lambda: self.get(attempt), lambda said: said.phase in phases and part in said.message)
 
     def delete(self, attempt: CallerAttempt) -> None:
         """Delete the job of an attempt. Raises the error of the call."""

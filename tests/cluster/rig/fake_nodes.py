@@ -8,7 +8,7 @@ import yaml
 
 from rig.api import build_manifest, has_condition
 from rig.control_plane import ControlPlane
-from rig.process import Process, wait_until
+from rig.process import Process
 from rig.tools import module_directory
 
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
@@ -54,11 +54,7 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
     )
     for number in range(nodes):
         plane.admin.apply(node(f"fake-{number}", capacity or {}))
-    wait_until(
-        lambda: all(map(is_ready, plane.admin.items("/api/v1/nodes"))),
-        90,
-        lambda: "nodes are not ready: " + process.tail(),
-    )
+    process.wait_until(lambda: all(map(is_ready, plane.admin.items("/api/v1/nodes"))), 90)
     return process
 
 

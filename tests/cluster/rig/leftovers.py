@@ -56,9 +56,7 @@ def remove(number: int) -> None:
     if Path("/sys/class/net", link).exists():
         # The link may be gone already: it is deleted with its other end.
         subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True, timeout=60)
-    wait_until(
-        lambda: _without_cgroups(link), 60, lambda: f"processes of {link} are left: {list(_cgroups(link))}"
-    )
+    wait_until(lambda: _without_cgroups(link), 60, lambda: f"processes are left: {list(_cgroups(link))}")
 
 
 def _bury() -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from rig.api import build_manifest
 from rig.control_plane import HERE, ControlPlane, free_ports
-from rig.process import Process, wait_until
+from rig.process import Process
 from rig.tools import module_directory
 
 NAMESPACE: Final = "kubeflow"
@@ -57,7 +57,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     known = {"MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(temporary), "HOME": str(plane.folder)}
     process = plane.enter(plane.process("training-operator", (*flags_of_rig, *flags), known))
     process.wait_until(lambda: plane.place.is_ready(health))
-    wait_until(lambda: refuses(plane), 60, lambda: "its webhook refuses nothing: " + process.tail())
+    process.wait_until(lambda: refuses(plane))
     return process
 
 

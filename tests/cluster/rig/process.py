@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rig.place import LOOPBACK, Place
 
@@ -22,6 +22,7 @@ _TAIL: Final = 4_000
 # The kernel kills a process immediately, but it may be busy with others before.
 _BURIAL: Final = 60
 _GRACE: Final = 5
+T = TypeVar("T")
 
 
 class NotReady(AssertionError):
@@ -140,8 +141,8 @@ class Process:
 
 def wait_until(
     ready: Callable[[], bool],
-    seconds: float,
-    complaint: Callable[[], str],
+    seconds: float = 60,
+    complaint: Callable[[], str] = lambda: "the condition is not met in time",
     may_wait: Callable[[], bool] = lambda: True,
 ) -> None:
     """Poll until `ready` returns True.
@@ -161,6 +162,18 @@ def wait_until(
             raise NotReady(complaint())
         time.sleep(tick)
         tick = min(_SLOWER * tick, _LONGEST_TICK)
+
+
+def wait_for(read: Callable[[], T], is_wanted: Callable[[T], object], seconds: float = 60) -> T:
+    """Poll until `read` returns a wanted value, and return it. The error has the last other value."""
+    latest: list[T] = []
+
+    def is_read() -> bool:
+        latest[:] = [read()]
+        return bool(is_wanted(latest[0]))
+
+    wait_until(is_read, seconds, lambda: f"not wanted: {latest[0]}")
+    return latest[0]
 
 
 def _die_with_parent() -> None:

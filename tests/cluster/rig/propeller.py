@@ -27,7 +27,7 @@ from propeller.wire import CONNECTOR
 from rig.api import Api, Manifest
 from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
-from rig.process import wait_until
+from rig.process import wait_for, wait_until
 from rig.recorder import Recorder
 from rig.stores import Folder, Store
 from rig.tools import tool
@@ -143,11 +143,8 @@ class RealPropeller:
 
     def wait(self, execution: RealExecution) -> dict[str, Any]:
         """Wait until the execution has ended, and return its FlyteWorkflow."""
-        wait_until(
-            lambda: self.has_ended(execution),
-            240,
-            lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}",
-        )
+        tasks = self.recorder.tasks
+        wait_until(lambda: self.has_ended(execution), 240, lambda: f"no end: {tasks(execution.name)}")
         found = self.api.get(self.path(execution))
         assert found is not None, "it was deleted"
         return found
@@ -170,10 +167,10 @@ class RealPropeller:
 
     def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:
         """Wait until a task of the execution has reported this phase."""
-        wait_until(
-            lambda: phase in [each.phase for each in self.recorder.tasks(execution.name)],
+        wait_for(
+            lambda: self.recorder.tasks(execution.name),
+            lambda shown: phase in [each.phase for each in shown],
             seconds,
-            lambda: f"{execution.name} was never {phase}: {self.recorder.tasks(execution.name)}",
         )
 
     def attempts(self, execution: RealExecution) -> int:

@@ -15,7 +15,7 @@ from rig.fake_nodes import is_ready
 from rig.images import Image
 from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
-from rig.process import wait_until
+from rig.process import wait_for
 
 _PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
@@ -134,11 +134,11 @@ class RealCluster:
 
     def wait(self) -> None:
         """Wait until all nodes accept pods."""
-
-        def ready() -> bool:
-            return all(is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)
-
-        wait_until(ready, 120, lambda: f"nodes are not ready: {self.admin.items('/api/v1/nodes')}")
+        wait_for(
+            lambda: [self.admin.get(f"/api/v1/nodes/{each.name}") for each in self.nodes],
+            lambda found: all(map(is_ready, found)),
+            120,
+        )
 
     def _node(self, stack: contextlib.ExitStack, number: int) -> Node:
         folder = self.folder / f"node-{number}"

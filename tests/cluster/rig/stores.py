@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 import fsspec
 
-from rig.api import Api, build_manifest
+from rig.api import Api, build_manifest, path_of
 from rig.control_plane import free_ports
 from rig.place import LOOPBACK, Place
-from rig.process import Process, wait_until
+from rig.process import Process, wait_for
 from rig.tools import tool
 
 _BUCKET: Final = "flyte"
@@ -157,10 +157,5 @@ def add_volume(api: Api, name: str, folder: Path) -> None:
         "capacity": {"storage": "1Gi"},
         "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
     }
-    api.create(build_manifest("v1", "PersistentVolume", name, spec=spec))
-
-    def is_available() -> bool:
-        found = api.get(f"/api/v1/persistentvolumes/{name}")
-        return found is not None and found["status"].get("phase") == "Available"
-
-    wait_until(is_available, 60, lambda: f"volume {name} is not available")
+    path = path_of(api.create(build_manifest("v1", "PersistentVolume", name, spec=spec)))
+    wait_for(lambda: api.get(f"{path}/{name}"), lambda found: found["status"].get("phase") == "Available")
