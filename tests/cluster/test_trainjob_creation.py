@@ -17,10 +17,7 @@ from rig.process import wait_until
 
 NAMESPACE = "killed"
 DIALECTS = ("trainjob", "pytorchjob")
-TRAINJOBS, RUNTIMES = (
-    f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/{kind}"
-    for kind in ("trainjobs", "trainingruntimes")
-)
+TRAINJOBS, RUNTIMES = (path.format(NAMESPACE) for path in (trainer.TRAINJOBS, trainer.RUNTIMES))
 AT_ONCE = 20
 # A create takes 10 to 100 ms, so most kills are between two of its requests.
 LONGEST_DELAY = 0.25

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rig import kubelet
-from rig.api import pods
+from rig import kubelet, trainer
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
@@ -16,7 +15,6 @@ from rig.fake_nodes import BY_HAND
 from rig.process import wait_for, wait_until
 from rig.scheduling import COSCHEDULING
 from rig.stores import add_volume
-from rig.trainer import build_runtime
 
 from backend_plugin import client
 
@@ -36,7 +34,7 @@ def create(plane: ControlPlane, caller: Caller, **options: Any) -> CallerAttempt
     """Create a volume, and a job of two nodes with these options."""
     attempt = caller.attempt()
     add_volume(plane.admin, attempt.execution, FOLDER)
-    custom = {"kfpytorch": {"version": 1, "trainJob": options}}
+    custom = trainer.build_options(**options)
     return caller.create(attempt, Shape(workers=1, annotations={BY_HAND: "yes"}, custom=custom))
 
 
@@ -56,7 +54,7 @@ def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, *names: str) -> N
 
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[str, dict[str, Any]]:
     """Return the pods of a job by role and index."""
-    found = plane.admin.items(pods(NAMESPACE), labelSelector=f"jobset.sigs.k8s.io/jobset-name={attempt.job}")
+    found = trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
     labels = [each["metadata"]["labels"] for each in found]
     names = (
         f"{each['jobset.sigs.k8s.io/replicatedjob-name']}-{each['batch.kubernetes.io/job-completion-index']}"
@@ -150,7 +148,7 @@ def delete_with_its_volume(plane: ControlPlane, caller: Caller, attempt: CallerA
 
 def add_runtime(plane: ControlPlane) -> None:
     """Create a runtime with the initializer of a data set."""
-    runtime = build_runtime("loading", "other:1")
+    runtime = trainer.build_runtime("loading", "other:1")
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = "dataset-initializer"
     mount = {"name": "initializer", "mountPath": "/workspace"}
@@ -185,8 +183,7 @@ def test_named_runtime_is_patched_and_loads_the_data_before_its_nodes(
         variables = list_variables(pod)
         assert pod["spec"]["containers"][0]["image"] == "image:1"
         assert (variables["WORLD_SIZE"], variables["PET_NNODES"]) == ("2", "2")
-    runtimes = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainingruntimes"
-    assert plane.admin.get(f"{runtimes}/{attempt.job}") is None
+    assert plane.admin.get(f"{trainer.RUNTIMES.format(NAMESPACE)}/{attempt.job}") is None
     caller.wait_for(attempt, "RUNNING")
     for name in NODES:
         end(plane, attempt, name)

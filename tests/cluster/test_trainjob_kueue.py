@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from rig import fake_nodes, kueue, scheduling, trainer
-from rig.api import pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
@@ -43,8 +42,7 @@ def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory
 
 
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
-    selector = f"jobset.sigs.k8s.io/jobset-name={attempt.job}"
-    return plane.admin.items(pods(NAMESPACE), labelSelector=selector)
+    return trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
 
 
 def list_warnings(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[str]:

@@ -16,14 +16,7 @@ from rig.api import build_manifest, pods
 from rig.backend import Backend
 from rig.namespaces import GATEWAY
 from rig.process import wait_for, wait_until
-from rig.propeller import (
-    IMAGE,
-    NAMESPACE,
-    PropellerOptions,
-    RealExecution,
-    RealPropeller,
-    list_owned,
-)
+from rig.propeller import IMAGE, NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
 from rig.real_cluster import RealCluster
 from rig.stores import S3, add_volume
 from wheels import build_wheel, create_environment
@@ -32,7 +25,7 @@ from backend_plugin import client
 from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
 
 pytestmark = pytest.mark.timeout(1200)
-TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"
+TRAINJOBS = trainer.TRAINJOBS.format(NAMESPACE)
 
 
 ROUNDS = 8

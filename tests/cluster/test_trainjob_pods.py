@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rig import kubelet
-from rig.api import pods
+from rig import kubelet, trainer
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
@@ -17,7 +16,7 @@ from backend_plugin import client
 OPERATOR = "trainer"
 NAMESPACE = "trainjobs"
 ENDS = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
-KINDS = ("trainjobs", "trainingruntimes")
+PATHS = [path.format(NAMESPACE) for path in (trainer.TRAINJOBS, trainer.RUNTIMES)]
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 MOST_DISRUPTIONS = 2
 SETTINGS = {"kfpytorch": {"max-disruptions": MOST_DISRUPTIONS}}
@@ -28,13 +27,9 @@ ELASTIC = {
 }
 
 
-def find(plane: ControlPlane, kind: str, attempt: CallerAttempt) -> dict[str, Any] | None:
-    return plane.admin.get(f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/{kind}/{attempt.job}")
-
-
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[int, dict[str, Any]]:
     """Return the newest pods of a job that are not being deleted, by the index of the node."""
-    found = plane.admin.items(pods(NAMESPACE), labelSelector=f"jobset.sigs.k8s.io/jobset-name={attempt.job}")
+    found = trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
     return {
         int(each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): each
         for each in sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
@@ -73,12 +68,12 @@ def test_job_succeeds_and_its_objects_are_deleted(
 ) -> None:
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
     caller.wait_for(attempt, "RUNNING", part="3 of 3 replicas ready")
-    job = find(plane, "trainjobs", attempt)
-    assert job is not None
+    job, runtime = (f"{path}/{attempt.job}" for path in PATHS)
+    uid = plane.admin.get(job)["metadata"]["uid"]
 
     wait_for(
-        lambda: find(plane, "trainingruntimes", attempt)["metadata"].get("ownerReferences", []),
-        lambda owners: [each["uid"] for each in owners] == [job["metadata"]["uid"]],
+        lambda: plane.admin.get(runtime)["metadata"].get("ownerReferences", []),
+        lambda owners: [each["uid"] for each in owners] == [uid],
     )
     nodes = list_pods(plane, attempt)
     assert sorted(nodes) == [0, 1, 2]
@@ -94,7 +89,8 @@ def test_job_succeeds_and_its_objects_are_deleted(
     assert caller.wait_for(attempt, *ENDS).phase == "SUCCEEDED"
     caller.delete(attempt)
     wait_for(lambda: list_pods(plane, attempt), lambda found: not found)
-    wait_for(lambda: [find(plane, kind, attempt) for kind in KINDS], lambda found: not any(found))
+    for path in (job, runtime):
+        plane.admin.wait_until_gone(path)
 
 
 def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller: Caller) -> None:
@@ -115,8 +111,7 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
     plane: ControlPlane, caller: Caller
 ) -> None:
     rules = [{"action": "FailJob", "exitCodes": [42]}, {"action": "Ignore", "exitCodes": [43]}]
-    options = {"maxRestarts": 3, "podFailurePolicy": rules}
-    shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    shape = Shape(workers=1, custom=trainer.build_options(maxRestarts=3, podFailurePolicy=rules))
     attempt = start(plane, caller, shape, nodes=2)
     for code, replaced in ((1, {0, 1}), (43, {1})):
         run_all(plane, caller, attempt)
@@ -147,8 +142,7 @@ def find_replaced(
 
 
 def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, caller: Caller) -> None:
-    options = {"successPolicy": {"succeededIndexes": "0"}}
-    shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    shape = Shape(workers=1, custom=trainer.build_options(successPolicy={"succeededIndexes": "0"}))
     attempt = start(plane, caller, shape, nodes=2)
     run_all(plane, caller, attempt)
     caller.succeeded(attempt)
@@ -158,8 +152,7 @@ def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, c
 
 
 def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Caller) -> None:
-    options = {"topology": {"level": "kubernetes.io/hostname"}}
-    shape = Shape(workers=0, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    shape = Shape(custom=trainer.build_options(topology={"level": "kubernetes.io/hostname"}))
     attempt = start(plane, caller, shape, nodes=1)
     (pod,) = list_pods(plane, attempt).values()
     (term, *_) = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

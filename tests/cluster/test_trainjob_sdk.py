@@ -27,7 +27,6 @@ NAMESPACE = "trainjobs-sdk"
 JOBS = 20
 NODES = ("node-0", "node-1")
 SDK_NAMESPACE = "trainjobs-of-sdk"
-TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{SDK_NAMESPACE}/trainjobs"
 SHIPPED = {
     "deepspeed-distributed",
     "jax-distributed",
@@ -123,7 +122,7 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(
     assert (job.kind, job.foreign, job.total) == ("TrainJob", True, 2)
     with pytest.raises(client.RequestFailed, match="was not created by this connector"):
         client.cancel_job(name, server=str(served.state))
-    (stored,) = plane.admin.items(TRAINJOBS)
+    (stored,) = plane.admin.items(trainer.TRAINJOBS.format(SDK_NAMESPACE))
     assert not stored["spec"].get("suspend")
     assert "deletionTimestamp" not in stored["metadata"]
     assert "annotations" not in stored["metadata"]

@@ -25,14 +25,11 @@ _OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generat
 def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
     """Create or replace an object. On exit, delete it or restore the object that it replaced."""
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
-    status = manifest.get("status")
     before = plane.admin.get(path)
     if manifest["kind"] == "CustomResourceDefinition":
         plane.add_kind(manifest)
     else:
-        plane.admin.apply({key: value for key, value in manifest.items() if key != "status"})
-    if status is not None:
-        plane.admin.patch(f"{path}/status", {"status": status})
+        plane.admin.apply_with_status(manifest)
     try:
         yield
     finally:

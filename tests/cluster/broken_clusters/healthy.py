@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 from propeller.wire import CONNECTOR
-from rig.api import Manifest, build_manifest, path_of
+from rig.api import Manifest, build_manifest
 from rig.control_plane import ControlPlane
 
 from broken_clusters.manifests import deployment, endpoints, service
@@ -45,8 +45,10 @@ def make(plane: ControlPlane) -> None:
         endpoints("kube-dns", "kube-system", **{"k8s-app": "kube-dns"}),
     ):
         plane.admin.apply(manifest)
-    deployed(plane, OPERATOR)
-    deployed(plane, PROPELLER_RUNS)
+    # Deployments have the status that their controller would write.
+    status = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
+    for manifest in (OPERATOR, PROPELLER_RUNS):
+        plane.admin.apply_with_status({**manifest, "status": status})
     for name in NODES:
         node(plane, name)
 
@@ -68,20 +70,12 @@ def changed(*path: str, to: Any) -> Manifest:
     return configuration(settings)
 
 
-def deployed(plane: ControlPlane, manifest: Manifest) -> None:
-    """Create a Deployment with the status that its controller would write."""
-    plane.admin.apply(manifest)
-    path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
-    plane.admin.patch(path, {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}})
-
-
 def node(plane: ControlPlane, name: str) -> None:
     """Create a ready node with eight GPUs, and write the status that its kubelet would write."""
     labels = {"kubernetes.io/hostname": name, **LABELS}
-    plane.admin.create(build_manifest("v1", "Node", name, labels=labels))
-    # No controller runs here that would remove the taint of a new node.
-    plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
     amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is ready"}
     status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+    plane.admin.apply_with_status(build_manifest("v1", "Node", name, labels=labels, status=status))
+    # No controller runs here that would remove the taint of a new node.
+    plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})

@@ -98,6 +98,13 @@ class Api:
             )
         )
 
+    def apply_with_status(self, manifest: Manifest) -> None:
+        """Create or update an object, and write its status, if it has one."""
+        self.apply({key: value for key, value in manifest.items() if key != "status"})
+        if "status" in manifest:
+            path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
+            self.patch(path, {"status": manifest["status"]})
+
     def apply_all(self, files: Sequence[Path]) -> None:
         """Apply every object of these YAML files."""
         for file in files:

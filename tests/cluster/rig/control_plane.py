@@ -148,6 +148,25 @@ class ControlPlane:
             place=place or self.place,
         )
 
+    def start_manager(
+        self, program: str, folder: Path, webhook: int, configuration: Mapping[str, Any]
+    ) -> Process:
+        """Start a controller manager with a webhook at this port, and return when it is ready."""
+        (health,) = free_ports(1)
+        whole = {
+            "kind": "Configuration",
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": f"{self.place.listen}:{health}"},
+            "leaderElection": {"leaderElect": False},
+            **configuration,
+            "webhook": {"host": HERE, "port": webhook, **configuration.get("webhook", {})},
+        }
+        config = dumped(whole, folder / "config.json")
+        known = {"KUBECONFIG": str(self.kubeconfig()), "HOME": str(self.folder), "TMPDIR": str(folder)}
+        process = self.enter(self.process(program, (f"--config={config}",), known))
+        process.wait_until(lambda: self.place.is_ready(health))
+        return process
+
     def token(self, user: str) -> str:
         """Return the bearer token of a user."""
         return self._tokens[user][0]

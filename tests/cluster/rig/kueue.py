@@ -33,7 +33,7 @@ TRAINJOBS: Final = "trainer.kubeflow.org/trainjob"
 def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDER) -> Process:
     """Install and start Kueue for one kind of jobs, whose CRD exists; return when it is ready."""
     plane.namespace(_NAMESPACE)
-    health, webhook = free_ports(2)
+    (webhook,) = free_ports(1)
     folder = plane.folder / "kueue"
     address = f"https://{HERE}:{webhook}"
     # Kueue uses an existing authority and certificate if their names match. With its internal certificate
@@ -44,24 +44,12 @@ def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDE
     trusted = encode_authority(authority.certificate)
     components = module_directory(release, "sigs.k8s.io/kueue") / "config/components"
     plane.crds(list(_kinds(components, folder, {"url": f"{address}/convert", "caBundle": trusted})))
-    config = dumped(_configuration(health, webhook, folder, framework), folder / "config.json")
     for manifest in _webhooks(components, address, trusted, f"{framework.rpartition('/')[2]}s"):
         plane.admin.apply(manifest)
-    known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
-    process = plane.enter(plane.process(release, (f"--config={config}",), known))
-    process.wait_until(lambda: plane.place.is_ready(health))
-    return process
-
-
-def _configuration(health: int, webhook: int, certificates: Path, framework: str) -> Mapping[str, Any]:
-    return {
+    configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
         "namespace": _NAMESPACE,
-        "webhook": {"host": HERE, "port": webhook, "certDir": str(certificates)},
-        "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"{HERE}:{health}"},
-        "leaderElection": {"leaderElect": False},
+        "webhook": {"certDir": str(folder)},
         "internalCertManagement": {
             "enable": True,
             "webhookServiceName": _SERVICE,
@@ -71,6 +59,7 @@ def _configuration(health: int, webhook: int, certificates: Path, framework: str
         "featureGates": {"VisibilityOnDemand": False},
         "integrations": {"frameworks": [framework]},
     }
+    return plane.start_manager(release, folder, webhook, configuration)
 
 
 def _kinds(components: Path, folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:

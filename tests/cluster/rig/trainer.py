@@ -7,14 +7,17 @@ from typing import Any, Final
 
 import httpx
 
-from rig.api import Manifest, build_manifest, manifests
+from rig.api import Api, Manifest, build_manifest, manifests, pods
 from rig.certificates import CertificatePair
-from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.policies import encode_authority, redirect
 from rig.process import Process
 from rig.tools import module_directory
 
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
+TRAINJOBS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainjobs"
+RUNTIMES: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainingruntimes"
+"""API paths with a place for the namespace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,16 @@ def build_runtime(name: str, image: str) -> Manifest:
     return build_manifest(API_VERSION, "ClusterTrainingRuntime", name, labels=labels, spec=spec)
 
 
+def list_pods(api: Api, namespace: str, job: str) -> Sequence[Manifest]:
+    """Return the pods of a TrainJob."""
+    return api.items(pods(namespace), labelSelector=f"jobset.sigs.k8s.io/jobset-name={job}")
+
+
+def build_options(**options: Any) -> Mapping[str, Any]:
+    """Return a part of the `custom` field of a task: the options of its TrainJob."""
+    return {"kfpytorch": {"version": 1, "trainJob": options}}
+
+
 def find_sources() -> Path:
     """Return the folder with the sources of Trainer."""
     return module_directory(_TRAINER.program, _TRAINER.module)
@@ -136,16 +149,7 @@ def _is_validated(plane: ControlPlane) -> bool:
 
 def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> Process:
     plane.crds(manager.list_crds())
-    health, webhook = free_ports(2)
-    configuration = {
-        "apiVersion": manager.configuration,
-        "kind": "Configuration",
-        "webhook": {"host": HERE, "port": webhook},
-        "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"{plane.place.listen}:{health}"},
-        "leaderElection": {"leaderElect": False},
-        manager.certificates: {"enable": False},
-    }
+    (webhook,) = free_ports(1)
     folder = plane.folder / manager.program
     # Without own certificates, a manager uses those of a folder below TMPDIR.
     served = folder / "k8s-webhook-server/serving-certs"
@@ -155,8 +159,5 @@ def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> 
     authority = encode_authority(plane.authority.certificate)
     for manifest in manager.build_webhooks(f"https://{HERE}:{webhook}", authority):
         plane.admin.apply(manifest)
-    config = dumped(configuration, folder / "config.json")
-    known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder), "TMPDIR": str(folder)}
-    process = plane.enter(plane.process(manager.program, (f"--config={config}",), known))
-    process.wait_until(lambda: plane.place.is_ready(health))
-    return process
+    configuration = {"apiVersion": manager.configuration, manager.certificates: {"enable": False}}
+    return plane.start_manager(manager.program, folder, webhook, configuration)
