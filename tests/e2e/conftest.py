@@ -1,6 +1,5 @@
 """Runs of `pyflyte` in a separate process, with checks for remaining processes and files."""
 
-import functools
 import importlib.util
 import os
 import shutil
@@ -10,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,20 +116,3 @@ def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
         os.kill(pid, signal.SIGKILL)
     shutil.rmtree(run.temporary, ignore_errors=True)
     assert left == []
-
-
-@pytest.fixture(scope="session")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
-    """Return a function that runs a failing program once. The run must not leave processes or files."""
-
-    @functools.cache
-    def run(name: str) -> Ran:
-        pyflyte = Pyflyte(tmp_path_factory.mktemp(name))
-        ran = pyflyte.run(
-            FAILURES / f"{name}.py", "train", FLYTE_KFPYTORCH_LOG_DIR=str(pyflyte.home / "logs")
-        )
-        assert pyflyte.left() == ([], [])
-        shutil.rmtree(pyflyte.temporary, ignore_errors=True)
-        return ran
-
-    return run

@@ -5,20 +5,20 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from e2e.conftest import Ran
+from e2e.conftest import FAILURES, Pyflyte, Ran
 
 pytestmark = pytest.mark.torch
 
 MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/failure-examples.md"
-PROGRAMS = sorted((ROOT / "tests/e2e/failures").glob("*.py"))
+PROGRAMS = sorted(FAILURES.glob("*.py"))
 # `make soak` runs these programs, because each needs four seconds of CPU time. An update runs all.
 LONG = (
     () if os.environ.get("UPDATE") else ("data_loader", "exit_code", "import_error", "other_shape", "sigsegv")
@@ -66,8 +66,9 @@ def test_each_failing_program_is_on_the_page() -> None:
     [pytest.param(path, marks=pytest.mark.soak if path.stem in LONG else ()) for path in PROGRAMS],
     ids=lambda path: path.stem,
 )
-def test_page_shows_the_source_and_real_output(failed: Callable[[str], Ran], path: Path) -> None:
-    ran = failed(path.stem)
+def test_page_shows_the_source_and_real_output(pyflyte: Pyflyte, path: Path) -> None:
+    ran = pyflyte.run(path, "train")
+    assert pyflyte.left() == ([], [])
     actual = ShownFailure(path.read_text(), printed(ran))
     if os.environ.get("UPDATE"):
         update(path.stem, actual)

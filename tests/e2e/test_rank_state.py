@@ -19,8 +19,6 @@ from kfpytorch_common.forkserver import client, launch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
-METHODS = ["spawn", pytest.param("fork", marks=pytest.mark.soak)]
-
 
 def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
     """Return the state of a new process of `server`."""
@@ -64,18 +62,15 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_each_rank_and_run_has_its_own_seed(start_method: str) -> None:
-    import numpy as np
+def test_each_rank_and_run_has_its_own_seed() -> None:
+    """The start method "spawn" starts processes like those of the test above."""
 
-    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+    @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
     def draw() -> list[float]:
         from flytekit.core.data_persistence import FileAccessProvider
 
         path = int(FileAccessProvider.get_random_string(), 16)
         drawn = [float(torch.rand(())), float(torch.initial_seed()), float(path)]
-        if start_method == "spawn":  # A fork keeps the seed that another test of this process set.
-            drawn.append(float(np.random.rand()))
         return [number for each in gather(drawn) for number in each]
 
     torch.seed()  # Replace a seed that another test set.
@@ -97,9 +92,8 @@ def test_seed_set_by_the_caller_applies_in_forked_ranks() -> None:
     assert draw() == [float(torch.rand(())), float(np.random.rand())] * 2
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_each_rank_has_its_own_working_directory(start_method: str) -> None:
-    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
+def test_each_rank_has_its_own_working_directory() -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
     def write() -> tuple[FlyteFile, list[str]]:
         directory = Path(flytekit.current_context().working_directory)
         (directory / "rank.txt").write_text(os.environ["RANK"])

@@ -101,6 +101,5 @@ class Follower:
         with self._lock:
             self.failures += 1
             self.trouble = f"{error.code().name}: {error.details()}"
-            self.record.refusals.append(f"GetTask {error.code().name}")
             if error.code() not in PASSING:
                 self.violations.append(f"GetTask raised {self.trouble}")

@@ -114,7 +114,6 @@ class Execution:
         try:
             self._follower.create()
         except grpc.RpcError as error:
-            record.refusals.append(f"CreateTask {error.code().name}")
             reason = f"rpc error: code = {error.code().name} desc = {error.details()}"
             # No task was stored, so none is deleted.
             self._retry("TaskFailedWithError", f"failed to create task from connector with {reason}")
@@ -139,18 +138,13 @@ class Execution:
 
     @property
     def _ends(self) -> dict[str, Callable[[agent_pb2.Resource], None]]:
+        code, failed = "TaskFailedWithError", "failed to run the job"
         return {
             "SUCCEEDED": lambda _: self._read_files(),
-            "FAILED": lambda resource: self._fail(
-                "TaskFailedWithError", f"failed to run the job: {resource.message}"
-            ),
-            "ABORTED": lambda _: self._fail(
-                "TaskFailedWithError", "failed to run the job with aborted phase."
-            ),
-            "RETRYABLE_FAILED": lambda resource: self._retry(
-                "TaskFailedWithError", f"failed to run the job: {resource.message}"
-            ),
-            "UNDEFINED": lambda _: self._retry("TaskFailedWithError", "failed to run the job.\n"),
+            "FAILED": lambda resource: self._fail(code, f"{failed}: {resource.message}"),
+            "ABORTED": lambda _: self._fail(code, f"{failed} with aborted phase."),
+            "RETRYABLE_FAILED": lambda resource: self._retry(code, f"{failed}: {resource.message}"),
+            "UNDEFINED": lambda _: self._retry(code, f"{failed}.\n"),
         }
 
     # ---- end of an attempt
@@ -206,7 +200,6 @@ class Execution:
                 self._follower.delete()
             except grpc.RpcError as error:
                 trouble = f"{error.code().name}: {error.details()}"
-                self._follower.record.refusals.append(f"DeleteTask {error.code().name}")
             else:
                 return True
         self._violations.append(f"DeleteTask failed: {trouble}")
@@ -233,8 +226,7 @@ class Execution:
 def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
     phase = phase_of(resource)
     if phase in ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING"):
-        logs = tuple(link.uri for link in resource.log_links)
-        record.show(Shown(phase, "" if phase == "RUNNING" else resource.message, logs))
+        record.show(Shown(phase, "" if phase == "RUNNING" else resource.message))
 
 
 class Propeller:
@@ -252,7 +244,3 @@ class Propeller:
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
         return self.prepare(task, inputs).start()
-
-    def run(self, task: PythonTask, **inputs: Any) -> Outcome:
-        """Run a task to its end."""
-        return self.start(task, **inputs).wait()

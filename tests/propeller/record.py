@@ -21,7 +21,6 @@ class Shown:
 
     phase: str
     message: str = ""
-    logs: tuple[str, ...] = ()
 
 
 def phase_of(resource: agent_pb2.Resource) -> str:
@@ -43,8 +42,6 @@ class Attempt:
     shown: list[Shown] = field(default_factory=list)
     answers: list[agent_pb2.Resource] = field(default_factory=list)
     """The GetTask responses in order of arrival, published or not."""
-    refusals: list[str] = field(default_factory=list)
-    """The errors of calls, with the method and the status code."""
     deleted: bool = False
 
     @property

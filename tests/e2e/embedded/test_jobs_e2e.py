@@ -5,8 +5,7 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from propeller import Execution, Propeller
 
 from backend_plugin.cli.commands import kfpytorch
 from e2e.embedded import people_tasks
-from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer
+from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer, has_text, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,14 +47,6 @@ def execution(served: RoadServer, tmp_path: Path) -> Iterator[Execution]:
         execution.abort()
         execution.wait(PATIENCE)
     wire.close()
-
-
-def wait_until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
-    return found
 
 
 def run(served: RoadServer, *arguments: str) -> Result:
@@ -227,12 +218,5 @@ def test_interrupted_demo_ends_its_task_first(tmp_path: Path) -> None:
     finally:
         demo.terminate()  # If the test has failed.
     assert (demo.returncode, errors) == (128 + signal.SIGINT, ""), out
-    assert [process for process in psutil.process_iter() if has_argument(process, str(tmp_path))] == []
+    assert [process for process in psutil.process_iter() if has_text(process, str(tmp_path))] == []
     assert list(temporary.glob("kfpytorch-demo-*")) == []
-
-
-def has_argument(process: psutil.Process, text: str) -> bool:
-    try:
-        return text in " ".join([*process.cmdline(), *process.environ().values()])
-    except (psutil.Error, OSError):
-        return False

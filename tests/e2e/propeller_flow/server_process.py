@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -100,11 +100,7 @@ class RoadServer:
         """Return other processes with this text in arguments or environment. Default: the root directory."""
         text = argument or str(self.root)
         own = self._process.pid if self._process else 0
-        return [
-            process
-            for process in psutil.process_iter()
-            if process.pid != own and _has_argument(process, text)
-        ]
+        return [each for each in psutil.process_iter() if each.pid != own and has_text(each, text)]
 
     def left(self, argument: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
         """Wait up to `patience` seconds, and return the remaining processes."""
@@ -114,12 +110,17 @@ class RoadServer:
         return left
 
 
-def _has_argument(process: psutil.Process, text: str) -> bool:
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def has_text(process: psutil.Process, text: str) -> bool:
+    """True if a running process has this text in its arguments or in its environment."""
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return text in " ".join(process.cmdline()) or any(
-            text in value for value in process.environ().values()
-        )
+        words = [*process.cmdline(), *process.environ().values()]
+        return process.status() != psutil.STATUS_ZOMBIE and text in " ".join(words)
     except (psutil.Error, OSError):  # The process has ended or belongs to another user.
         return False

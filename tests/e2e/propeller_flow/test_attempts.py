@@ -1,7 +1,5 @@
 """Attempts after the first one."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ from propeller.wire import delete_request
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
+from e2e.propeller_flow.server_process import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -20,7 +19,7 @@ def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path:
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
     # The worker of the second attempt may start after its master ended. No replica starts twice.
-    wait_for(lambda: {"0.0", "1.0", "1.1"} <= {*started(tmp_path, execution)})
+    wait_until(lambda: {"0.0", "1.0", "1.1"} <= {*started(tmp_path, execution)})
     starts = started(tmp_path, execution)
     assert starts == sorted({*starts})
     assert road.nothing_runs(execution)
@@ -31,18 +30,11 @@ def test_attempt_with_a_lost_create_response_leaves_no_process(road: Road, tmp_p
     orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
     orphan.asked.write_inputs()
     road.wire.create(orphan.asked.create(0))
-    wait_for(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
+    wait_until(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
     later = road.wire.create(orphan.asked.create(1))
-    wait_for(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
+    wait_until(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
 
     assert road.served.left(f"{orphan.asked.data}/0") == []
     assert len(road.served.processes(f"{orphan.asked.data}/1")) >= 2
     road.wire.delete(delete_request(later))
     assert road.nothing_runs(orphan)
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Replicas that never start and tasks that run too long end at the platform's timeouts."""
+"""Replicas without an image and tasks that run too long end at their timeouts."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from e2e.propeller_flow.conftest import Road, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(180)
 
-IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"timeouts": {"queue-timeout": "2s"}}}
+IMPATIENT = {"image-pull-backoff-grace-period": "1s"}
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +28,6 @@ def test_unknown_image_fails_the_task_after_the_timeout(strict: Road) -> None:
     assert "nobody/knows:2" in outcome.error
     assert "given up after 1 s" in outcome.error
     assert strict.nothing_runs(execution)
-
-
-def test_unschedulable_replica_fails_the_task_after_the_timeout(strict: Road) -> None:
-    execution = strict.start(tasks.asks_for_too_much)
-    outcome = wait_for_outcome(execution)
-
-    assert outcome.last.phases == ["QUEUED", "WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", "FAILED"]
-    assert "no node of 2 fits: 2 lack cpu" in outcome.last.message("WAITING_FOR_RESOURCES")
-    assert "given up after 2 s" in outcome.error
 
 
 def test_task_fails_after_its_deadline(strict: Road, tmp_path: Path) -> None:
