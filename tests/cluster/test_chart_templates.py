@@ -128,12 +128,19 @@ def index_by_name(objects: Sequence[Manifest]) -> Mapping[str, Manifest]:
 
 def compare(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
     """Return the changed lines of the objects that are in both cases, and the other objects."""
-    changed = {name: each for name, each in objects.items() if plain.get(name, each) != each}
+    originals = {name: find_original(name, plain) for name in objects}
+    changes = {name: list_changes(originals[name], each) for name, each in objects.items() if originals[name]}
     return {
-        "changed": {name: list_changes(plain[name], each) for name, each in changed.items()},
-        "added": [each for name, each in objects.items() if name not in plain],
+        "changed": {name: lines for name, lines in changes.items() if lines},
+        "added": [each for name, each in objects.items() if not originals[name]],
         "removed": sorted({*plain} - {*objects}),
     }
+
+
+def find_original(name: str, plain: Mapping[str, Manifest]) -> Manifest:
+    """Return the object to compare with: for a Role, the ClusterRole of the same name."""
+    kind, _, own = name.split("/")
+    return plain.get(name) or plain.get(f"Cluster{kind}//{own}", {})
 
 
 def list_changes(before: Manifest, after: Manifest) -> str:
