@@ -292,6 +292,29 @@ def test_exit_of_rank_0_without_a_result_is_a_failure() -> None:
         leave_at_once()
 
 
+def fail_to_load() -> None:
+    raise KeyError("the version of its format")
+
+
+class Unloadable:
+    def __reduce__(self) -> Any:
+        return fail_to_load, ()
+
+
+def test_result_that_cannot_be_loaded_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def train() -> Unloadable:
+        return Unloadable()
+
+    cause = (
+        r"failed on rank 0 (.*\n)*.*KeyError: the result of rank 0 cannot be loaded: .*version of its format"
+    )
+    with pytest.raises(FlyteUserRuntimeException, match=cause) as caught:
+        train()
+    assert "in fail_to_load" in str(caught.value)
+    assert "done in" not in capfd.readouterr().err
+
+
 def test_launch_does_not_change_the_context_of_the_caller() -> None:
     @task(task_config=Elastic(rdzv_configs={"join_timeout": 20}))
     def nothing() -> None:

@@ -63,7 +63,7 @@ def write_failure(
 
     One has the JSON format of this module, the other the format of torch's error file.
     """
-    failure = _build_failure(error, identity, recoverable=recoverable)
+    failure = build_failure(error, identity, recoverable=recoverable)
     write_json(directory / FILE_NAME, dataclasses.asdict(failure))
     extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
     content = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
@@ -76,7 +76,7 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
     `stop` is the exception that ends it, such as ``SystemExit(0)``; None if the function returned.
     """
     if stop is not None:
-        ended = _build_failure(stop, identity, recoverable=False)
+        ended = build_failure(stop, identity, recoverable=False)
     else:
         now = time.time_ns()
         ended = Failure(
@@ -85,7 +85,8 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
     write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
 
 
-def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
+def build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
+    """Return the failure of a process that ends with the exception `error`."""
     exit_code = exceptions.read_exit_code(error)
     failure = catch(
         lambda: _describe(exceptions.read_exception(error), exit_code, identity, recoverable=recoverable),

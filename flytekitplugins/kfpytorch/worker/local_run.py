@@ -164,13 +164,14 @@ class LocalRun:
             ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
         elif self.on_this_machine and ended.rank_zero is None and not ended.failures:
             ended.failures = [outcome.build_missing_result_failure(time.time_ns())]
+        loaded = outcome.load_result(ended)
         seconds = time.monotonic() - self.began
         if ended.failures:
             raise outcome.build_exception(self.task, self.console, ended, ranks, seconds)
         if self.console.directory is not None:
             logs = f"logs of all ranks in {self.console.directory}"
             self.console.print_line(f"done in {seconds:.1f} s, {logs}")
-        return outcome.return_result(ended.rank_zero)
+        return outcome.return_result(loaded)
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:

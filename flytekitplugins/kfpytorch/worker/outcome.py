@@ -14,6 +14,7 @@ from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntime
 from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.worker import failure_file, local_mode, rank_groups, report, result, verdict
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
 
 if TYPE_CHECKING:
@@ -188,15 +189,37 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
     return f"{own} (all ranks beside it)" if own.exists() else str(console.directory)
 
 
-def return_result(directory: Path | None) -> Any:
+def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
+    """Return the result of rank 0; None if the run failed, or if rank 0 ran elsewhere.
+
+    If the result cannot be loaded, set this as the failure of `ended`.
+    """
+    directory = ended.rank_zero
+    if directory is None or ended.failures:
+        return None
+    loaded = catch(lambda: result.load(directory))
+    if isinstance(loaded, Caught):
+        ended.failures = [_build_load_failure(loaded.error)]
+        return None
+    outcome: result.ElasticWorkerResult = loaded
+    return outcome
+
+
+def _build_load_failure(error: BaseException) -> Failure:
+    """Return the failure for a rank 0 whose result cannot be loaded because of `error`."""
+    identity = failure_file.WorkerIdentity(replica="", rank=0, local_rank=None)
+    failure = failure_file.build_failure(error, identity, recoverable=False)
+    return replace(failure, message=f"the result of rank 0 cannot be loaded: {failure.message}")
+
+
+def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
     """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
 
     Raises:
-        IgnoreOutputs: Rank 0 ran elsewhere, so no directory has its result.
+        IgnoreOutputs: Rank 0 ran elsewhere, so `outcome` is None.
     """
-    if directory is None:
+    if outcome is None:
         raise IgnoreOutputs
-    outcome: result.ElasticWorkerResult = result.load(directory)
     import flytekit
     from flytekit.deck.deck import TimeLineDeck
 

@@ -1,26 +1,54 @@
-"""A cloudpickle pickler that keeps file names in code objects.
+"""A cloudpickle pickler that keeps file names in code objects, and that supports tensors of all dtypes.
 
 cloudpickle 3.1.3 and newer writes ``<dynamic-code>`` instead of the file name of every code object that it
 pickles by value. Tracebacks, debuggers and torch's compiler need the real name.
+
+torch's own pickles of tensors of its newer dtypes, such as uint16, float8 and complex32, cannot be loaded:
+the loading code requires a typed storage, to which only `torch.load` converts the pickled untyped one.
 """
 
+import functools
 import io
+import operator
 import types
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """A cloudpickle pickler that keeps the file name of each code object."""
+    """A cloudpickle pickler that keeps the file name of each code object and the dtype of each tensor."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Reduce a code object with its file name, and any other value as cloudpickle does."""
+        """Reduce code objects and untyped storages of torch, and any other value as cloudpickle does."""
         if isinstance(obj, types.CodeType):
             # cloudpickle's own reduction is used, because the arguments differ between Python versions.
             make, args = self.dispatch_table[types.CodeType](obj)
             return _build_code, (obj.co_filename, make, args)
+        if (type(obj).__module__, type(obj).__name__) == ("torch.storage", "UntypedStorage"):
+            return operator.attrgetter("_untyped_storage"), (_build_typed_storage(obj),)
+        if type(obj) is types.FunctionType and (obj.__module__, obj.__name__) == _REBUILD_TENSOR:
+            return functools.partial, (_rebuild_tensor,)
         return super().reducer_override(obj)
+
+
+_REBUILD_TENSOR: Final = ("torch._utils", "_rebuild_tensor_v3")
+
+
+def _rebuild_tensor(storage: Any, *details: Any) -> Any:
+    """Return a tensor of a newer dtype; `details` are the other arguments of torch's own function."""
+    import torch
+
+    rebuild: Any = torch._utils._rebuild_tensor_v3  # noqa: SLF001
+    return rebuild(_build_typed_storage(storage), *details)
+
+
+def _build_typed_storage(storage: Any) -> Any:
+    """Return a storage of bytes that torch can pickle, with the memory of the untyped `storage`."""
+    import torch
+
+    typed: Any = torch.storage.TypedStorage
+    return typed(wrap_storage=storage, dtype=torch.uint8, _internal=True)
 
 
 def dumps(value: Any) -> bytes:

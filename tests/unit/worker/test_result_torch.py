@@ -44,6 +44,32 @@ def test_tensor_of_any_form_is_returned(tmp_path: Path, sent: torch.Tensor) -> N
     assert torch.equal(arrived, sent)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("count", [10, MANY])
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "complex32"])
+def test_tensor_of_a_newer_dtype_is_returned(tmp_path: Path, name: str, count: int) -> None:
+    size = getattr(torch, name).itemsize
+    content = torch.arange(2 * count * size).to(torch.uint8)
+    whole = content.view(getattr(torch, name))
+    views = handed_over([whole, whole[count:], nn.Parameter(whole, requires_grad=False)], tmp_path)
+    assert [form(each) for each in views] == [
+        form(whole),
+        form(whole[count:]),
+        (nn.Parameter, *form(whole)[1:]),
+    ]
+    views[0].view(torch.uint8)[-1] = 7
+    content[-1] = 7
+    assert [torch.equal(each.view(torch.uint8), content[-each.nbytes :]) for each in views] == [True] * 3
+
+
+@pytest.mark.parametrize("count", [10, MANY])
+def test_untyped_storage_is_returned(tmp_path: Path, count: int) -> None:
+    sent = torch.arange(count)
+    arrived = handed_over(sent.untyped_storage(), tmp_path)
+    assert isinstance(arrived, torch.UntypedStorage)
+    assert torch.equal(torch.empty(0, dtype=sent.dtype).set_(arrived), sent)
+
+
 def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     whole = torch.zeros(MANY)
     arrived = handed_over({"whole": whole, "row": whole.view(4, -1)[1], "again": whole}, tmp_path)
