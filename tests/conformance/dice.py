@@ -59,42 +59,27 @@ REQUIREMENTS: list[Json] = [
     {"key": "x-spot", "operator": "DoesNotExist"},
     {"key": "zone", "operator": "NotIn", "values": ["a", "b"]},
 ]
+REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
+
+
+def require_pools(*pools: str) -> Json:
+    """Return a node affinity for nodes in one of the pools."""
+    terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [each]}]} for each in pools]
+    return {REQUIRED: {"nodeSelectorTerms": terms}}
+
+
+APART: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "train"}}}
+FAST: Json = {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}
 AFFINITIES: list[Json] = [
     {},
+    {"nodeAffinity": require_pools("train")},
     {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["train"]}]}
-                ]
-            }
-        }
-    },
-    {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["train"]}]},
-                    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["spare"]}]},
-                ]
-            },
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 10, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}
-            ],
-        },
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 1,
-                    "podAffinityTerm": {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "labelSelector": {"matchLabels": {"app": "train"}},
-                    },
-                }
-            ]
-        },
+        "nodeAffinity": {**require_pools("train", "spare"), PREFERRED: [{"weight": 10, "preference": FAST}]},
+        "podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": APART}]},
     },
 ]
+TASK: Json = {"resourceType": "TASK", "project": "p", "domain": "d", "name": "mod.train", "version": "v1"}
+"""The identifier of each task."""
 POD_SECURITY: list[Json] = [{"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000}, {"runAsNonRoot": True}]
 SECURITY: list[Json] = [
     {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -14,6 +14,7 @@ from dice import (
     QUANTITIES,
     REQUIREMENTS,
     SECURITY,
+    TASK,
     TOLERATIONS,
     VOLUMES,
     Dice,
@@ -107,13 +108,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
     }
     about: Json = {
         "taskExecutionId": {
-            "taskId": {
-                "resourceType": "TASK",
-                "project": "p",
-                "domain": "d",
-                "name": "mod.train",
-                "version": "v1",
-            },
+            "taskId": {**TASK},
             "nodeExecutionId": {
                 "nodeId": node,
                 "executionId": {"project": "p", "domain": "d", "name": execution},

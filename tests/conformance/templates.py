@@ -20,6 +20,7 @@ from dice import (
     POD_SECURITY,
     QUANTITIES,
     SECURITY,
+    TASK,
     TOLERATIONS,
     VOLUMES,
     Dice,
@@ -189,7 +190,7 @@ def template(dice: Dice) -> Json:
     if dice.yes(0.2):
         about["metadata"] = {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "task"}])}
     written = {
-        "id": {"resourceType": "TASK", "project": "p", "domain": "d", "name": "mod.train", "version": "v1"},
+        "id": {**TASK},
         "type": "pytorch",
         "taskTypeVersion": version,
         "metadata": about,
