@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from flyteidl.core.security_pb2 import Secret, SecurityContext
 
+from backend_plugin.core.dialects.pod_specs import check_annotation_size
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pod_rules import name_rules
@@ -55,7 +56,7 @@ def check_secrets(security: SecurityContext) -> Iterator[Problem]:
 
 
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
-    """Yield a problem for each label and each key of an annotation that the API server rejects."""
+    """Yield the problems for which the API server rejects labels, keys of annotations or their total size."""
     for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
         for key, value in metadata.get(part, {}).items():
             # The API server ignores the case of the keys of annotations.
@@ -67,6 +68,7 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
                     f"would be rejected by the cluster: {wrong[0]}",
                     "correct it; it may be of the execution, the PodTemplate or the settings",
                 )
+    yield from check_annotation_size(metadata.get("annotations", {}), f"{path}.annotations")
 
 
 def encode_secret(secret: Secret) -> str:

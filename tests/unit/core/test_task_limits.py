@@ -57,6 +57,30 @@ def test_custom_of_a_task_has_a_size_limit() -> None:
     assert int(found.value.removesuffix(" bytes").replace(",", "")) > CUSTOM_BYTES
 
 
+@pytest.mark.parametrize(
+    ("of_pod", "of_task", "fields"),
+    [
+        (260_000, 0, []),
+        (262_144, 0, ["metadata.annotations"]),
+        (0, 262_144, ["metadata.metadata.annotations"]),
+        (200_000, 100_000, ["metadata.annotations"]),  # The job has the annotations of both.
+    ],
+)
+def test_annotations_have_a_size_limit(of_pod: int, of_task: int, fields: list[str]) -> None:
+    pod = {
+        "podSpec": {"containers": [{"name": "main", "image": "i"}]},
+        "metadata": {"annotations": {"a": "x" * of_pod}},
+    }
+    template = a_template({"workerReplicas": {"replicas": 1}}, k8sPod=pod, container=None)
+    template.metadata.metadata.annotations["b"] = "é" * (of_task // 2)
+    try:
+        plan(template, a_run(), settings.read({}))
+        found = []
+    except InvalidTask as refusal:
+        found = [each.field for each in refusal.problems]
+    assert found == fields
+
+
 def test_pod_has_a_limited_number_of_containers() -> None:
     containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
     pod = {"podSpec": {"containers": containers}}
