@@ -70,12 +70,6 @@ def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
     assert len([*FLYTE["flyte-outdated"].judge(facts)]) == 1
 
 
-def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
-    objects = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
-    (violation,) = FLYTE["flyte-version"].judge(Facts(namespace="n", objects=objects))
-    assert "the image of deployment/d -n n is flyte-binary:latest" in violation.sentence
-
-
 @pytest.mark.parametrize(
     ("image", "ids", "line"),
     [

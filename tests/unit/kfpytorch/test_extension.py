@@ -59,24 +59,6 @@ def test_empty_extension_is_not_encoded() -> None:
     assert "kfpytorch" not in {**encode_pytorch(PyTorch(num_workers=1)), **encode_elastic(Elastic(nnodes=2))}
 
 
-def test_extension_key_is_added_to_the_fields_of_flyte() -> None:
-    toleration = {"key": "gpu", "operator": "Exists"}
-    config = PyTorch(
-        Master(node_selector={"pool": "cpu"}),
-        Worker(replicas=2, tolerations=[toleration], priority_class_name="high"),
-        gang=Gang(queue="research", queue_timeout_seconds=3600),
-    )
-    assert encode_pytorch(config) == {
-        **encode_pytorch(PyTorch(worker=Worker(replicas=2))),
-        "kfpytorch": {
-            "version": 1,
-            "master": {"nodeSelector": {"pool": "cpu"}},
-            "worker": {"tolerations": [toleration], "priorityClassName": "high"},
-            "gang": {"queue": "research", "queueTimeoutSeconds": "3600"},
-        },
-    }
-
-
 def test_kubernetes_models_are_encoded_like_in_a_manifest() -> None:
     template = PodTemplate(
         V1PodSpec(containers=[V1Container(name="primary", image_pull_policy="Always")]), labels={"a": "b"}

@@ -1,12 +1,9 @@
 """Kubernetes quantities."""
 
 import pytest
-from flytekit import Resources
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.problems import InvalidValue
-from flytekitplugins.kfpytorch.quantities import parse_quantity, split_resources
+from flytekitplugins.kfpytorch.quantities import parse_quantity
 from kfpytorch_common.quantity import parse
 
 
@@ -30,18 +27,3 @@ def test_invalid_quantity_is_rejected_with_a_similar_valid_one(text: object, bet
         parse_quantity(text)
     remedy = caught.value.problems[0].remedy
     assert not better or remedy.endswith(f"; did you mean '{better}'?")
-
-
-AMOUNTS = st.none() | st.integers(0, 9)
-
-
-@given(
-    st.builds(
-        Resources,
-        cpu=AMOUNTS | st.tuples(AMOUNTS, AMOUNTS).filter(lambda pair: None not in pair),
-        mem=AMOUNTS,
-    )
-)
-def test_single_value_is_request_and_limit(resources: Resources) -> None:
-    cpu = resources.cpu if isinstance(resources.cpu, tuple) else (resources.cpu, resources.cpu)
-    assert split_resources(resources) == tuple(Resources(cpu=amount, mem=resources.mem) for amount in cpu)
