@@ -28,6 +28,9 @@ _BACKGROUND_AT_A_TIME: Final = 16
 finish sooner, and would delay a CreateTask."""
 _ATTEMPT: Final = 4.0
 """The timeout in seconds of one attempt; after a dead connection, time for a second attempt remains."""
+# Seconds for which a 403 is repeated. A new RBAC rule is in effect in all API servers within about a second.
+# It is shorter than the time for which CreateTask waits for a pod group (`reconciler.ACCOMPANY_CALL`).
+_DENIED: Final = 1.5
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
@@ -145,9 +148,11 @@ class ApiClient:
             except ApiError as answer:
                 if _is_final(request, answer):
                     raise
-                # A 403 that persists is reported with the missing rule.
-                is_denied = answer.is_not_authorized
-                trouble = answer if is_denied else ClusterUnavailable(f"the API server answers {answer}")
+                trouble = ClusterUnavailable(f"the API server answers {answer}")
+                if answer.is_not_authorized:
+                    # A 403 that persists is reported with the missing rule.
+                    trouble = answer
+                    state.deadline = min(state.deadline, loop.time() + _DENIED)
                 state.errors.append(trouble)
                 wait = answer.retry_after
             except ClusterUnavailable as lost:

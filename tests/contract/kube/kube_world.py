@@ -165,7 +165,7 @@ async def connected(
     server: KubeServer, folder: Path, platform: Any = None, *, detects: bool = False
 ) -> AsyncIterator[Served]:
     """Run a connector that is ready; `detects` lets it detect gang schedulers. It ends as if killed."""
-    async with opened(options(server, folder, patience=2.0)) as cluster:
+    async with opened(options(server, folder)) as cluster:
         source = cluster.looking if detects else None
         async with serving(folder, cluster, platform, capabilities=source) as here:
             await wait_until(here.cache.ready.is_set)
