@@ -116,7 +116,7 @@ class ClusterReader:
                 return None
             objects += found
         if failure is not None:
-            raise NotReadable(failure)
+            raise build_forbidden(failure.reason, failure.rules) if failure.rules else NotReadable(failure)
         return objects
 
     def _find_version(self, resource: ApiResource) -> str:
