@@ -17,6 +17,7 @@ _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
 _RANDOM_PORTS: Final = (32_768, 60_999)
 """The range from which Linux selects a port if a program requests none (net.ipv4.ip_local_port_range)."""
+_LAST_PORT: Final = 65_535
 _LONGEST_HOSTNAME: Final = 64
 """The maximum length of a host name on Linux; a pod with a longer host name never starts."""
 _DOMAIN: Final = "svc.cluster.local"
@@ -79,16 +80,25 @@ def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:
 
 
 def _has_ports(rule: Manifest, wanted: tuple[int, int], protocol: str = "TCP") -> bool:
-    """True if one entry of a rule allows all ports from the first to the last one of `wanted`."""
-    ports = [
-        each for each in get_mappings(rule, "ports") if (get_text(each, "protocol") or "TCP") == protocol
-    ]
-    return not rule.get("ports") or any("port" not in each or _contains(each, *wanted) for each in ports)
+    """True if the entries of a rule together allow all ports from the first to the last one of `wanted`."""
+    if not rule.get("ports"):
+        return True
+    missing, last = wanted
+    for start, end in sorted(_iter_port_ranges(rule, protocol)):
+        if start <= missing:
+            missing = max(missing, end + 1)
+    return missing > last
 
 
-def _contains(port_range: Manifest, first: int, last: int) -> bool:
-    start = get_int(port_range, "port")  # None for a name, which no port of a replica has.
-    return start is not None and start <= first and last <= (get_int(port_range, "endPort") or start)
+def _iter_port_ranges(rule: Manifest, protocol: str) -> Iterator[tuple[int, int]]:
+    for each in get_mappings(rule, "ports"):
+        if (get_text(each, "protocol") or "TCP") != protocol:
+            continue
+        start = get_int(each, "port")  # None for a name, which no port of a replica has.
+        if "port" not in each:
+            yield 1, _LAST_PORT
+        elif start is not None:
+            yield start, get_int(each, "endPort") or start
 
 
 def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:

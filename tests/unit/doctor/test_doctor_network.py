@@ -63,6 +63,12 @@ def peers(**selector: Any) -> dict[str, Any]:
         ({"ingress": [{"ports": [{"port": 23456}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 1024, "endPort": 65535}]}]}, []),
         ({"ingress": [{"ports": [{"port": 20000, "endPort": 40000}]}]}, ["network-ports"]),
+        ({"ingress": [{"ports": [{"port": 45001, "endPort": 65535}, {"port": 1, "endPort": 45000}]}]}, []),
+        (
+            {"ingress": [{"ports": [{"port": 45002, "endPort": 65535}, {"port": 1, "endPort": 45000}]}]},
+            ["network-ports"],
+        ),
+        ({"ingress": [{"ports": [{"port": 1, "endPort": 45000}, {"port": "web"}]}]}, ["network-ports"]),
         ({"policyTypes": ["Egress"]}, ["network-dns", "network-egress"]),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS]}, ["network-egress"]),
         (
