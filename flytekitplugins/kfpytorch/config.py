@@ -315,7 +315,7 @@ class Elastic(Config):
         start_method: How the launcher starts the processes: ``"spawn"`` (they share nothing with the
             launcher) or ``"fork"`` (they start as copies of the launcher).
         monitor_interval: Maximum number of seconds between two checks that the processes run, also with a
-            fraction such as 0.5. The minimum is 0.1, also for smaller values.
+            fraction such as 0.5.
         max_restarts: The number of times that all processes restart together after the failure of one of
             them.
         rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. By default, the nodes of

@@ -125,10 +125,11 @@ def read_flag(value: object) -> bool:
 
 
 def read_seconds(value: object) -> int | float:
-    """Return `value` if it is a finite number of seconds of at least 0; otherwise raise `InvalidValue`."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+    """Return `value` if it is a positive, finite number of seconds; otherwise raise `InvalidValue`."""
+    # torch's agent raises an AssertionError for 0.
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return value
-    raise build_invalid_value(value, "must be a number of seconds of at least 0")
+    raise build_invalid_value(value, "must be a number of seconds above 0")
 
 
 read_name: Final = build_check_reader(

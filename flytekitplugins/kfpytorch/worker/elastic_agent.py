@@ -59,8 +59,6 @@ _NO_SLEEP: Final = 1e-6
 _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
 # Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
-# An interval of 0 would use a whole processor. The exit of a worker ends the wait at once.
-_SHORTEST_INTERVAL: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -222,8 +220,7 @@ class _Agent(SimpleElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:  # noqa: ARG002 - there is one group.
         members = self._group.members
         has_exit = any(each.code is not None for each in members)
-        interval = max(self._launch.monitor_interval, _SHORTEST_INTERVAL)
-        self._group.collect_exits(0 if has_exit else interval)
+        self._group.collect_exits(0 if has_exit else self._launch.monitor_interval)
         if self._group.has_failure():
             self._wait_for_all(_SETTLE)
             self._stop_all(signal.SIGTERM)

@@ -193,7 +193,7 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0"),
         (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
         (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
-        (Elastic, {"monitor_interval": -1}, "monitor_interval=-1"),
+        (Elastic, {"monitor_interval": 0}, "monitor_interval=0"),
         (Elastic, {"monitor_interval": float("inf")}, "monitor_interval=inf"),
         (Elastic, {"rdzv_configs": None}, "rdzv_configs=None"),
         (Elastic, {"rdzv_configs": {3: 4}}, "rdzv_configs[3]=4"),
@@ -257,7 +257,6 @@ def test_invalid_or_conflicting_value_is_reported_with_its_field(
         Elastic(nnodes=1, gang=Gang(min_member=1)),
         *(Elastic(nproc_per_node=word) for word in ("auto", "gpu", "cpu")),
         # The published plugin accepts these, too.
-        Elastic(monitor_interval=0),
         PyTorch(increase_shared_mem=None),  # type: ignore[arg-type]
         PyTorch(worker=Worker(requests=Resources(cpu="2"), limits=Resources(cpu="1"))),
     ],
