@@ -109,6 +109,16 @@ class _DistributedTask(PythonFunctionTask[C]):
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         return wanted and self._author_pod is None
 
+    def _get_container(self, settings: SerializationSettings) -> Container:
+        """Return the container of the replicas, with amounts such as ``gpu=1`` as text.
+
+        flytekit keeps numbers, which the models of newer kubernetes packages reject.
+        """
+        container: Container = super()._get_container(settings)
+        for entry in (*container.resources.limits, *container.resources.requests):
+            entry._value = str(entry.value)  # noqa: SLF001 - there is no setter.
+        return container
+
     def get_container(self, settings: SerializationSettings) -> Container | None:
         """Return the container of the replicas, or None if they have a pod template."""
         return None if self._has_default_pod() else super().get_container(settings)

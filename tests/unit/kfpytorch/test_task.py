@@ -154,6 +154,14 @@ def test_pod_is_serialized_like_flytekit_does(config: Any, arguments: dict[str, 
     assert made.get_config(settings) == PythonFunctionTask.get_config(reference, settings)
 
 
+def test_numeric_amounts_are_serialized_as_text_also_after_the_template_was_read() -> None:
+    made = defined(Elastic(), limits=Resources(cpu=0.5, gpu=1))
+    before = made.get_k8s_pod(SETTINGS)
+    assert before.pod_spec["containers"][0]["resources"]["limits"] == {"cpu": "0.5", "gpu": "1"}
+    assert made.pod_template is not None
+    assert made.get_k8s_pod(SETTINGS).to_flyte_idl() == before.to_flyte_idl()
+
+
 class Labelled(module.PytorchElasticFunctionTask):
     """A task whose class changes the template."""
 
