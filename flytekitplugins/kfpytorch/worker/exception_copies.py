@@ -34,6 +34,23 @@ def copy_readable_parts(error: BaseException) -> BaseException:
     return copies[id(error)]  # type: ignore[no-any-return]  # An exception with assignable members.
 
 
+def build_stand_in(error: BaseException, reading: BaseException) -> BaseException:
+    """Return an exception with the class name and the stack of `error`, if its other parts cannot be read.
+
+    `reading` is the exception that was raised when they were read.
+    """
+    content = {"__module__": "builtins", "__qualname__": _read_class_name(error)}
+    stand_in: BaseException = type("StandIn", (Exception,), content)(
+        f"the exception cannot be read: this raises {_read_class_name(reading)}"
+    )
+    return stand_in.with_traceback(_read_field(error, "__traceback__"))
+
+
+def _read_class_name(error: BaseException) -> str:
+    name: str = vars(type)["__qualname__"].__get__(type(error))
+    return name
+
+
 def _copy_message(error: BaseException) -> BaseException:
     """Return a copy of `error` with the name of its class, message, notes and stack."""
     base = next((base for base in _BASES if issubclass(type(error), base)), Exception)
@@ -58,9 +75,12 @@ def _iter_linked(error: BaseException) -> Iterator[BaseException]:
 
 
 def _read_members(error: BaseException) -> tuple[BaseException, ...]:
-    return _read_field(error, "exceptions") if issubclass(type(error), _GROUP) else ()
+    return _read_field(error, "exceptions", *_GROUP) if issubclass(type(error), _GROUP) else ()
 
 
-def _read_field(error: BaseException, name: str) -> Any:
-    """Return an attribute that Python itself sets, without calling methods of the class of `error`."""
-    return object.__getattribute__(error, name)
+def _read_field(error: BaseException, name: str, owner: type = BaseException) -> Any:
+    """Return an attribute that Python itself sets, without calling methods of the class of `error`.
+
+    `owner` is the class of Python that defines the attribute.
+    """
+    return vars(owner)[name].__get__(error)

@@ -32,11 +32,12 @@ class UserError(BaseException):
 
 def read_exit_code(error: BaseException) -> int:
     """Return the exit code of an interpreter that ends with `error`."""
-    if not isinstance(error, SystemExit):
+    if not issubclass(type(error), SystemExit):
         return 1
-    if error.code is None:
+    code: object = error.code  # type: ignore[attr-defined]  # A `SystemExit`.
+    if code is None:
         return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+    return code & 0xFF if isinstance(code, int) else 1
 
 
 def read_exception(error: BaseException) -> TracebackException:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
+    exception_copies,
     exceptions,
     failure_file,
     flyte_context,
@@ -119,13 +120,21 @@ def _list_waited_threads() -> list[str]:
 
 
 def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
+    recorded = catch(lambda: _write_error(error, who, directory), BaseException)
+    if isinstance(recorded, Caught):
+        return _write_error(exception_copies.build_stand_in(error, recorded.error), who, directory)
+    return recorded
+
+
+def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    is_exit = isinstance(error, SystemExit)
+    # `issubclass`, because `isinstance` reads `__class__`, which a class may override.
+    is_exit = issubclass(type(error), SystemExit)
     if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
         failure_file.write_exit(directory, who, error)
         return 0
-    recoverable = isinstance(error, FlyteRecoverableException)
+    recoverable = issubclass(type(error), FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
         create_recoverable_error_file()

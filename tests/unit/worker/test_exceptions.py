@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
+from kfpytorch_common.caught import Caught, catch
 
 needs_groups = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups"
@@ -127,6 +128,72 @@ def test_exception_whose_attributes_cannot_be_read_is_recorded_with_its_message(
     assert (failure.exception, failure.frames[-1].function) == (type(error).__name__, "fail")
     assert failure.message.startswith("text")
     assert "raise error" in failure.traceback
+
+
+class OtherTraceback(Exception):
+    __traceback__ = 5  # type: ignore[assignment]
+
+
+class OtherClass(Exception):
+    @property
+    def __class__(self) -> Any:
+        raise KeyError("__class__")
+
+
+class OddText(str):
+    def __len__(self) -> int:
+        raise KeyError("__len__")
+
+
+class OddMessage(Exception):
+    def __str__(self) -> str:
+        return OddText("text")
+
+
+class NoCode(SystemExit):
+    @property
+    def code(self) -> Any:
+        raise KeyError("code")
+
+
+class Nameless(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise KeyError(name)
+
+
+class OfNameless(Exception, metaclass=Nameless):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Refusing, "text"),
+        (OtherTraceback, "text"),
+        (OtherClass, "text"),
+        (OddMessage, "the exception cannot be read: this raises KeyError"),
+        (NoCode, "the exception cannot be read: this raises KeyError"),
+        (OfNameless, "the exception cannot be read: this raises KeyError"),
+    ],
+    ids=["attributes", "traceback", "class", "message", "exit code", "class name"],
+)
+def test_worker_records_class_and_line_of_every_exception(
+    kind: type[BaseException], message: str, tmp_path: Path
+) -> None:
+    def train() -> None:
+        raise kind("text")
+
+    caught = catch(train, BaseException)
+    assert isinstance(caught, Caught)
+    # A worker has its own process; this is the part of it that does not change the calling process.
+    code = replica._record_error(caught.error, failure_file.read_identity("worker-0"), tmp_path)
+    failure: Any = failure_file.read_failure(tmp_path)
+    assert (code, failure.exception, failure.message) == (
+        1,
+        type.__repr__(kind)[:-2].rpartition(".")[2],
+        message,
+    )
+    assert (failure.frames[-1].function, failure.frames[-1].code) == ("train", 'raise kind("text")')
 
 
 @needs_groups
