@@ -280,16 +280,18 @@ def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -
     assert began <= caught.value.timestamp <= time.time()
 
 
-def test_exit_of_rank_0_without_a_result_is_a_failure() -> None:
+@pytest.mark.parametrize("leaving", [{"0"}, {"0", "1"}], ids=["rank 0", "both"])
+def test_exit_of_rank_0_without_a_result_is_a_failure(leaving: set[str]) -> None:
     @task(task_config=Elastic(nproc_per_node=2))
     def leave_at_once() -> int:
-        if os.environ["RANK"] == "0":
+        if os.environ["RANK"] in leaving:
             os._exit(0)
         return 1
 
     cause = r"failed on rank 0 (.*\n)*.*NoResult: it ended with exit code 0 before the function returned"
-    with pytest.raises(FlyteUserRuntimeException, match=cause):
+    with pytest.raises(FlyteUserRuntimeException, match=cause) as caught:
         leave_at_once()
+    assert "  others rank 1 ended well" in str(caught.value).splitlines()
 
 
 def fail_to_load() -> None:

@@ -161,7 +161,7 @@ class LocalRun:
         ended = collect(group.run(processes))
         ended.at_terminal, ended.complete = self.on_this_machine, complete
         if group.timed_out:
-            ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
+            ended.failures = [outcome.build_timeout_failure(limit, ended)]
         elif self.on_this_machine and ended.rank_zero is None and not ended.failures:
             ended.failures = [outcome.build_missing_result_failure(time.time_ns())]
         loaded = outcome.load_result(ended)

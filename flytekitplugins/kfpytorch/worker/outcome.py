@@ -100,19 +100,22 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
     return ended
 
 
-def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
+def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
     """Return the failure for a local run that exceeded the timeout `limit` of its task.
 
-    The message lists the lines of code at which the ranks in `stopped` were.
+    It names the ranks that still ran, unless all did. The message lists the lines of code at which they were
+    stopped, and the ranks that had ended.
     """
+    running = rank_groups.list_ranks(ended.failures)
+    well = rank_groups.list_groups(ended.well, lambda _: "ended well")
     text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
     return Failure(
         rank=None,
-        replica="all ranks",
+        replica=rank_groups.format_ranks(running) if running and well else "all ranks",
         exit_code=1,
         time_ns=time.time_ns(),
         exception="TaskTimeout",
-        message="\n".join([text, *rank_groups.list_positions(stopped)]),
+        message="\n".join([text, *rank_groups.list_positions(ended.failures), *well]),
     )
 
 
@@ -129,7 +132,9 @@ def build_exception(
 
     Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
     """
-    known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
+    failed = rank_groups.list_ranks(ended.failures)
+    well = [each for each in ended.well if each.rank not in failed]
+    known = verdict.analyze_failures(ended.failures, well if ended.complete else [])
     slots = [slot for slot in console.slots if slot.rank == known.cause.rank]
     last_words = [line for slot in slots for line in slot.list_last_lines()]
     known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
@@ -140,7 +145,7 @@ def build_exception(
         report.FailureReport(
             task=task.name,
             verdict=known,
-            well=ended.well,
+            well=well,
             ranks=ranks,
             seconds=seconds,
             last_words=last_words,

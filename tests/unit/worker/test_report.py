@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker.outcome import build_timeout_failure
+from flytekitplugins.kfpytorch.worker.outcome import RunOutcome, build_timeout_failure
 from flytekitplugins.kfpytorch.worker.rank_groups import list_positions
 from flytekitplugins.kfpytorch.worker.report import (
     MOST_LINES,
@@ -216,13 +216,20 @@ def test_failure_is_formatted_in_one_line() -> None:
 def test_timeout_failure_lists_the_positions_of_the_ranks() -> None:
     frames: dict[int | None, tuple[Frame, ...]] = {0: (CALLER,), 1: (), 2: (CALLER,), None: ()}
     ranks = [dataclasses.replace(WAITED, rank=rank, frames=each) for rank, each in frames.items()]
-    failure = build_timeout_failure(timedelta(minutes=1), ranks)
+    failure = build_timeout_failure(timedelta(minutes=1), RunOutcome(failures=ranks))
+    assert failure.replica == "all ranks"
     assert failure.message.splitlines() == [
         "the task ran longer than 60 s, its @task(timeout=...)",
         "ranks 0, 2 at /home/me/flow.py:30 in train",
         "rank 1 at an unknown place",
     ]
     assert select_root_cause([failure]) is failure
+
+
+def test_timeout_failure_names_only_the_ranks_that_still_ran() -> None:
+    hung, well = dataclasses.replace(WAITED, rank=1), dataclasses.replace(WAITED, rank=0, exit_code=0)
+    failure = build_timeout_failure(timedelta(minutes=1), RunOutcome(failures=[hung], well=[well]))
+    assert (failure.replica, failure.message.splitlines()[-1]) == ("rank 1", "rank 0 ended well")
 
 
 def test_start_error_is_rendered() -> None:
