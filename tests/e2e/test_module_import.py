@@ -170,6 +170,41 @@ def run_script(path: Path, text: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, path], check=False, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.parametrize("hook", ["", "sys.excepthook = lambda kind, error, _: print('own', kind.__name__)"])
+def test_uncaught_failure_in_a_script_prints_its_calls_and_the_report(tmp_path: Path, hook: str) -> None:
+    path = tmp_path / "failing.py"
+    ran = run_script(
+        path,
+        f"""
+        import sys
+
+        {hook}
+
+        @task(task_config=PAIR)
+        def train() -> None:
+            raise ValueError("no data")
+
+        if __name__ == "__main__":
+            train()
+        """,
+    )
+    printed = ran.stderr.partition("Traceback")[2].splitlines()
+    if hook:
+        assert (ran.returncode, ran.stdout.split(), printed) == (1, ["own", "ReplicaFailed"], [])
+        return
+    report = next(number for number, line in enumerate(printed) if line.startswith("✗"))
+    assert (ran.returncode, printed[:report]) == (
+        1,
+        [
+            " (most recent call last):",
+            f'  File "{path}", line {len(path.read_text().splitlines())}, in <module>',
+            "    train()",
+        ],
+    )
+    [logs] = [line.split() for line in printed if line.startswith("  logs ")]
+    assert Path(logs[1]).is_file()
+
+
 def test_guarded_main_module_is_imported_in_the_ranks(tmp_path: Path) -> None:
     ran = run_script(
         tmp_path / "guarded.py",

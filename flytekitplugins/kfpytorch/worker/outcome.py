@@ -4,16 +4,26 @@ import linecache
 import os
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
 
-from flytekitplugins.kfpytorch.worker import failure_file, local_mode, rank_groups, report, result, verdict
+from flytekitplugins.kfpytorch.worker import (
+    failure_file,
+    local_mode,
+    rank_groups,
+    report,
+    result,
+    user_frames,
+    verdict,
+)
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
 
@@ -156,8 +166,32 @@ def build_exception(
     )
     kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
     if not local_mode.is_under_pyflyte_run():
+        if ended.at_terminal:
+            _shorten_uncaught_failures()
         return kind(text, cause.time_ns / 1e9)
     return _build_printed_error(kind, text, text, cause.time_ns / 1e9)
+
+
+def _shorten_uncaught_failures() -> None:
+    """Make Python print the user's frames and the report for an uncaught `ReplicaFailed`, and nothing else.
+
+    An except hook of the user's program is not replaced. flytekit installs the one of rich, which wraps the
+    lines of the report.
+    """
+    show_traceback = sys.excepthook
+    if getattr(show_traceback, "__module__", None) not in {"sys", "rich.traceback"}:
+        return
+
+    def show_failure(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
+        if not isinstance(error, _FailureText) or error.__context__ is not None:
+            show_traceback(kind, error, stack)
+            return
+        frames = user_frames.read_user_frames(traceback.extract_tb(stack))
+        calls = traceback.format_list([(each.file, each.line, each.function, each.code) for each in frames])
+        head = "Traceback (most recent call last):\n"
+        print(head, *calls, error.report, sep="", file=sys.stderr, flush=True)  # noqa: T201 - as Python does.
+
+    sys.excepthook = show_failure
 
 
 def _with_source(failure: Failure) -> Failure:
