@@ -1,6 +1,6 @@
 """``kfpytorch submit``: runs a task of a Python file through a running server.
 
-`demo` prints the run of a task in the same way, as Flyte's console would show it.
+It prints the phases and messages that Flyte's console would show. `demo` uses the same output.
 """
 
 import signal

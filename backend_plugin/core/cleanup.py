@@ -202,10 +202,11 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a job that a user cancelled still has time to end after its pods are stopped, not deleted.
+    """True if the processes of a cancelled job are still given time to end by themselves.
 
-    It has the time `STOP_PATIENCE`. False if the operator would restart or delete stopped pods of the job, or
-    if the server has already ended the job by a change of its spec.
+    This time is `STOP_PATIENCE`; the pods remain, so that their logs can be read. False if the operator would
+    restart or delete stopped pods of the job, or if the server has already ended the job by a change of its
+    spec.
     """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False

@@ -75,7 +75,7 @@ class ApiError(BackendError):
 
     @property
     def error_class(self) -> ErrorClass:
-        """The class of this error, with its consequences: the first row of `TABLE` that matches."""
+        """The first row of `TABLE` that matches this error; it defines how the client reacts to the error."""
         return next(row for row in TABLE if row.matches(self))
 
     @property

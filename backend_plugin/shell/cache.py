@@ -372,9 +372,9 @@ def _is_same(job: Job | None, name: ObjectName) -> bool:
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Return the events of a job to keep when one is added: all, or fewer if there are `_MAX_EVENTS`.
 
-    An old routine event, such as `Pulled` (see `_ROUTINE`), is left out. Without one, the oldest events are
-    left out, except the latest two of them that servers of this backend have written (see `core.job_events`),
-    so that no server writes these again.
+    An old routine event, such as `Pulled` (see `_ROUTINE`), is left out. Without such an event, the oldest
+    events are left out, but not the latest two that servers of this backend have written (see
+    `core.job_events`): a server that no longer saw such an event would write it again.
     """
     if len(events) < _MAX_EVENTS:
         return events

@@ -74,9 +74,10 @@ class OutputCollector:
         )
 
     def _is_authentic(self, entry: CachedJob) -> bool:
-        """True if a key of this server signed the job, or if the job is missing.
+        """True if a key of this server signed the job, or if the job no longer exists.
 
-        For a missing job, the server has verified the reference in the request.
+        For a job that no longer exists, the server has already verified the signature of the job reference
+        that Flyte sends with each GetTask call.
         """
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)

@@ -36,7 +36,10 @@ def index_conditions(job: Job) -> Mapping[str, Condition]:
 
 
 def find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that no longer exists, from the operator's events; else None."""
+    """Return the final condition of a job that no longer exists, from the operator's events.
+
+    Return None if no event reports the end of the job.
+    """
     for reason, kind in table.END_EVENTS.items():
         last = find_last_event([event for event in observed.events if event.reason == reason])
         if last is not None:

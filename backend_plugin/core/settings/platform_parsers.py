@@ -65,9 +65,10 @@ def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> In
 
 
 def build_checked_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with the msgspec type `kind`, and adds no defaults of the type.
+    """Return a parser that validates a value with the msgspec type `kind`, and returns it unchanged.
 
-    The parser raises `InvalidSettingValue` with `remedy` for an invalid value.
+    For an invalid value, the parser raises `InvalidSettingValue` with the given `remedy`. Fields that the
+    value lacks stay absent, even if `kind` has defaults for them.
     """
     check = build_parser(kind, remedy)
 

@@ -89,7 +89,10 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_directory(path: str) -> None:
-    """Remove a directory tree of any depth: before a directory is removed, those in it move to the top."""
+    """Remove a directory tree of any depth.
+
+    Before a directory is removed, its subdirectories are moved directly below `path`.
+    """
     with contextlib.suppress(OSError):
         os.chmod(path, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
     top = os.open(path, _DIRECTORY)
