@@ -139,7 +139,7 @@ class ApiClient:
         Return the result of `read` for the body of the response. Add the transient errors to `state`.
         """
         loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
+        started, pause = loop.time(), _FIRST_PAUSE
         trouble: ApiError | ClusterUnavailable
         while True:
             wait = 0.0
@@ -152,7 +152,7 @@ class ApiClient:
                 if answer.is_not_authorized:
                     # A 403 that persists is reported with the missing rule.
                     trouble = answer
-                    state.deadline = min(state.deadline, loop.time() + _DENIED)
+                    state.deadline = min(state.deadline, started + _DENIED)
                 state.errors.append(trouble)
                 wait = answer.retry_after
             except ClusterUnavailable as lost:

@@ -215,7 +215,7 @@ def _collect_plugin_errors() -> Iterator[Sequence[str]]:
     After such an error, the package continues without credentials, and the cluster sees an anonymous user.
     """
     errors: list[str] = []
-    handler = logging.Handler()
+    handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
     propagate, _LOADER_LOG.propagate = _LOADER_LOG.propagate, False
     _LOADER_LOG.addHandler(handler)

@@ -100,11 +100,10 @@ def finalize_spec(
 
 def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a container without repeated variables and ports, which the API server rejects in a job."""
-    ports = {
-        (each.get("containerPort"), each.get("protocol", "TCP")): each for each in container.get("ports", ())
-    }
+    ports = [*container.get("ports", ())]
     env = pod_env.without_duplicates(container.get("env", ()))
-    return {**container, **omit_empty({"env": env, "ports": [*ports.values()]})}
+    unequal = [port for at, port in enumerate(ports) if port not in ports[:at]]
+    return {**container, **omit_empty({"env": env, "ports": unequal})}
 
 
 def _map_containers(

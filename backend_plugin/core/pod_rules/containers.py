@@ -6,6 +6,7 @@ from typing import Any, Final
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
+    build_duplicate_error,
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
@@ -68,8 +69,13 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
 
 def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
+    numbers: set[tuple[int, str]] = set()
     for index, port in enumerate(ports):
         name, number = port.get("name"), port.get("containerPort", 0)
+        key = (number, port.get("protocol", "TCP"))
+        if key in numbers:
+            yield build_duplicate_error(f"{path}[{index}]", {"containerPort": key[0], "protocol": key[1]})
+        numbers.add(key)
         if name:
             yield from check_required_name(f"{path}[{index}].name", name, name_rules.check_port_name, taken)
         if not number:

@@ -160,9 +160,16 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
     ("change", "message"),
     [
         ({"forbidden": {"create podgroups"}}, "resources: [podgroups], verbs: [create]}"),
+        (
+            {
+                "forbidden": {"create podgroups"},
+                "faults": [Fault("POST", "podgroups", times=99, hang=0.6)],
+            },
+            "resources: [podgroups], verbs: [create]}",
+        ),
         ({"groups": GROUPS}, "the cluster has no podgroups.scheduling.x-k8s.io"),
     ],
-    ids=["forbidden", "no such kind"],
+    ids=["forbidden", "forbidden by a slow server", "no such kind"],
 )
 async def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, here, change, message):
     before = {name: getattr(server, name) for name in change}

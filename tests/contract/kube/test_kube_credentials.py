@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import ssl
 import stat
 import threading
@@ -78,7 +79,8 @@ def write_printing_plugin(tmp_path, *lines, **status):
     return write_plugin(tmp_path, f"echo run >> {tmp_path}/runs", *lines, f"cat <<EOF\n{printed}\nEOF")
 
 
-async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path, token):
+async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path, token, caplog):
+    caplog.set_level(logging.DEBUG)  # Debug messages of the official package are no failures of the plugin.
     user = write_printing_plugin(tmp_path, expirationTimestamp="2099-01-01T00:00:00Z")
     async with opened(with_user(server, tmp_path, user)) as cluster:
         assert await cluster.get(JOB)

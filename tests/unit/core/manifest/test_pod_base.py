@@ -111,6 +111,13 @@ def test_repeated_variables_and_ports_of_a_sidecar_are_written_once() -> None:
     assert (side["env"], side["ports"]) == ([lists["env"][1], OF_RUN[0]], lists["ports"][:2])
 
 
+def test_port_of_a_sidecar_with_two_names_is_rejected() -> None:
+    ports = [{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b", "protocol": "TCP"}]
+    task = rendered({"containers": [{"name": "primary"}, {"name": "side", "ports": ports}]})
+    ((field, _, _),) = refused(task)
+    assert field == "k8sPod.podSpec.containers[1].ports[1]"
+
+
 def test_required_field_may_be_in_the_pod_template() -> None:
     probes = ({"httpGet": {"path": "/ready"}}, {"httpGet": {"port": 80}})
     (own, default) = ({"livenessProbe": each, "image": "x"} for each in probes)
