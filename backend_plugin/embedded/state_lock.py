@@ -13,8 +13,9 @@ from backend_plugin.shell import server_file
 MARKER: Final = "kfpytorch-state"
 """The marker file. Files in a directory without it are neither changed nor removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
-_HARMLESS: Final = frozenset({"lost+found", "runs"})
-"""Names that a new state directory may contain: `lost+found` of a file system, and logs of local runs."""
+_HARMLESS: Final = frozenset({"lost+found", "runs", "signing.keys"})
+"""Names that a new state directory may contain: `lost+found` of a file system, logs of local runs, and the key
+of a server with a Kubernetes cluster."""
 
 USABLE: Final = (
     "check that this user may write there and that the disk has space, or use another state directory"

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LOADER_LOG: Final = logging.getLogger("kubernetes.aio.config.kube_config")
-_BYTES: Final = re.compile(r"b'.*'$|b\".*\"$")
-"""The output of an exec plugin at the end of an error, as Python writes bytes."""
 
 
 class CredentialsUnusable(BackendError):
@@ -229,7 +226,11 @@ def _collect_plugin_errors() -> Iterator[Sequence[str]]:
 def _format_plugin_error(loader: Any, error: str) -> str:
     plugin = get_mapping(loader._user.value, "exec")  # noqa: SLF001 - the package has no public access to it.
     command = shlex.join([get_text(plugin, "command"), *get_texts(plugin, "args")])
-    text = _BYTES.sub(lambda found: ast.literal_eval(found[0]).decode(errors="replace"), error)
+    text, dot, output = error.partition(". b")
+    if output[:1] in ("'", '"') and output[1:].endswith(output[0]):  # stderr, as Python writes bytes.
+        text = f"{text}{dot[:-1]}{ast.literal_eval('b' + output).decode(errors='replace')}"
+    else:
+        text = error
     return f"its exec plugin `{command}` failed: {text}; run the plugin by hand, or log in again"
 
 

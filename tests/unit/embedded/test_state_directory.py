@@ -24,7 +24,7 @@ def test_new_state_directory_is_marked_and_private(tmp_path: Path) -> None:
     assert (mode(state), (state / MARKER).is_file()) == (0o700, True)
 
 
-@pytest.mark.parametrize("names", [[], ["server.json"], ["lost+found", "runs"]], ids=str)
+@pytest.mark.parametrize("names", [[], ["server.json"], ["lost+found", "runs", "signing.keys"]], ids=str)
 def test_directory_with_only_expected_files_is_used_and_keeps_its_mode(
     tmp_path: Path, names: list[str]
 ) -> None:
