@@ -14,8 +14,8 @@ MARKER: Final = "kfpytorch-state"
 """The marker file. Files in a directory without it are neither changed nor removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
 _HARMLESS: Final = frozenset({"lost+found", "runs", "signing.keys"})
-"""Names that a new state directory may contain: `lost+found` of a file system, logs of local runs, and the key
-of a server with a Kubernetes cluster."""
+"""Names that a new state directory may contain: `lost+found` of a file system, logs of local runs, and the
+key of a server with a Kubernetes cluster."""
 
 USABLE: Final = (
     "check that this user may write there and that the disk has space, or use another state directory"

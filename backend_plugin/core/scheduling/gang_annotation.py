@@ -90,9 +90,12 @@ def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
             )
             for member in gang.members
         ),
+        # A list, because msgspec omits only the one empty tuple `()`, and Python 3.10 creates others.
         initializers=tuple(
-            _RoleSummary(name=name, count=1, requests=pod_requests.format_amounts(request))
-            for name, request in gang.initializers.items()
+            [
+                _RoleSummary(name=name, count=1, requests=pod_requests.format_amounts(request))
+                for name, request in gang.initializers.items()
+            ]
         ),
     )
     return msgspec.json.encode(asks, order="sorted").decode()
