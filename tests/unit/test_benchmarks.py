@@ -16,6 +16,7 @@ from benchmarks.scripts import empty_api_server
 PART = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 
 
+@pytest.mark.torch
 def test_run_of_all_figures_replaces_only_the_generated_parts_of_the_page(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
