@@ -59,7 +59,7 @@ class Cache:
         """
         self._now = now
         self._lag = lag
-        self._describe_failures = describe_failures
+        self.describe_failures = describe_failures
         self._entries: dict[Key, CachedJob] = {}
         self._by_node = AttemptIndex()
         self._queues = QueuePositions()
@@ -90,7 +90,7 @@ class Cache:
         """Return a message with the reason why not all jobs and pods are listed; empty if they are."""
         if self.ready.is_set():
             return ""
-        failures = self._describe_failures()
+        failures = self.describe_failures()
         return "the server has not listed all jobs and pods yet" + (f": {failures}" if failures else "")
 
     def __len__(self) -> int:

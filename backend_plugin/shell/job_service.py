@@ -149,6 +149,8 @@ class JobService:
         except job_lookup.JobNotFound as error:
             if foreign := await self._find_foreign_job(word):
                 raise foreign_jobs.ForeignJob(foreign_jobs.format_refusal(foreign)) from error
+            if failures := self.cache.describe_failures():  # The job may be of a kind that is not listed.
+                raise job_lookup.JobNotFound(f"{error}; {failures}") from error
             raise
 
     async def _find_foreign_job(self, word: str) -> Job | None:

@@ -12,6 +12,7 @@ from kube_world import JOBS, NAME, job
 from serving import build_creation, wait_until
 
 from backend_plugin.cli import clusters, serve_settings, server_assembly
+from backend_plugin.core.job_lookup import JobNotFound
 from backend_plugin.shell import connector_service, job_service
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.rpc_handlers import CallFailed
@@ -69,6 +70,17 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits for the first list, which never succeeds here."""
     monkeypatch.setattr(job_service, "_READY_SECONDS", 0.1)
     monkeypatch.setattr(connector_service, "_CREATE_SECONDS", 1.0)
+
+
+async def test_unknown_job_is_reported_with_the_kind_that_cannot_be_listed(
+    server: KubeServer, tmp_path: Path
+) -> None:
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
+    server.forbidden |= {"list trainjobs"}
+    async with assembled(server, tmp_path) as parts:
+        await wait_until(parts.tasks.cache.ready.is_set)
+        with pytest.raises(JobNotFound, match=r"resources: \[trainjobs\], verbs: \[list, watch\]"):
+            await parts.jobs.get_job(wire.GetJobRequest(name=NAME))
 
 
 async def test_calls_fail_with_the_missing_rule_while_jobs_cannot_be_listed(
