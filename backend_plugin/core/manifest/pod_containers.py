@@ -100,10 +100,13 @@ def finalize_spec(
 
 def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a container without repeated variables and ports, which the API server rejects in a job."""
-    ports = [*container.get("ports", ())]
+    # A port with two names is a problem, see `pod_rules.containers`.
+    ports = {
+        (each.get("containerPort"), each.get("protocol", "TCP"), each.get("name")): each
+        for each in container.get("ports", ())
+    }
     env = pod_env.without_duplicates(container.get("env", ()))
-    unequal = [port for at, port in enumerate(ports) if port not in ports[:at]]
-    return {**container, **omit_empty({"env": env, "ports": unequal})}
+    return {**container, **omit_empty({"env": env, "ports": [*ports.values()]})}
 
 
 def _map_containers(

@@ -69,13 +69,13 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
 
 def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
-    numbers: set[tuple[int, str]] = set()
+    names: dict[tuple[int, str], str | None] = {}
     for index, port in enumerate(ports):
         name, number = port.get("name"), port.get("containerPort", 0)
         key = (number, port.get("protocol", "TCP"))
-        if key in numbers:
+        # `plan` writes a repeated port once, but one of two names would be lost.
+        if names.setdefault(key, name) != name:
             yield build_duplicate_error(f"{path}[{index}]", {"containerPort": key[0], "protocol": key[1]})
-        numbers.add(key)
         if name:
             yield from check_required_name(f"{path}[{index}].name", name, name_rules.check_port_name, taken)
         if not number:
