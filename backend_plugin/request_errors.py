@@ -57,8 +57,8 @@ def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
         case "UNAUTHENTICATED":
             file = server_file.get_path(server_file.get_state_directory(os.environ))
             return TokenRejected(
-                f"{where} rejects the token; the user who started it finds it in {file.name} of its state "
-                f"directory, by default {file}; other users pass --token or set {TOKEN}"
+                f"{where} rejects the token; the user who started the server finds the token in {file.name} "
+                f"in the server's state directory, by default {file}; other users pass --token or set {TOKEN}"
             )
         case "UNIMPLEMENTED" if details == _NO_METHOD:
             return MethodNotFound(f"{where} does not support this call; is it of another release?")

@@ -95,7 +95,8 @@ def _colour_cell(cell: str) -> str:
 def format_verdict(phase: str, cause: str, verdict: Any) -> list[str]:
     """Return the lines that show the phase of a job, with its reason, message and log links.
 
-    `verdict` is a `core.verdict.Verdict` or the message `Verdict` of the job service; their fields agree.
+    `verdict` is a `core.judging.verdict.Verdict` or the message `Verdict` of the job service, which has the
+    same fields.
     """
     head = f"{phase} ({verdict.reason}{f', {cause}' if cause else ''})"
     lines = [click.style(head, fg=get_colour(phase), bold=True)]

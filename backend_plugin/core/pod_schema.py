@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 # One type per line: its name, then its fields as `name:type`. `[x]` is a list of x and `{x}` a mapping to x.
-# `+Type` includes all fields of that type. A type that ends in `!` keeps zero values; Kubernetes omits zero
-# values of other fields. A quantity without `!` is always written. A type that ends in `*` is that of a field
-# that the CRDs of Trainer and training-operator require.
+# `+Type` includes all fields of that type. After a type, `!` marks a field that keeps its zero value, and `*`
+# a field that the CRDs of Trainer and training-operator require. Kubernetes omits zero values of fields
+# without `!`, but always writes a quantity.
 PARTS: Final = """\
 AWSElasticBlockStoreVolumeSource volumeID:string!* fsType:string partition:int32 readOnly:bool
 Affinity nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAntiAffinity
@@ -180,9 +180,9 @@ WindowsSecurityContextOptions gmsaCredentialSpecName:string! gmsaCredentialSpec:
   hostProcess:bool!
 """
 
-# The fields that identify an entry in a list, by type of the entries: in the CRDs, such a list has the list
-# type `map`. `plan` removes repeated variables, ports and pull secrets, and has own checks for containers,
-# volumes and mounts.
+# The fields whose values must be unique in a list, by the type of its entries. In the CRDs, such a list has
+# the list type `map`. Not in this table: `plan` removes repeated variables, ports and pull secrets, and
+# `pod_rules` checks the names of containers and volumes, and mount paths.
 LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "HostAlias": ("ip",),
     "PodResourceClaim": ("name",),

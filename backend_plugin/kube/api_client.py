@@ -28,8 +28,8 @@ _BACKGROUND_AT_A_TIME: Final = 16
 finish sooner, and would delay a CreateTask."""
 _ATTEMPT: Final = 4.0
 """The timeout in seconds of one attempt; after a dead connection, time for a second attempt remains."""
-# Seconds for which a 403 is repeated. A new RBAC rule is in effect in all API servers within about a second.
-# It is shorter than the time for which CreateTask waits for a pod group (`reconciler.ACCOMPANY_CALL`).
+# Seconds for which a request is repeated after a 403: a new RBAC rule takes about a second to take effect in
+# all API servers. CreateTask waits longer for a pod group (`reconciler.ACCOMPANY_CALL`), so it gets the 403.
 _DENIED: Final = 1.5
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0

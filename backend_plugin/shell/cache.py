@@ -374,7 +374,7 @@ def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
 
     An old routine event, such as `Pulled` (see `_ROUTINE`), is left out. Without such an event, the oldest
     events are left out, but not the latest two that servers of this backend have written (see
-    `core.job_events`): a server that no longer saw such an event would write it again.
+    `core.judging.job_events`): without such an event in its cache, a server would write it again.
     """
     if len(events) < _MAX_EVENTS:
         return events

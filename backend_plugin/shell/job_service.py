@@ -32,7 +32,7 @@ JOB_SERVICE: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
 RUNTIME_SERVICE: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
 NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 _READY_SECONDS: Final = 3.0
-"""The time in seconds that a call waits for the first lists of jobs and pods, which a new server receives."""
+"""The time in seconds that a call waits for the first lists of jobs and pods after the server's start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

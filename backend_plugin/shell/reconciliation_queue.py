@@ -11,7 +11,7 @@ DELAY_SECONDS: Final = 0.05
 
 
 class ReconciliationQueue:
-    """Reconciles each job once for all additions within `DELAY_SECONDS`, until it is closed."""
+    """Reconciles a job once for all its additions within `DELAY_SECONDS`. A closed queue does nothing."""
 
     def __init__(self, reconcile: Callable[[CachedJob], None]) -> None:
         """Create an open queue that calls `reconcile` with each job that is due."""

@@ -91,7 +91,8 @@ class RuntimeService:
         """Return the Python packages in a training runtime's image; run a job to list them, and delete it."""
         if not self.inspects_images:
             raise runtimes.UnsupportedRuntime(
-                "an embedded cluster does not support this: its pods do not run in the images of runtimes"
+                "an embedded cluster cannot list the packages of a runtime: its pods do not use the "
+                "runtime's image; call the server of a Kubernetes cluster"
             )
         namespace = request.namespace if request.HasField("namespace") else None
         runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())

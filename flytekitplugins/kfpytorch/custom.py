@@ -24,7 +24,7 @@ RDZV_BACKEND: Final = "c10d"
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: str(role.image)) -> Custom:
     """Encode a valid `PyTorch` config with a number of workers, as protobuf JSON without zero values.
 
-    `resolve_image` returns the name of the image of a role that has one: a name or an ``ImageSpec``.
+    `resolve_image` returns the image name of a role whose `image` is set (a name or an ``ImageSpec``).
     """
     restarts = config.restarts()
     master = _encode_replicas(config.master, resolve_image)

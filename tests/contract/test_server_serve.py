@@ -134,8 +134,8 @@ def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
     ("arguments", "message"),
     [
         (("health", "--service", "foo"), "no health service foo"),
-        (("runtimes", "packages", "x"), "embedded cluster does not support"),
-        (("jobs", "--token", "wrong"), "server.json of its state directory"),
+        (("runtimes", "packages", "x"), "embedded cluster cannot list the packages"),
+        (("jobs", "--token", "wrong"), "server.json in the server's state directory"),
     ],
 )
 def test_rejected_requests_of_commands_are_explained(tls, arguments, message) -> None:

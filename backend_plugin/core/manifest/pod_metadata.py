@@ -56,7 +56,10 @@ def check_secrets(security: SecurityContext) -> Iterator[Problem]:
 
 
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
-    """Yield the problems for which the API server rejects labels, keys of annotations or their total size."""
+    """Yield a problem for each label and annotation key that the API server rejects.
+
+    Also yield one if the annotations are larger than the API server accepts.
+    """
     for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
         for key, value in metadata.get(part, {}).items():
             # The API server ignores the case of the keys of annotations.

@@ -37,7 +37,10 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
     initializers: tuple[_RoleSummary, ...] = ()
-    """The initializers in their order; one without requests has those of a runtime, which are unknown."""
+    """The initializers in the order of the JobSet.
+
+    If a runtime of the cluster defines them, their requests are unknown, and `requests` is empty.
+    """
 
     @property
     def has_unknown_requests(self) -> bool:

@@ -163,7 +163,7 @@ def _check_network_egress(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
-    """Check that NetworkPolicies allow replicas the random ports of Linux's default range, 32768 to 60999."""
+    """Check that NetworkPolicies allow connections between replicas on the random ports 32768 to 60999."""
     for role, policies in _iter_restricted_roles(facts, _INGRESS):
         rules = [
             each

@@ -41,7 +41,7 @@ def build_stand_in(error: BaseException, reading: BaseException) -> BaseExceptio
     """
     content = {"__module__": "builtins", "__qualname__": _read_class_name(error)}
     stand_in: BaseException = type("StandIn", (Exception,), content)(
-        f"the exception cannot be read: this raises {_read_class_name(reading)}"
+        f"the message is unknown, because reading the exception raises {_read_class_name(reading)}"
     )
     return stand_in.with_traceback(_read_field(error, "__traceback__"))
 

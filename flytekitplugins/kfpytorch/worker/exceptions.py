@@ -46,10 +46,11 @@ def read_exception(error: BaseException) -> TracebackException:
 
 
 def read_readable_parts(error: BaseException) -> TracebackException:
-    """Return the same as `read_exception`, if attributes of `error`, a cause or a member cannot be read.
+    """Return what `read_exception` returns, but from a copy of `error` whose attributes can be read.
 
-    Examples are a `SyntaxError` whose line is no text, and a class whose `__getattr__` raises. The result has
-    no attributes of a `SyntaxError`, except in the message.
+    Attributes of `error`, a cause or a member can raise when they are read. Examples are a `SyntaxError`
+    whose line is no text, and a class whose `__getattr__` raises. The result has the message of a
+    `SyntaxError`, but not its attributes.
     """
     return read_exception(copy_readable_parts(error))
 

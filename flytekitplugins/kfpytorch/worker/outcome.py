@@ -113,8 +113,8 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
     """Return the failure for a local run that exceeded the timeout `limit` of its task.
 
-    It names the ranks that still ran, unless all did. The message lists the lines of code at which they were
-    stopped, and the ranks that had ended.
+    The failure names the ranks that still ran, or ``all ranks`` if no rank had ended. The message lists the
+    lines of code at which ranks were stopped, and the ranks that had ended.
     """
     running = rank_groups.list_ranks(ended.failures)
     well = rank_groups.list_groups(ended.well, lambda _: "ended well")
@@ -231,7 +231,7 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
 def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
     """Return the result of rank 0; None if the run failed, or if rank 0 ran elsewhere.
 
-    If the result cannot be loaded, set this as the failure of `ended`.
+    If the result cannot be loaded, set `ended.failures` to a failure of rank 0 with the reason.
     """
     directory = ended.rank_zero
     if directory is None or ended.failures:

@@ -3,8 +3,9 @@
 cloudpickle 3.1.3 and newer writes ``<dynamic-code>`` instead of the file name of every code object that it
 pickles by value. Tracebacks, debuggers and torch's compiler need the real name.
 
-torch's own pickles of tensors of its newer dtypes, such as uint16, float8 and complex32, cannot be loaded:
-the loading code requires a typed storage, to which only `torch.load` converts the pickled untyped one.
+torch pickles a tensor of a newer dtype, such as uint16, float8 or complex32, with an untyped storage. The
+function that rebuilds the tensor requires a typed storage, and only `torch.load` converts the storage. So
+`pickle.loads` fails. This pickler therefore pickles a typed storage.
 """
 
 import functools

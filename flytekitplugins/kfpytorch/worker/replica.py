@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EventSender: TypeAlias = Callable[[Mapping[str, Any]], None]
 
-# Time for the threads of a function to end after it, before a message about them (seconds).
+# Seconds between the end of a function and the message about its threads that still run.
 _WAIT_FOR_THREADS: Final = 5.0
 _LONGEST_NAMES: Final = 200
 

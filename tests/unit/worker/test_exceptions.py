@@ -171,9 +171,9 @@ class OfNameless(Exception, metaclass=Nameless):
         (Refusing, "text"),
         (OtherTraceback, "text"),
         (OtherClass, "text"),
-        (OddMessage, "the exception cannot be read: this raises KeyError"),
-        (NoCode, "the exception cannot be read: this raises KeyError"),
-        (OfNameless, "the exception cannot be read: this raises KeyError"),
+        (OddMessage, "the message is unknown, because reading the exception raises KeyError"),
+        (NoCode, "the message is unknown, because reading the exception raises KeyError"),
+        (OfNameless, "the message is unknown, because reading the exception raises KeyError"),
     ],
     ids=["attributes", "traceback", "class", "message", "exit code", "class name"],
 )
