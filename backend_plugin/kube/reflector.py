@@ -305,7 +305,9 @@ class Reflector:
 
     def _set_state(self, state: WatchState, failure: str = "") -> None:
         self._state = state
-        self._place.watch_status.set_state(str(self._kind), self._place.namespace, state, failure)
+        # Errors about missing jobs do not name other kinds, such as PodGroups, which need not be readable.
+        shown = failure if self._kind.record in (Job, Pod) else ""
+        self._place.watch_status.set_state(str(self._kind), self._place.namespace, state, shown)
 
     def _receive(self) -> None:
         self._place.watch_status.receive(str(self._kind), self._place.namespace)

@@ -59,7 +59,7 @@ def test_user_directory_replaces_the_download(tmp_path: Path, monkeypatch: pytes
 
 def test_path_that_is_no_directory_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYTE_KFPYTORCH_DATASET", "/absent")
-    with pytest.raises(Exception, match="FLYTE_KFPYTORCH_DATASET=/absent is no directory"):
+    with pytest.raises(Exception, match="FLYTE_KFPYTORCH_DATASET=/absent is not a directory"):
         build_task("hf://owner/name", "reads_nothing")()
 
 

@@ -16,7 +16,6 @@ REPLACED = frozenset(
 """The errors for a file that is missing, too large, or replaced by another kind of file."""
 
 _OWNER_ONLY = 0o700
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -81,46 +80,30 @@ def remove_tree(path: str) -> None:
     Files that cannot be removed remain.
     """
     path = path.rstrip("/")  # With a slash at its end, a path to a link would name the target.
-    with contextlib.suppress(OSError):  # The directory of another user.
+    try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             _remove_directory(path)
         else:
             os.unlink(path)  # noqa: PTH108
+    except (OSError, RecursionError):  # The directory of another user, or more levels than are usual.
+        return
 
 
 def _remove_directory(path: str) -> None:
-    """Remove a directory tree of any depth.
+    import shutil  # A shim that removes no directory needs less memory without it.
 
-    Before a directory is removed, its subdirectories are moved directly below `path`.
-    """
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        _unprotect_directories(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _unprotect_directories(top: str) -> None:
+    """Set the mode 0700 on all directories of a tree, so that their owner can remove the files in them."""
     with contextlib.suppress(OSError):
-        os.chmod(path, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
-    top = os.open(path, _DIRECTORY)
-    unused = os.urandom(8).hex()
-    try:
-        names = ["."]
-        for name in names:  # The loop appends to the list.
+        os.chmod(top, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
+    for _, names, _, fd in os.fwalk(top):
+        for name in names:
             with contextlib.suppress(OSError):
-                names += _empty_directory(name, top, f"{unused}-{len(names)}")
-                os.rmdir(name, dir_fd=top)
-    finally:
-        os.close(top)
-    os.rmdir(path)  # noqa: PTH106
-
-
-def _empty_directory(name: str, top: int, prefix: str) -> list[str]:
-    """Remove the files in a directory within `top`, move its directories to `top`, and return their names."""
-    moved: list[str] = []
-    fd = os.open(name, _DIRECTORY, dir_fd=top)
-    try:
-        for each in os.listdir(fd):  # noqa: PTH208
-            with contextlib.suppress(OSError):
-                if stat.S_ISDIR(os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode):
-                    os.chmod(each, _OWNER_ONLY, dir_fd=fd)
-                    os.rename(each, f"{prefix}-{len(moved)}", src_dir_fd=fd, dst_dir_fd=top)
-                    moved.append(f"{prefix}-{len(moved)}")
-                else:
-                    os.unlink(each, dir_fd=fd)
-    finally:
-        os.close(fd)
-    return moved
+                if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    os.chmod(name, _OWNER_ONLY, dir_fd=fd)

@@ -39,7 +39,9 @@ def _find_set_directory(variable: str) -> Path | None:
     """Return the directory that the user has set; None if `variable` is not set or empty."""
     value = os.environ.get(variable)
     if value and not Path(value).is_dir():
-        raise DataNotLoaded(f"{variable}={value} is no directory: set it to one with the files, or unset it")
+        raise DataNotLoaded(
+            f"{variable}={value} is not a directory: set it to one with the files, or unset it"
+        )
     return Path(value) if value else None
 
 

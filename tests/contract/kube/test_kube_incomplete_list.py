@@ -76,11 +76,12 @@ async def test_unknown_job_is_reported_with_the_kind_that_cannot_be_listed(
     server: KubeServer, tmp_path: Path
 ) -> None:
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
-    server.forbidden |= {"list trainjobs"}
+    server.forbidden |= {"list trainjobs", "list events"}
     async with assembled(server, tmp_path) as parts:
         await wait_until(parts.tasks.cache.ready.is_set)
-        with pytest.raises(JobNotFound, match=r"resources: \[trainjobs\], verbs: \[list, watch\]"):
+        with pytest.raises(JobNotFound, match=r"resources: \[trainjobs\], verbs: \[list, watch\]") as failed:
             await parts.jobs.get_job(wire.GetJobRequest(name=NAME))
+    assert "events" not in str(failed.value)
 
 
 async def test_calls_fail_with_the_missing_rule_while_jobs_cannot_be_listed(

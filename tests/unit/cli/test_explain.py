@@ -58,6 +58,11 @@ def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
     assert run(str(tmp_path / "job.yaml"), str(tmp_path / "pods.yaml")).output == OOM
 
 
+def test_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([JOB, POD]))
+    assert run(*[str(tmp_path / "job.yaml")] * 2).output == OOM
+
+
 def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
     text = yaml.safe_dump(JOB).replace("'", "")
     result = run("-", "--now", "2026-01-01T00:01:02Z", stdin=text)

@@ -145,19 +145,24 @@ def test_entry_of_a_protected_directory_is_left_without_changes(
     assert (os.path.lexists(entry), mode(mine)) == (True, 0o755)
 
 
-def test_deep_tree_is_replaced_by_a_file(tmp_path: Path) -> None:
-    deep = str(tmp_path / "state")
-    for _ in range(1_500):  # More than the recursion limit of Python.
-        deep += "/d"
-    subprocess.run(["mkdir", "-p", deep, f"{deep[:200]}/more"], check=True)
+def test_tree_with_more_levels_than_open_files_raises_no_error(tmp_path: Path) -> None:
+    (tmp_path / "top" / "/".join("d" * 60)).mkdir(parents=True)
     code = (
         "import resource, sys\n"
         "from backend_plugin.embedded.shim import files\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
-        "files.replace_file(sys.argv[1], b'{}')\n"
+        "files.remove_tree(sys.argv[1])\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "state")], check=True)
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("state", "{}")]
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "top")], check=True)
+
+
+def test_tree_that_is_too_deep_to_remove_raises_no_error(tmp_path: Path) -> None:
+    deep = str(tmp_path / "top")
+    for _ in range(1_500):  # More than the recursion limit of Python.
+        deep += "/d"
+    subprocess.run(["mkdir", "-p", deep], check=True)
+    files.remove_tree(str(tmp_path / "top"))
+    subprocess.run(["rm", "-rf", str(tmp_path / "top")], check=True)
 
 
 def test_link_with_a_slash_is_removed_without_its_target(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def fail(error: BaseException) -> NoReturn:
 def fail_from(cause: BaseException) -> None:
     try:
         fail(cause)
-    except BaseException as error:
+    except type(cause) as error:
         raise ValueError("outer") from error
 
 
@@ -53,7 +53,7 @@ def test_cause_that_rejects_assignments_is_recorded(tmp_path: Path) -> None:
 
 
 class Refusing(Exception):
-    """An exception of which no attribute can be read."""
+    """An exception whose attributes cannot be read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise KeyError(name)
@@ -69,7 +69,7 @@ def test_chain_with_an_exception_whose_attributes_cannot_be_read_is_complete(
                 fail_from(OSError(2, "no file"))
             except ValueError:
                 fail(middle("text"))
-        except BaseException as error:
+        except middle as error:
             raise SystemExit("stopped") from error
 
     with pytest.raises(SystemExit) as caught:
