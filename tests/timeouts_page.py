@@ -28,6 +28,11 @@ KUBERNETES = KubernetesOptions()
 FIXED = [
     (connector_service._CREATE_SECONDS, "CreateTask", "then it returns UNAVAILABLE, and Flyte may retry it"),
     (
+        reconciler.ACCOMPANY_CALL,
+        "CreateTask waits for the pod group of a job",
+        "then the call returns, and the creation continues in the background",
+    ),
+    (
         job_deleter.DELETE_CALL,
         "DeleteTask waits for the deletion",
         "then the call returns, and the deletion continues in the background",
@@ -35,6 +40,11 @@ FIXED = [
     (
         KUBERNETES.patience,
         "one request to the API server, with its retries",
+        "then the request fails",
+    ),
+    (
+        api_client._DENIED,
+        "repeats of a request that the API server refuses with 403",
         "then the request fails",
     ),
     (api_client._ATTEMPT, "one attempt of a request", "then another connection is tried"),
@@ -114,4 +124,6 @@ def build_server_table() -> str:
 
 
 def lasting(value: float | timedelta) -> str:
+    if isinstance(value, float) and value % 1:
+        return f"{value:g} s"
     return messages.format_duration(value if isinstance(value, timedelta) else timedelta(seconds=value))
