@@ -1,23 +1,20 @@
 """Tests the access to output stores and to a connector. Sends no requests to the API server."""
 
 import asyncio
-import contextlib
 import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from backend_plugin import connection, server_selection, tls_diagnosis
+from backend_plugin import connection, server_selection
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.doctor.facts import Facts, ProbeResult
-from backend_plugin.request_errors import RequestFailed, TokenRejected
-from backend_plugin.server_address import TLS, Server
+from backend_plugin.request_errors import RequestFailed
+from backend_plugin.server_address import Server
 from backend_plugin.shell.output_prefixes import STORES
-from backend_plugin.tls_diagnosis import Diagnosis, TlsFailure
 
 _PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
-_DOCTOR: Final = "kfpytorch doctor --connector"
 _SECONDS: Final = 20.0
 _CALL: Final = 10.0
 _AMAZONS: Final = frozenset({"s3", "s3a"})
@@ -70,11 +67,7 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
 
 
 def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
-    """Return the remedy for an error of the object store or directory of `prefix`, a URL.
-
-    For S3, this is a command of the AWS CLI, which creates a missing bucket or else lists the prefix. For
-    missing permissions, and for other stores, it is `rights`.
-    """
+    """Return a command of the AWS CLI for an error of S3, and `rights` for other stores or permissions."""
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):
         return rights
@@ -94,34 +87,28 @@ def _open_store(prefix: str) -> tuple[Any, str, str]:
 
 
 def _read_prefix(prefix: str) -> None:
-    """List a prefix and read an object below it, and raise the errors of the store.
-
-    If the prefix has no objects, read a random unused path: stores check the permission before they report
-    that an object does not exist. If the bucket cannot be listed, omit this read, because stores then
-    forbid it even if objects can be read.
-    """
-    filesystem, path, name = _open_store(prefix)
+    """List a prefix and read an object below it, and raise the errors of the store."""
+    filesystem, path, _ = _open_store(prefix)
     (bucket,) = re.findall(r"^/*[^/]*", path)
-    objects = _list_objects(filesystem, path, bucket)
-    if not objects:
-        try:
-            filesystem.ls(bucket)
-        except FileNotFoundError:
-            raise
-        except Exception:  # noqa: BLE001 - for a missing permission, each store raises another type.
-            return
-    with contextlib.suppress(FileNotFoundError):
-        filesystem.cat_file((objects or [name])[0], start=0, end=1)
-
-
-def _list_objects(filesystem: Any, path: str, bucket: str) -> Sequence[str]:
-    found: list[Any] = []
     try:
         found = filesystem.ls(path, detail=True)
-    except FileNotFoundError:
+    except FileNotFoundError:  # A prefix without objects, or a missing bucket.
         if path == bucket:
             raise
-    return [each["name"] for each in found if each["type"] == "file" and each["size"]]
+        _require_bucket(filesystem, bucket)
+        return
+    for each in [each for each in found if each["type"] == "file" and each["size"]][:1]:
+        filesystem.cat_file(each["name"], start=0, end=1)
+
+
+def _require_bucket(filesystem: Any, bucket: str) -> None:
+    """Raise FileNotFoundError if the bucket is missing; an account may not be allowed to list it."""
+    try:
+        filesystem.ls(bucket)
+    except FileNotFoundError:
+        raise
+    except Exception:  # noqa: BLE001 - for a missing permission, each store raises another type.
+        return
 
 
 def _write_test_object(prefix: str) -> None:
@@ -136,20 +123,17 @@ def _write_test_object(prefix: str) -> None:
 
 
 def _probe_connector(server: Server) -> ProbeResult:
-    address, found = str(server.address), server
-    host = address.removeprefix("grpcs://")
-    how = "-plaintext" if host == address else "-insecure"
-    remedy = f"kubectl get pods -A -l app.kubernetes.io/name=kfpytorch-backend; grpcurl {how} {host} list"
+    address = str(server.address)
     try:
-        found = server_selection.find_server(server)
-        types = _fetch_task_types(found)
+        types = _fetch_task_types(server_selection.find_server(server))
     except RequestFailed as error:
-        known = None if isinstance(error, TokenRejected) else find_connection_problem(found)
-        return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
+        # The messages name the option of the commands that call a server.
+        message = str(error).replace("--server ", "--connector ")
+        return ProbeResult(what=address, trouble=f"does not answer: {message}", remedy=_PODS)
     if TASK_TYPE in types:
         return ProbeResult(what=address)
     trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
-    return ProbeResult(what=address, trouble=trouble, remedy=remedy)
+    return ProbeResult(what=address, trouble=trouble, remedy=_PODS)
 
 
 def _fetch_task_types(server: Server) -> Sequence[str]:
@@ -160,40 +144,3 @@ def _fetch_task_types(server: Server) -> Sequence[str]:
         service = AgentMetadataServiceStub(channel)
         answer = service.ListAgents(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
     return sorted({each.name for agent in answer.agents for each in agent.supported_task_categories})
-
-
-def find_connection_problem(server: Server) -> ProbeResult | None:
-    """Return the cause after a request to a server has failed, or None if the cause cannot be determined."""
-    diagnosis = tls_diagnosis.diagnose(server)
-    if diagnosis is None:
-        return None
-    remedy = _build_connection_remedy(diagnosis, server.tls_server_name)
-    return ProbeResult(what=str(server.address), trouble=diagnosis.trouble, remedy=remedy)
-
-
-def _build_connection_remedy(diagnosis: Diagnosis, server_name: str) -> str:
-    target = diagnosis.target
-    host, _, port = target.rpartition(":")
-    forward = f"kubectl port-forward -n NAMESPACE service/NAME {port}"
-    take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
-    show = f"openssl s_client -connect {target} </dev/null | openssl x509 -noout -dates"
-    with_tls = f"{_DOCTOR} {TLS}{target}"
-    return {
-        TlsFailure.NO_PORT: f"{_DOCTOR} {target}:8000",
-        TlsFailure.UNKNOWN_HOST: f"{_PODS}  # then from outside of the cluster: {forward}",
-        TlsFailure.TIMEOUT: f"{_PODS}; kubectl get networkpolicies -A",
-        TlsFailure.NOT_LISTENING: _PODS,
-        TlsFailure.NEEDS_TLS: f"{with_tls}  # and for Flyte insecure: false",
-        TlsFailure.NO_TLS: f"{_DOCTOR} {target}  # and for Flyte insecure: true; or give the server "
-        "tls.certificate and tls.key",
-        TlsFailure.UNUSABLE_FILE: "name PEM files with --ca, --cert and --key; the key has to belong to the "
-        "certificate",
-        TlsFailure.UNTRUSTED: f"{with_tls} --ca ca.crt  # ca.crt from the server's Secret: {take}",
-        TlsFailure.WRONG_NAME: f"{_DOCTOR} {TLS}{diagnosis.usable_name}:{port}  # or issue one for "
-        f"{server_name or host.strip('[]')}, too",
-        TlsFailure.EXPIRED: f"{show}  # issue another",
-        TlsFailure.NO_CLIENT_CERTIFICATE: f"{with_tls} --cert tls.crt --key tls.key  # and --ca for its "
-        "authority",
-        TlsFailure.CLIENT_CERTIFICATE: "name one of the authority in the server's tls.client-ca, with --cert "
-        "and --key",
-    }[diagnosis.failure]

@@ -125,8 +125,7 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
     objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
-            failure = replace(answer.unseen, title=look.title)
-            failures[look.subject] = failure.merge(failures.get(look.subject))
+            failures[look.subject] = answer.unseen.merge(failures.get(look.subject))
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:

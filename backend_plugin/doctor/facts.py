@@ -80,8 +80,6 @@ class ReadFailure:
     """The missing permissions; empty if the request failed for another reason."""
     user: str = ""
     """The user without the permissions; empty if it is not known."""
-    title: str = ""
-    """The name of the objects in messages; empty for the name of the subject."""
 
     def merge(self, earlier: "ReadFailure | None") -> "ReadFailure":
         """Return one failure for the same subject, with the missing permissions of both.

@@ -41,8 +41,6 @@ class Query:
     accept: str = "application/json"
     most: int = 0
     """The maximum number of objects; 0 for all."""
-    title: str = ""
-    """The name of the objects in messages; empty for the name of the subject."""
 
     @property
     def verb(self) -> str:
@@ -105,7 +103,6 @@ def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
             subject=subject,
             resource=build_api_resource(each),
             namespaces=(namespace if each.is_namespaced else "",),
-            title=f"{each.kind}{'es' if each.kind.endswith('s') else 's'} of {adapter.title}",
         )
         for subject, each in rows
         if each is not None

@@ -90,7 +90,7 @@ def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Findi
 
 def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:
     without = ", ".join(check.id for check in CHECKS if {*unseen} & {*check.needs})
-    looked_at = ", ".join(each.title or subject.value for subject, each in unseen.items())
+    looked_at = ", ".join(subject.value for subject in unseen)
     return Finding(
         id=NOT_READABLE,
         level=Severity.UNKNOWN,

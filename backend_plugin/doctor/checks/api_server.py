@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core.reading import get_text
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -58,14 +57,3 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
             f"there is no namespace {facts.namespace}",
             f"kubectl create namespace {facts.namespace}  # or name Flyte's project-domain",
         )
-
-
-@CHECKS.add(Subject.NAMESPACE)
-def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
-    """Check that the namespace is not being deleted."""
-    for each in facts.get_objects(Subject.NAMESPACE):
-        if get_text(each, "metadata", "deletionTimestamp"):
-            yield Violation(
-                f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
-                f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
-            )

@@ -156,10 +156,12 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_propellers(facts):
         version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
+            release = get_text(each, "metadata", "annotations", "meta.helm.sh/release-name") or "flyte"
+            chart = "flyte-binary" if deployments.has_program(each, "flyte-binary") else "flyte-core"
             yield Violation(
                 f"Flyte is {deployments.format_version(version)}, and a connector needs 1.16.7 or newer, "
                 f"which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
-                f"helm upgrade {_format_chart(each)} --repo https://flyteorg.github.io/flyte -n "
+                f"helm upgrade {release} {chart} --repo https://flyteorg.github.io/flyte -n "
                 f"{deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
             )
 
@@ -175,11 +177,3 @@ def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
                 f"kubectl label {deployments.format_kubectl_name(each)} --overwrite "
                 "app.kubernetes.io/version=1.16.8  # if this is the version",
             )
-
-
-def _format_chart(deployment: Manifest) -> str:
-    metadata = get_mapping(deployment, "metadata")
-    release = get_text(metadata, "annotations", "meta.helm.sh/release-name")
-    release = release or get_text(metadata, "labels", "app.kubernetes.io/instance")
-    is_binary = deployments.has_program(deployment, "flyte-binary")
-    return f"{release or 'flyte'} {'flyte-binary' if is_binary else 'flyte-core'}"

@@ -15,7 +15,6 @@ from kfpytorch_common.quantity import InvalidQuantity, parse
 _ELSEWHERE: Final = {
     "failed calling webhook": Subject.JOB_TRIAL,
     "violates PodSecurity": Subject.POD_TRIALS,
-    "being terminated": Subject.NAMESPACE,
     'namespaces "': Subject.NAMESPACE,
     "looking up service account": Subject.ACCOUNTS,
     "no PriorityClass with name": Subject.PRIORITIES,

@@ -1,7 +1,6 @@
 """Checks whether replicas reach each other: NetworkPolicies, host names and DNS."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_network
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
@@ -57,9 +56,10 @@ def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool
 def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in selector:
         # A pod can have any address that is not link-local, so only a range of all these is certain to
-        # contain it.
+        # contain it. Policies often exclude the link-local address of a cloud's metadata, 169.254.169.254.
         block = get_mapping(selector, "ipBlock")
-        return get_text(block, "cidr") == "0.0.0.0/0" and all(map(_is_link_local, get_texts(block, "except")))
+        excluded = [each for each in get_texts(block, "except") if not each.startswith("169.254.")]
+        return get_text(block, "cidr") == "0.0.0.0/0" and not excluded
     namespace = facts.find_object(Subject.NAMESPACE, facts.namespace)
     labels = {"kubernetes.io/metadata.name": facts.namespace, **get_text_map(namespace, "metadata", "labels")}
     if "namespaceSelector" in selector and not is_match(selector["namespaceSelector"], labels):
@@ -67,27 +67,15 @@ def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
 
 
-def _is_link_local(cidr: str) -> bool:
-    """True for a range of addresses that no pod has, such as that of a cloud's metadata, 169.254.169.254."""
-    try:
-        return ip_network(cidr, strict=False).is_link_local
-    except ValueError:  # Kubernetes accepts some texts that Python rejects, such as 010.0.0.0/8.
-        return False
-
-
 def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:
     return _has_ports(rule, (port, port), protocol)
 
 
 def _has_ports(rule: Manifest, wanted: tuple[int, int], protocol: str = "TCP") -> bool:
-    """True if the entries of a rule together allow all ports from the first to the last one of `wanted`."""
-    if not rule.get("ports"):
-        return True
-    missing, last = wanted
-    for start, end in sorted(_iter_port_ranges(rule, protocol)):
-        if start <= missing:
-            missing = max(missing, end + 1)
-    return missing > last
+    """True if one entry of a rule allows all ports from the first to the last one of `wanted`."""
+    first, last = wanted
+    ranges = _iter_port_ranges(rule, protocol)
+    return not rule.get("ports") or any(start <= first and last <= end for start, end in ranges)
 
 
 def _iter_port_ranges(rule: Manifest, protocol: str) -> Iterator[tuple[int, int]]:

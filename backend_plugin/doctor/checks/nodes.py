@@ -7,14 +7,13 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, node_filters
-from backend_plugin.doctor.check import CheckList, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.resources import ONE
 from backend_plugin.embedded.scheduling_cycle import (
     NodeInfo,
     PodInfo,
     Unschedulable,
-    read_node_info,
     schedule_pods,
 )
 
@@ -81,24 +80,14 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     """Check that each role tolerates the taints of a matching node."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_tolerated):
-        by_node = [(each, node_filters.list_untolerated(claim, each)) for each in nodes]
-        lasting = [each for each in by_node if not any(map(node_filters.is_temporary, each[1]))]
-        if lasting:
-            _, taints = min(
-                lasting, key=lambda each: (not node_filters.can_fit(claim, each[0]), len(each[1]))
-            )
-            remedy = node_filters.format_toleration_settings(claim, taints)
-        else:
-            node, taints = by_node[0]
-            key = next(each.key for each in taints if node_filters.is_temporary(each))
-            remedy = (
-                f"kubectl describe node {node.name}  # do not tolerate {key}: it is removed from the node "
-                "when its condition ends"
-            )
+        lacking = {each.name: node_filters.list_untolerated(claim, each) for each in nodes}
+        node = min(nodes, key=lambda each: (not node_filters.can_fit(claim, each), len(lacking[each.name])))
+        taints = lacking[node.name]
         yield Violation(
             f"every node that matches a {role.name} has a taint that it does not tolerate, such as "
             f"{', '.join(map(node_filters.format_taint, taints))}",
-            remedy,
+            f"{node_filters.format_toleration_settings(claim, taints)}  # unless a controller removes the "
+            "taint, such as node.kubernetes.io/disk-pressure",
         )
 
 
@@ -192,18 +181,3 @@ def _lacks_gpus(node: Manifest, name: str) -> bool:
     labels, capacity = get_mapping(node, "metadata", "labels"), get_mapping(node, "status", "capacity")
     is_labelled = any(get_text(labels, label) not in ("", "false") for label in _PRESENT)
     return is_labelled and not any(each == name or each.startswith(_MIG) for each in capacity)
-
-
-@CHECKS.add(Subject.NODES, level=Severity.WARNING)
-def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
-    """Check that every GPU of a node is available to pods."""
-    name = facts.settings.gpu_resource_name
-    for each in facts.get_objects(Subject.NODES):
-        node = read_node_info(each)
-        has = read_node_info({**each, "status": {"allocatable": get_mapping(each, "status", "capacity")}})
-        lost = (has.allocatable.get(name, 0) - node.allocatable.get(name, 0)) // ONE
-        if lost > 0:
-            yield Violation(
-                f"{lost} GPUs of node {node.name} are unhealthy: {name}",
-                f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
-            )

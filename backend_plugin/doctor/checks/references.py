@@ -1,6 +1,6 @@
 """Checks of the ConfigMaps, Secrets and PersistentVolumeClaims that pods need to start."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
@@ -57,11 +57,6 @@ def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
             yield get_mapping(each, "valueFrom", f"{field}KeyRef"), "name"
 
 
-def _list_named_claims(facts: Facts) -> Sequence[Manifest]:
-    wanted = _list_names(facts, "PersistentVolumeClaim")
-    return [each for each in facts.get_objects(Subject.CLAIMS) if deployments.get_name(each) in wanted]
-
-
 CHECKS: Final = CheckList()
 
 
@@ -85,25 +80,16 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
-@CHECKS.add(Subject.CLAIMS, Subject.ROLES)
-def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
-    """Check that no PersistentVolumeClaim that pods name has lost its volume."""
-    for each in _list_named_claims(facts):
-        if get_text(each, "status", "phase") == "Lost":
-            yield Violation(
-                f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
-                f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",
-            )
-
-
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Check that several nodes can mount each PersistentVolumeClaim of a job with several pods."""
-    for each in _list_named_claims(facts) if role_pods.has_several_pods(facts.task) else ():
-        modes = get_texts(each, "spec", "accessModes")
+    if not role_pods.has_several_pods(facts.task):
+        return
+    for name in sorted(_list_names(facts, "PersistentVolumeClaim")):
+        modes = get_texts(facts.find_object(Subject.CLAIMS, name), "spec", "accessModes")
         if modes and set(modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
             yield Violation(
-                f"the PersistentVolumeClaim {deployments.get_name(each)} can be mounted by only one node, "
+                f"the PersistentVolumeClaim {name} can be mounted by only one node, "
                 "but replicas of the job run on several nodes",
                 "claim a volume with accessModes: [ReadWriteMany], or [ReadOnlyMany] for data",
             )

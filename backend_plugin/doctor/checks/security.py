@@ -1,12 +1,12 @@
 """Checks of PodSecurity, ServiceAccounts, image pull Secrets and images."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import CheckList, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
 _VIOLATES: Final = "violates PodSecurity"
@@ -75,34 +75,15 @@ def _list_pull_secrets(facts: Facts, role: RolePods) -> Sequence[str]:
     return [get_text(each, "name") for each in secrets]
 
 
-def _map_images(facts: Facts) -> Mapping[str, str]:
-    """Return the images of the job, each with the last role that uses it."""
-    return {
-        get_text(each, "image"): role.name
-        for role in facts.task.roles
-        for each in deployments.list_pod_containers(role.spec)
-    }
-
-
 @CHECKS.add(Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     """Check that image references are valid."""
-    for image, role in _map_images(facts).items():
-        if not _IMAGE.fullmatch(image):
-            yield Violation(
-                f"the image {image!r} of a {role} is not a reference that a node could pull: "
-                "InvalidImageName",
-                "write it as host/path/name:tag, all but the tag in lower case, without blanks and https://",
-            )
-
-
-@CHECKS.add(Subject.ROLES, level=Severity.NOTE)
-def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
-    """Check that image references have a digest, or a tag other than `latest`."""
-    for image, role in _map_images(facts).items():
-        last = image.rpartition("/")[2]
-        if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
-            yield Violation(
-                f"the image {image} of a {role} has no version: replicas that start later may run another",
-                f"write its tag: {image.removesuffix(':latest')}:VERSION",
-            )
+    for role in facts.task.roles:
+        for image in {get_text(each, "image") for each in deployments.list_pod_containers(role.spec)}:
+            if not _IMAGE.fullmatch(image):
+                yield Violation(
+                    f"the image {image!r} of a {role.name} is not a reference that a node could pull: "
+                    "InvalidImageName",
+                    "write it as host/path/name:tag, all but the tag in lower case, without blanks and "
+                    "https://",
+                )

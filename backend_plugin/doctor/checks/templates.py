@@ -7,9 +7,7 @@ to the pods of many tasks.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
-
-import msgspec
+from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.gang_settings import AUTO
@@ -31,15 +29,6 @@ _NAME: Final = "yunikorn.apache.org/task-group-name"
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
 
 
-class _TaskGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields without which YuniKorn ignores a task group."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1)]
-    min_member: Annotated[int, msgspec.Meta(ge=1)]
-    min_resource: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
-
-
-_TASK_GROUPS: Final = msgspec.json.Decoder(Annotated[tuple[_TaskGroup, ...], msgspec.Meta(min_length=1)])
 _SCHEDULERS: Final = tuple(list_schedulers().values())
 _FIXED: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
 """Labels and annotations that identify a gang; each attempt of a task needs its own value."""
@@ -193,11 +182,6 @@ def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     value = marks[key]
     if not value:
         return "it is empty"
-    if key == _GROUPS:
-        try:
-            _TASK_GROUPS.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
-            return f"it is no list of groups with a name, minMember and minResource: {error}"
     is_unnamed = not any(map(marks.get, _FIXED))
     if key == _NAME and f'"{value}"' not in marks.get(_GROUPS, ""):
         return f"{_GROUPS} has no group of that name"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from remedy_cases import CASES, role
+from remedy_cases import CASES, GPU, role
 
 from backend_plugin.cli.doctor import command
 from backend_plugin.core.settings.loader import read
@@ -105,13 +105,11 @@ VERBS: Mapping[str, Callable[[Sequence[str]], object]] = {
     "apply": lambda arguments: not arguments,
     "get": has_type,
     "describe": has_type,
-    "delete": has_type,
     "edit": has_type,
     "logs": has_type,
     "patch": has_type,
     "label": is_labelling,
     "uncordon": lambda arguments: arguments and all(map(NAME.fullmatch, arguments)),
-    "drain": lambda arguments: len(arguments) == 1 and NAME.fullmatch(arguments[0]),
     "rollout": lambda arguments: arguments[0] == "restart" and has_type(arguments[1:]),
     "create": lambda arguments: arguments[0] in CREATED and NAME.fullmatch(arguments[-1]),
 }
@@ -275,7 +273,8 @@ def write_connector(facts: Facts, written: Mapping[str, Any]) -> Facts:
 
 
 def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
-    added = read(written["plugins"]["k8s"]).default_tolerations
+    settings = read(written["plugins"]["k8s"])
+    added = [*settings.default_tolerations, *settings.resource_tolerations[GPU]]
     roles = [
         replace(role, pod=merge(role.pod, {"spec": {"tolerations": added}})) for role in facts.task.roles
     ]

@@ -157,11 +157,6 @@ ONE_GROUP = "the pods of all tasks would be in one group"
     ("metadata", "why"),
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
-        *((groups(text), "it is no list of groups") for text in ("[{", '{"name": "worker"}', "[1]", "[]")),
-        *(
-            (groups(json.dumps([{**GROUP, **wrong}])), "it is no list of groups")
-            for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
-        ),
         ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
         ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, ONE_GROUP),
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, ONE_GROUP),

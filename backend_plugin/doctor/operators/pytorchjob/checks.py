@@ -66,19 +66,6 @@ def _check_operator_down(facts: Facts) -> Iterator[Violation]:
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
-def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
-    """Check that at most one training-operator watches all namespaces."""
-    found = [each for each in PROGRAM.list_deployments(facts) if deployments.is_ready(each)]
-    wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
-    if len(wide) > 1:
-        yield Violation(
-            f"{len(wide)} training-operators watch all namespaces, and conflict with each other: "
-            + ", ".join(map(format_kubectl_name, wide)),
-            f"kubectl delete {format_kubectl_name(wide[-1])}  # or the one that is not maintained",
-        )
-
-
-@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
     """Check that the training-operator is 1.7 or newer."""
     for each in PROGRAM.list_deployments(facts):
@@ -104,18 +91,6 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
             f"kubectl edit {format_kubectl_name(PROGRAM.list_deployments(facts)[0])}  # remove "
             f"--namespace={there} from the args",
         )
-
-
-@CHECKS.add(Subject.DEPLOYMENTS)
-def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
-    """Check that the `--enable-scheme` flags of the training-operator, if any, include `pytorchjob`."""
-    for each in PROGRAM.list_deployments(facts):
-        schemes = deployments.list_flag_values(each, "enable-scheme")
-        if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
-            yield Violation(
-                f"the training-operator reconciles only {', '.join(schemes)}: {format_kubectl_name(each)}",
-                f"kubectl edit {format_kubectl_name(each)}  # add --enable-scheme=pytorchjob to the args",
-            )
 
 
 @CHECKS.add(Subject.JOBS)

@@ -124,8 +124,8 @@ def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler() -> Non
 
 def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler() -> None:
     (query,) = queries.build_gang_queries("seventh", "ns")
-    found = (query.subject, query.resource.plural, query.title)
-    assert found == (Subject.QUEUES, "lanes", "Lanes of Seventh")
+    found = (query.subject, query.resource.plural)
+    assert found == (Subject.QUEUES, "lanes")
     pod = {"spec": {"containers": [{"image": "example.org/seventh-scheduler:1"}]}}
     deployment = {"spec": {"template": pod}, "status": {"availableReplicas": 1}}
     lane = {"apiVersion": f"{API}/v1", "metadata": {"name": "fast"}}
