@@ -10,7 +10,6 @@ from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
     """A cause in the details of a Kubernetes `Status`."""
 
-    reason: str = ""
     field: str = ""
 
 
@@ -40,7 +39,8 @@ def decode_status(body: bytes) -> ApiStatus:
     Raises:
         MalformedResponse: If the body is not a status.
     """
-    status = protobuf_envelope.decode_message(wire.Status, protobuf_envelope.unwrap_object(body, b"Status"))
+    wrapped = protobuf_envelope.decode_envelope(wire.Unknown, body, b"Status")
+    status = protobuf_envelope.decode_message(wire.Status, wrapped.raw)
     details = status.details
     return ApiStatus(
         kind="Status",
@@ -50,10 +50,7 @@ def decode_status(body: bytes) -> ApiStatus:
         details=StatusDetails(
             name=decode_text(details.name),
             kind=decode_text(details.kind),
-            causes=tuple(
-                StatusCause(reason=decode_text(each.reason), field=decode_text(each.field))
-                for each in details.causes
-            ),
+            causes=tuple(StatusCause(field=decode_text(each.field)) for each in details.causes),
             retryAfterSeconds=details.retry_after_seconds,
         ),
     )

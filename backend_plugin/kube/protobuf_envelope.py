@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from backend_plugin.kube.decoder import MalformedResponse
-from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown, WatchEvent
+from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, WatchEvent
 
 M = TypeVar("M", bound=Message)
 
@@ -15,28 +15,12 @@ MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
 """The ``Accept`` header for protobuf. If an API server has no protobuf for a kind, it responds in JSON."""
 _MAGIC: Final = b"k8s\0"
-# The event type and the object in a nested message, with sizes of up to four varint bytes.
-_CHANGE: Final = re.compile(
-    rb"\n.(?P<type>ADDED|MODIFIED|DELETED|BOOKMARK)\x12(?P<outer>[\x80-\xff]{0,3}[\x00-\x7f])"
-    rb"(?P<message>\n(?P<size>[\x80-\xff]{0,3}[\x00-\x7f]))(?=k8s\0)",
-    re.DOTALL,
-)
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 
 
 def is_wrapped(body: bytes) -> bool:
     """True if the body is in the envelope of Kubernetes objects in protobuf; False for JSON."""
     return body.startswith(_MAGIC)
-
-
-def unwrap_object(body: bytes, kind: bytes) -> bytes:
-    """Return the bytes of the object in an envelope.
-
-    Raises:
-        MalformedResponse: If the body is not an object of this kind.
-    """
-    raw: bytes = decode_envelope(Unknown, body, kind).raw
-    return raw
 
 
 def decode_envelope(wrapping: type[Message], body: bytes, kind: bytes) -> Any:
@@ -55,23 +39,8 @@ def decode_envelope(wrapping: type[Message], body: bytes, kind: bytes) -> Any:
 
 def decode_watch_event(part: bytes) -> tuple[bytes, bytes]:
     """Return the type of a watch event and its wrapped object; raise `MalformedResponse` if malformed."""
-    if match := _CHANGE.match(part):
-        how, wrapped = match["type"], part[match.end() :]
-        outer = len(part) - match.start("message")
-        # The slice copies the object only once, because it is the last field.
-        if (part[1], _decode_varint(match["outer"]), _decode_varint(match["size"])) == (
-            len(how),
-            outer,
-            len(wrapped),
-        ):
-            return how, wrapped
     event = decode_message(WatchEvent, part)
     return event.type, event.object.raw
-
-
-@lru_cache(maxsize=8_192)
-def _decode_varint(data: bytes) -> int:
-    return sum((byte & 127) << 7 * at for at, byte in enumerate(data))
 
 
 @lru_cache(maxsize=64)

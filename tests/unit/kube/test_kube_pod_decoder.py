@@ -208,41 +208,6 @@ def test_equal_parts_of_pods_are_shared():
     assert one.containers[0].ended is other.containers[0].ended
 
 
-@pytest.mark.parametrize("how", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SOMETHING"])
-def test_unknown_fields_of_a_watch_event_are_ignored(how):
-    manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
-    plain = frame(how, "Pod", manifest)[4:]
-    assert PARSER.decode_event(plain).type == how
-    assert PARSER.decode_event(plain).item == decode_list(manifest)
-    # A later API may add fields before, between or after the known ones.
-    more = field(9, BYTES, b"k8s\0")
-    object_at = 2 + len(how)
-    for changed in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
-        assert PARSER.decode_event(changed) == PARSER.decode_event(plain)
-    # The last value of a repeated field applies.
-    assert PARSER.decode_event(plain + field(1, BYTES, b"DELETED")) == ("DELETED", decode_list(manifest))
-
-
-@pytest.mark.parametrize("off", [1, -1])
-@pytest.mark.parametrize("length", ["type", "object", "raw"])
-def test_watch_event_with_wrong_lengths_is_malformed(length, off):
-    pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
-
-    def change(**wrong):
-        raw = b"\n" + varint(len(pod) + wrong.get("raw", 0)) + pod
-        how = b"\n" + varint(len(b"ADDED") + wrong.get("type", 0)) + b"ADDED"
-        return how + b"\x12" + varint(len(raw) + wrong.get("object", 0)) + raw
-
-    assert PARSER.decode_event(change()).type == "ADDED"
-    with pytest.raises(MalformedResponse):
-        PARSER.decode_event(change(**{length: off}))
-
-
-def test_unterminated_length_is_rejected_immediately():
-    with pytest.raises(MalformedResponse):
-        PARSER.decode_event(b"\n\x05ADDED\x12\x7f\n" + b"\xff" * 1_000_000 + b"\x01k8s\0")
-
-
 BROKEN = [
     *(b"", b"<html>", b'{"type": "ADDED"}', MAGIC, MAGIC + b"\xff" * 9),
     wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})[:-1],
