@@ -1,5 +1,6 @@
 """API errors as exceptions, and the table of how this server treats them in each kind of request."""
 
+import http.client
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -210,9 +211,11 @@ def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> 
     except (msgspec.MsgspecError, MalformedResponse):
         status = ApiStatus(message=body[:_LONGEST].decode(errors="replace").strip())
     if not status.reason:
-        status = msgspec.structs.replace(status, reason=_get_reason_phrase(code))
+        reason = http.client.responses.get(code, "Unknown").replace(" ", "")
+        status = msgspec.structs.replace(status, reason=reason)
     seconds = status.details.retryAfterSeconds if status.details is not None else 0
-    return ApiError(code, status, max(float(seconds), _parse_retry_after(headers.get("Retry-After", ""))))
+    delay = headers.get("Retry-After", "")  # Kubernetes sends seconds; a date is ignored.
+    return ApiError(code, status, max(float(seconds), float(delay) if delay.isdecimal() else 0.0))
 
 
 def decode_event_error(encoded: bytes) -> ApiError:
@@ -223,15 +226,3 @@ def decode_event_error(encoded: bytes) -> ApiError:
     except (msgspec.MsgspecError, MalformedResponse):
         status = ApiStatus(reason="Unknown", message=encoded[:_LONGEST].decode(errors="replace"))
     return ApiError(status.code or _SERVER_ERROR, status)
-
-
-def _get_reason_phrase(code: int) -> str:
-    try:
-        return HTTPStatus(code).phrase.replace(" ", "")
-    except ValueError:
-        return "Unknown"
-
-
-def _parse_retry_after(text: str) -> float:
-    # Kubernetes sends seconds; a date is ignored.
-    return float(text) if text.isdecimal() else 0.0

@@ -98,7 +98,9 @@ class CapabilityDiscovery:
                 },
             }
             answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-            facts = {**facts, **split_pod_fact(dict(zip(queries, answers, strict=True)))}
+            found = dict(zip(queries, answers, strict=True))
+            pod_facts = split_pod_fact(found.pop("pod")) if tries_pod else {}
+            facts = {**facts, **found, **pod_facts}
         return build_capabilities(facts, kinds)
 
     def _build_queries(
@@ -153,14 +155,12 @@ class CapabilityDiscovery:
     async def _find_operator_scheduler(self) -> str:
         for query in table.DEFAULT.deployments:
             names = {find_flag_scheduler(each) for each in await self._list_deployments(query)}
-            if None in names:
-                raise UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
-            if len(names) == 1:
-                return names.pop() or ""
+            if len(names) == 1 and (name := names.pop()) is not None:
+                return name
             if names:
                 raise UnknownFact(
-                    f"several training-operators run with different values of {FLAG}: "
-                    f"{', '.join(sorted(map(str, names)))}"
+                    f"the Deployments of the training-operator do not contain one value of {FLAG}: it comes "
+                    "from a shell or a variable, or several Deployments have different values"
                 )
         raise UnknownFact("there is no Deployment training-operator")
 
@@ -229,13 +229,13 @@ class CapabilityDiscovery:
         return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
     async def _dry_run_pod(self, namespace: str) -> Manifest:
-        metadata = _build_metadata(namespace)
+        metadata = {"name": _PROBE, "namespace": namespace}
         pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _POD}
         return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")
 
     async def _is_job_suspended(self, namespace: str) -> bool:
         dialect = table.DEFAULT
-        job = dialect.build_probe({**_build_metadata(namespace), "labels": _QUEUED})
+        job = dialect.build_probe({"name": _PROBE, "namespace": namespace, "labels": _QUEUED})
         return dialect.is_suspended(await self._dry_run_create(JOBS[dialect.name], namespace, job))
 
     async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
@@ -275,7 +275,3 @@ def _list_served_dialects(served: Mapping[str, Sequence[str]]) -> Sequence[Diale
         for each in table.DIALECTS.values()
         if each.resource.version in served.get(each.resource.group, ())
     ]
-
-
-def _build_metadata(namespace: str) -> Manifest:
-    return {"name": _PROBE, "namespace": namespace}

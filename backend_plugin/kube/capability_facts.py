@@ -3,10 +3,10 @@
 A fact is a named value that was read from the cluster. If the read failed, the value is the exception.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from backend_plugin.core.reading import get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text, get_texts
 from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.registry import list_schedulers
@@ -18,18 +18,11 @@ class UnknownFact(Exception):
     """Raised if a fact about the cluster cannot be determined; the message is the reason."""
 
 
-def split_pod_fact(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the facts with `pod`, a pod spec after admission, replaced by facts about two of its fields.
-
-    The new facts are the scheduler name, and whether the API server kept the field `schedulingGroup`.
-    """
-    if "pod" not in facts:
-        return facts
-    pod, others = facts["pod"], {name: each for name, each in facts.items() if name != "pod"}
+def split_pod_fact(pod: Any) -> Mapping[str, Any]:
+    """Return the facts about a pod spec after admission: two of its fields."""
     if isinstance(pod, Exception):
-        return {**others, "admission_scheduler": pod, "keeps_scheduling_group": pod}
+        return {"admission_scheduler": pod, "keeps_scheduling_group": pod}
     return {
-        **others,
         "admission_scheduler": get_text(pod, "schedulerName"),
         "keeps_scheduling_group": "schedulingGroup" in pod,
     }
@@ -78,30 +71,11 @@ def find_flag_scheduler(deployment: Manifest) -> str | None:
 
     Empty if the Deployment does not set the flag; None if the value is unknown, as with ``$(VARIABLE)``.
     """
-    words: list[str] = []
-    for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
-        for part in ("command", "args"):
-            argument = container.get(part)
-            words += (
-                map(str, argument) if isinstance(argument, Sequence) and not isinstance(argument, str) else ()
-            )
-    return _find_flag_value(words)
-
-
-def _find_flag_value(words: Sequence[str]) -> str | None:
-    # Without arguments there is no flag.
-    value = next(_iter_flag_values(words), None)
-    if value is None:
-        return None if any(FLAG in word for word in words) else ""
-    return None if "$" in value else value
-
-
-def _iter_flag_values(words: Sequence[str]) -> Iterator[str]:
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        if _is_flag(word):
-            yield word.partition("=")[2] if "=" in word else following
-
-
-def _is_flag(word: str) -> bool:
-    # Go accepts one dash or two.
-    return word.startswith("-") and f"--{word.lstrip('-').partition('=')[0]}" == FLAG
+    containers = get_mappings(deployment, "spec", "template", "spec", "containers")
+    words = [word for each in containers for part in ("command", "args") for word in get_texts(each, part)]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        if flag in (FLAG, FLAG.removeprefix("-")):  # Go accepts one dash or two.
+            value = value if equals else following
+            return None if "$" in value else value
+    return None if any(FLAG in word for word in words) else ""

@@ -17,7 +17,7 @@ _ROUNDING_ERROR: Final = timedelta(seconds=0.5)
 _TOLERANCE: Final = timedelta(seconds=2)
 """The largest difference that rounding and network latency can cause. A smaller one is ignored."""
 _LOGGED_DIFFERENCE: Final = timedelta(seconds=30)
-"""A larger difference is logged."""
+"""A larger difference is logged once."""
 
 
 def get_local_time() -> datetime:
@@ -44,18 +44,14 @@ class Clock:
         if date == self._date:
             return
         self._date = date
-        at = _parse_date(date)
-        if at is None:
+        try:
+            at = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if at.tzinfo is None:  # ``-0000`` states no time zone.
             return
         ahead = at + _ROUNDING_ERROR - self._ours()
         self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
-        self._log_difference(ahead)
-
-    def _log_difference(self, ahead: timedelta) -> None:
-        """Log the difference of the cluster's clock, `ahead`, if it exceeds `_LOGGED_DIFFERENCE`.
-
-        After that, log no difference until the clocks have agreed again.
-        """
         if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
             self._is_logged = True
             log.warning(
@@ -64,13 +60,3 @@ class Clock:
                 abs(ahead.total_seconds()),
                 "ahead of" if ahead > timedelta(0) else "behind",
             )
-        elif abs(ahead) <= _TOLERANCE:
-            self._is_logged = False
-
-
-def _parse_date(date: str) -> datetime | None:
-    try:
-        at = parsedate_to_datetime(date)
-    except ValueError:
-        return None
-    return None if at.tzinfo is None else at  # ``-0000`` states no time zone.

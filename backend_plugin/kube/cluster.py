@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -105,9 +104,7 @@ class KubernetesCluster:
             body=encode_manifest(manifest),
         )
         try:
-            dialect = table.find_dialect(manifest)
-            decode = partial(json_decoder.decode_job, dialect.name) if dialect else json_decoder.decode_object
-            made = await self._api.fetch_decoded(request, decode)
+            made = await self._api.fetch_object(request)
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
@@ -220,7 +217,9 @@ class KubernetesCluster:
                 self._permissions.record_missing(rule, answer.message)
                 return
             if answer.error_class.create is not RequestOutcome.ADOPTED:
-                raise self._build_event_error(answer) from answer
+                if answer.genuine and not answer.is_transient:
+                    raise RequestRejected(answer.code, answer.reason, answer.message) from answer
+                raise ClusterUnavailable(f"the API server answers {answer}") from answer
         self._permissions.record_granted(rule)
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
@@ -292,8 +291,11 @@ class KubernetesCluster:
     # ---- treatment of API errors
 
     def _build_write_error(self, answer: ApiError, rule: PolicyRule) -> RequestRejected | ClusterUnavailable:
-        if (refused := _build_rejection(answer)) is not None:
-            return refused
+        if answer.is_too_large:
+            code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            return RequestRejected(code, "RequestEntityTooLarge", answer.message)
+        if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
+            return RequestRejected(answer.code, answer.reason, answer.message)
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
@@ -301,13 +303,6 @@ class KubernetesCluster:
             return Misconfigured(f"the cluster has no {rule.resource}; install the {operator}")
         message = f"the API server answers {rejection.add_remedy(str(answer))}"
         return Misconfigured(message) if answer.error_class.misconfigured else ClusterUnavailable(message)
-
-    @staticmethod
-    def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
-        """Return the error for an Event that was not accepted; the caller retries `ClusterUnavailable`."""
-        if answer.genuine and not answer.is_transient:
-            return RequestRejected(answer.code, answer.reason, answer.message)
-        return ClusterUnavailable(f"the API server answers {answer}")
 
     def _build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
         """Return a transient error, even for a missing RBAC rule: an admin may add it before a retry."""
@@ -361,14 +356,6 @@ class KubernetesCluster:
         """Stop all watches and close the connections."""
         await cancel_and_wait([*self._following])
         await self._connection.close()
-
-
-def _build_rejection(answer: ApiError) -> RequestRejected | None:
-    if answer.is_too_large:
-        return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
-    if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
-        return RequestRejected(answer.code, answer.reason, answer.message)
-    return None
 
 
 def _get_job_resource(job: ObjectName) -> ApiResource:

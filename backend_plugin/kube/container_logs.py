@@ -14,8 +14,8 @@ from backend_plugin.kube.api_client import ApiClient, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import PODS
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.lines import LineSplitter
 from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.kube.splitters import LineSplitter
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
 _LONGEST: Final = 1 << 18

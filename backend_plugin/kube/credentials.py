@@ -1,6 +1,5 @@
 """Reads the address of the API server and the credentials with the official package `kubernetes`."""
 
-import ast
 import asyncio
 import contextlib
 import logging
@@ -153,8 +152,10 @@ class KubeconfigCredentials:
         with _collect_plugin_errors() as plugin_errors:
             (loader,) = await asyncio.gather(loading, return_exceptions=True)
         if isinstance(loader, Exception):
+            is_malformed = isinstance(loader, AttributeError | LookupError | TypeError)
+            what = "is not a valid kubeconfig" if is_malformed else loader
             raise CredentialsUnusable(
-                f"kubeconfig {self._files}: {self._format_load_error(loader)}"
+                f"kubeconfig {self._files}: {what}; name a kubeconfig and a context that kubectl can use"
             ) from loader
         if not is_loaded:
             self._loader, self._file_states = loader, file_states
@@ -163,26 +164,6 @@ class KubeconfigCredentials:
                 f"kubeconfig {self._files}: {_format_plugin_error(self._loader, plugin_errors[-1])}"
             )
         return _build_access(configuration)
-
-    def _format_load_error(self, error: Exception) -> str:
-        """Return the message for a failed load. If the context does not exist, name the existing ones."""
-        if isinstance(error, AttributeError | LookupError | TypeError):
-            return "is not a valid kubeconfig; name a kubeconfig that kubectl can use"
-        there = self._list_context_names() if self._context else ()
-        if not there or self._context in there:
-            return f"{error}; name a kubeconfig that kubectl can use"
-        return f"has no context {self._context}; name one of its contexts: {', '.join(there)}"
-
-    def _list_context_names(self) -> Sequence[str]:
-        """Return the names of the contexts; empty if the files are not valid."""
-        from kubernetes.aio.config.kube_config import KubeConfigMerger
-        from yaml import YAMLError
-
-        merger: Any = KubeConfigMerger
-        try:
-            return [str(each["name"]) for each in merger(self._files).config.value["contexts"]]
-        except (AttributeError, LookupError, OSError, TypeError, ValueError, YAMLError):
-            return ()
 
     def forget(self) -> None:
         """Discard the output of an exec plugin, even if it has not expired."""
@@ -226,12 +207,7 @@ def _collect_plugin_errors() -> Iterator[Sequence[str]]:
 def _format_plugin_error(loader: Any, error: str) -> str:
     plugin = get_mapping(loader._user.value, "exec")  # noqa: SLF001 - the package has no public access to it.
     command = shlex.join([get_text(plugin, "command"), *get_texts(plugin, "args")])
-    text, dot, output = error.partition(". b")
-    if output[:1] in ("'", '"') and output[1:].endswith(output[0]):  # stderr, as Python writes bytes.
-        text = f"{text}{dot[:-1]}{ast.literal_eval('b' + output).decode(errors='replace')}"
-    else:
-        text = error
-    return f"its exec plugin `{command}` failed: {text}; run the plugin by hand, or log in again"
+    return f"its exec plugin `{command}` failed: {error}; run the plugin by hand, or log in again"
 
 
 def _build_access(configuration: Any) -> ClusterAccess:

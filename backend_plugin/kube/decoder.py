@@ -6,8 +6,7 @@ from typing import NamedTuple, Protocol
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Event
-from backend_plugin.kube.frames import FrameSplitter
-from backend_plugin.kube.lines import LineSplitter
+from backend_plugin.kube.splitters import FrameSplitter, LineSplitter
 from backend_plugin.shell.cluster import Record
 
 
@@ -66,10 +65,7 @@ class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
     def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
-        """Return an object that splits a watch stream into events.
-
-        From an event over `longest` bytes, it yields the first bytes (JSON) or none (protobuf).
-        """
+        """Return an object that splits a watch stream into events of at most `longest` bytes."""
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event.

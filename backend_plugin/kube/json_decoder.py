@@ -6,18 +6,16 @@ that field. Pods in protobuf are parsed by `pod_decoder`.
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.object_fields import MetadataFields, ReferenceFields
 from backend_plugin.core.reading import NOTHING, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors
 from backend_plugin.kube.decoder import ListPage, MalformedResponse, WatchedObject, WatchEvent
-from backend_plugin.kube.lines import LineSplitter
+from backend_plugin.kube.splitters import LineSplitter
 from backend_plugin.shell.cluster import Record
 
 T = TypeVar("T")
@@ -143,20 +141,6 @@ def decode_object(body: bytes) -> Manifest:
     if not isinstance(value, dict):
         raise MalformedResponse(f"not an object: {body[:80]!r}")
     return value
-
-
-@cache
-def _create_job_decoder(dialect: str) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(get_dialect(dialect).fields)
-
-
-def decode_job(dialect: str, body: bytes) -> Manifest:
-    """Decode the fields of a job that the server uses; raise `MalformedResponse` if it is no object."""
-    try:
-        job: Manifest = _create_job_decoder(dialect).decode(body)
-    except (msgspec.MsgspecError, RecursionError):
-        return decode_object(body)
-    return job
 
 
 def get_metadata(manifest: Manifest) -> Manifest:

@@ -21,15 +21,12 @@ _WATCH: Final = (300.0, 600.0)
 """
 _RESYNC: Final = (3_600.0, 7_200.0)
 """The shortest and longest time in seconds between two periodic lists, which find changes that were lost."""
-_LARGEST_PAGE: Final = 4_000
-"""The maximum number of objects in a page of a list. So many pods take 40 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListStep:
     """The step in which the reflector requests one page of a list from the API server."""
 
-    limit: int
     rest: str
     """The `continue` token. Empty for a new list, which discards the pages of an unfinished one."""
 
@@ -58,17 +55,11 @@ class ListWatch:
 
     chance: Callable[[], float]
     """Returns a random number from 0 to 1."""
-    page: int
-    """The usual number of objects in a page; a list that expired is repeated with larger pages."""
-    _limit: int = field(init=False)
     _rest: str = field(default="", init=False)
     _version: str = field(default="", init=False)
     _pause: float = field(default=0.0, init=False)
     _failures: int = field(default=0, init=False)
     _resync: float = field(default=0.0, init=False)
-
-    def __post_init__(self) -> None:
-        self._limit = self.page
 
     def decide_next_step(self, now: float) -> Step:
         """Return the step that the reflector must take now: list, watch or pause."""
@@ -76,7 +67,7 @@ class ListWatch:
             seconds, self._pause = self._pause, 0.0
             return PauseStep(seconds=seconds)
         if not self._version or now >= self._resync:
-            return ListStep(limit=self._limit, rest=self._rest)
+            return ListStep(rest=self._rest)
         return WatchStep(version=self._version, seconds=int(self._choose_between(_WATCH)))
 
     def on_page(self, rest: str) -> None:
@@ -85,7 +76,7 @@ class ListWatch:
 
     def on_list_end(self, version: str, now: float) -> None:
         """Record that the last page of a list has arrived; `version` is the `resourceVersion` of the list."""
-        self._rest, self._version, self._failures, self._limit = "", version, 0, self.page
+        self._rest, self._version, self._failures = "", version, 0
         self._resync = now + self._choose_between(_RESYNC)
 
     def on_progress(self, version: str) -> None:
@@ -100,8 +91,6 @@ class ListWatch:
 
     def on_expired(self) -> None:
         """Record a 410 response: the requested version or `continue` token is too old."""
-        # Larger pages finish a list that was too slow for the compaction.
-        self._limit = min(_LARGEST_PAGE, 2 * self._limit) if self._rest else self._limit
         self._reset_list()
         self._pause = self.chance()  # All watches of a restored server expire together.
 

@@ -21,7 +21,6 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1
 """The ``Accept`` header for the metadata only, because a whole workflow may have a megabyte."""
 _SECONDS: Final = 1.0
 """The timeout in seconds of the request for the owner; after it, the job is created without an owner."""
-_LONGEST_PAUSE: Final = 900.0
 _EVERYWHERE: Final = ""
 
 
@@ -29,7 +28,6 @@ _EVERYWHERE: Final = ""
 class _RequestPause:
     why: str
     until: float
-    seconds: float
     rule: PolicyRule | None
     """The missing RBAC rule, if any."""
 
@@ -37,8 +35,7 @@ class _RequestPause:
 class OwnerFinder:
     """Finds the FlyteWorkflow of an execution.
 
-    After a failure that will last, such as a missing RBAC rule, it sends no requests during a pause. Further
-    failures lengthen the pause.
+    After a failure that will last, such as a missing RBAC rule, it sends no requests for `pause` seconds.
     """
 
     def __init__(self, api: ApiClient, permissions: Permissions, pause: float) -> None:
@@ -111,20 +108,11 @@ class OwnerFinder:
         return ClusterUnavailable(why)
 
     def _start_pause(self, where: str, why: str, rule: PolicyRule | None) -> None:
-        last = self._pauses.get(where)
-        seconds = self._pause if last is None else max(self._pause, min(2 * last.seconds, _LONGEST_PAUSE))
-        until = asyncio.get_running_loop().time() + seconds
-        self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
+        until = asyncio.get_running_loop().time() + self._pause
+        self._pauses[where] = _RequestPause(why=why, until=until, rule=rule)
 
     def _end_pauses(self, namespace: str) -> None:
-        """End the pauses of `namespace` and of the whole cluster, after a request for an owner was answered.
-
-        During a pause, no requests are sent. If a missing RBAC rule was the cause of the namespace's pause,
-        log that the rule was granted, unless it is also the cause of the pause of another namespace.
-        """
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)
-        if paused is None or paused.rule is None:
-            return
-        if all(each.rule != paused.rule for each in self._pauses.values()):
+        if paused is not None and paused.rule is not None:
             self._permissions.record_granted(paused.rule)

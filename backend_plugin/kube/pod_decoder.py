@@ -17,8 +17,8 @@ from backend_plugin.core.observed import Condition, Container, ContainerTerminat
 from backend_plugin.core.reading import get_int, intern_text
 from backend_plugin.kube import api_errors, protobuf_envelope
 from backend_plugin.kube.decoder import ListPage, WatchedObject, WatchEvent
-from backend_plugin.kube.frames import FrameSplitter
 from backend_plugin.kube.protobuf_envelope import decode_text
+from backend_plugin.kube.splitters import FrameSplitter
 from kfpytorch_idl.kubernetes import pods_pb2 as wire
 
 T = TypeVar("T")

@@ -81,7 +81,7 @@ class Reflector:
         self._kind = place.kind
         self._permissions = permissions
         self._options = options
-        self._course = ListWatch(chance=random.random, page=options.page)
+        self._course = ListWatch(chance=random.random)
         self._json: Decoder = json_decoder.JsonDecoder(place.kind.wire, place.kind.read)
         self._version = place.kind.resource.version
         self._found: list[WatchedObject] = []
@@ -154,7 +154,7 @@ class Reflector:
         body = await self._fetch_page(step)
         page = self._select_decoder(protobuf=protobuf_envelope.is_wrapped(body)).decode_page(body)
         if page.rest:  # The API server prepares the next page while this one is parsed.
-            following = ListStep(limit=step.limit, rest=page.rest)
+            following = ListStep(rest=page.rest)
             self._ahead = following, asyncio.create_task(self._request_page(following))
         self._found += await _decode_items(page)
         if page.rest:
@@ -179,7 +179,7 @@ class Reflector:
         return await self._request_page(step)
 
     async def _request_page(self, step: ListStep) -> bytes:
-        query = {"limit": str(step.limit)} | ({"continue": step.rest} if step.rest else {})
+        query = {"limit": str(self._options.page)} | ({"continue": step.rest} if step.rest else {})
         return await self._api.send_once(self._build_request(query))
 
     async def _fetch_preferred_version(self) -> str:
@@ -221,10 +221,8 @@ class Reflector:
             self._silences = 0
             for part in parts.feed(piece):
                 if parts.cut:
-                    size = len(part) + parts.cut
-                    log.warning("%s: an object of %d bytes is skipped", self._place, size)
-                else:
-                    self._apply_event(parser.decode_event(part))
+                    raise MalformedResponse(f"an object of {len(part) + parts.cut} bytes")
+                self._apply_event(parser.decode_event(part))
             self._receive()
             self._report_recovery()
             if len(piece) < _BACKLOG:

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
 
 NEVER, ALWAYS = (lambda: 0.0), (lambda: 1.0)
-NEW = ListStep(limit=2, rest="")
+NEW = ListStep(rest="")
 
 
 def a_course(chance=NEVER):
-    return ListWatch(chance=chance, page=2)
+    return ListWatch(chance=chance)
 
 
 def listed(course, version="7", now=0.0):
@@ -23,7 +23,7 @@ def test_list_is_followed_by_a_watch_from_its_version():
     course = a_course()
     assert course.decide_next_step(0) == NEW
     course.on_page("more")
-    assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
+    assert course.decide_next_step(0) == ListStep(rest="more")
     assert listed(course).decide_next_step(0) == WatchStep(version="7", seconds=300)
     course.on_progress("9")
     course.on_watch_end(300)
@@ -42,20 +42,6 @@ def test_expired_version_causes_a_relist():
     course = listed(a_course(ALWAYS))
     course.on_expired()
     assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=1.0), NEW)
-
-
-def test_expiring_list_is_repeated_with_larger_pages():
-    course = a_course()
-    for limit in (4, 8, 16):
-        course.on_page("more")
-        course.on_expired()
-        assert course.decide_next_step(0) == ListStep(limit=limit, rest="")
-    for _ in range(20):
-        course.on_page("more")
-        course.on_expired()
-    assert course.decide_next_step(0) == ListStep(limit=4_000, rest="")
-    listed(course).on_expired()
-    assert course.decide_next_step(0) == NEW
 
 
 def test_failures_increase_the_pause_and_keep_the_version():
@@ -79,7 +65,7 @@ def test_failed_page_is_requested_again_and_earlier_pages_kept():
     for _ in range(5):
         course.on_failure()
         course.decide_next_step(0)
-    assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
+    assert course.decide_next_step(0) == ListStep(rest="more")
 
 
 @pytest.mark.parametrize(("delay", "pause"), [(30, 30), (86_400, 60)])
