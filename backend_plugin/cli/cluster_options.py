@@ -89,11 +89,9 @@ def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) ->
         BadParameter: If the name is invalid.
     """
     if value is not None and not _NAMESPACE.fullmatch(value):
-        near = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-")
-        meant = f"; write {near}" if near else ""
         raise click.BadParameter(
             f"{value!r} is not a valid namespace name, which has at most 63 lower-case letters, digits "
-            f"and '-', and begins and ends with a letter or digit{meant}"
+            "and '-', and begins and ends with a letter or digit"
         )
     return value
 

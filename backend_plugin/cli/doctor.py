@@ -158,7 +158,7 @@ async def _collect_facts(
 ) -> tuple["Facts", Sequence["Finding"]]:
     """Return the facts about the cluster, and the findings of a burn-in, which runs only if `limit` is given.
 
-    A signal cancels the burn-in and is added to `signals`. The job of the burn-in is deleted in any case.
+    A stop signal is added to `signals` and ends the burn-in. The job of the burn-in is deleted in any case.
     """
     from backend_plugin.doctor.burn_in import runner
     from backend_plugin.doctor.fact_collector import collect_facts
@@ -172,15 +172,9 @@ async def _collect_facts(
         say=lambda line: click.echo(f"burn-in: {line}", err=True),
         is_interrupted=lambda: bool(signals),
     )
-    burn_in = asyncio.ensure_future(runner.run_burn_in(options, facts, limits))
-
-    def on_signal(number: int) -> None:
-        signals.append(number)
-        burn_in.cancel()
-
     for number in stop_signals.list_stop_signals():
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    return facts, await burn_in
+        asyncio.get_running_loop().add_signal_handler(number, signals.append, number)
+    return facts, await runner.run_burn_in(options, facts, limits)
 
 
 def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoReturn:

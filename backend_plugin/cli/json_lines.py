@@ -65,12 +65,8 @@ def _convert_error(error: BaseException) -> Sequence[Problem]:
     """Convert the error of one request to problems; an unexpected error must not end the batch."""
     if isinstance(error, InvalidInput):
         return error.problems
-    if isinstance(error, RecursionError):
-        message = ("…", "is nested too deeply", "write no more levels than a pod has")
-    else:
-        text = f"{type(error).__name__}: {error}"
-        message = (text, "is an internal error of kfpytorch", "report it with this line")
-    return build_error("", *message).problems
+    text = f"{type(error).__name__}: {error}"
+    return build_error("", text, "is an internal error of kfpytorch", "report it with this line").problems
 
 
 def _decode_request(line: bytes) -> Mapping[str, Any]:

@@ -50,20 +50,10 @@ def command(**options: Any) -> None:
     ):
         found, execution, inputs = read_request(options, Path(folder))
         server = command_io.read_server(options, options["server"])
-        _require_server(server)
+        client.check_health(server=server)  # Without a server, an execution would only report a failed task.
         print_title(found.template.id.name)
         if not run_execution(server, Path(folder) / "store", found, execution, inputs):
             sys.exit(_FAILED)
-
-
-def _require_server(server: client.Address) -> None:
-    """Raise `ServerNotFound` if no server answers, because an execution would only report a failed task."""
-    try:
-        client.check_health(server=server)
-    except client.ServerNotFound:
-        raise
-    except client.RequestFailed:
-        return  # A server without the health service, or a slow one: the calls of the execution decide.
 
 
 def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", str, Mapping[str, str]]:

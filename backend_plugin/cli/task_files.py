@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 _GZIP: Final = b"\x1f\x8b"
 _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
-# Byte order marks that Windows writes before text; `json` detects the encoding.
-_BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NO_TASK: Final = (
     "is not a task template or task spec (protobuf or protobuf JSON), and not an archive of pyflyte package; "
     "name a Python file with the suffix .py, or a file *_1.pb that pyflyte wrote"
@@ -43,9 +41,9 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
     if file == "-":
         return select_task(_read_tasks(input_files.read_input(file), Path("stdin")), task, "stdin")()
     path = Path(file)
-    if path.is_dir() or not path.exists():
-        raise Misused(f"{file}: {_format_missing_file(path)}")
     if path.suffix == ".py":
+        if not path.is_file():
+            raise Misused(f"{file}: there is no such file")
         from backend_plugin.cli import python_file
 
         return python_file.load_task(path, task, image=image).template
@@ -78,19 +76,12 @@ def _suggest_task(task: str, names: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(names))}"
 
 
-def _format_missing_file(path: Path) -> str:
-    if path.is_dir():
-        return "is a directory; name a file in it"
-    near = get_close_matches(path.name, [each.name for each in path.parent.glob("*")], n=1)
-    there = f"; did you mean {path.parent / near[0]}?" if near else ""
-    return f"there is no such file{there}"
-
-
 def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
     if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
         return _read_archive(data, path)
-    text = data.lstrip()[:1] == b"{" or data.startswith(_BYTE_ORDER_MARKS)
-    template = _decode_json(data, path) if text else _decode_protobuf(data)
+    # Windows writes a byte order mark before text.
+    is_text = data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
+    template = _decode_json(data, path) if is_text else _decode_protobuf(data)
     if template is None:
         raise UnusableInput(f"{path}: {_NO_TASK}")
     return {template.id.name: lambda: template}
@@ -100,8 +91,9 @@ def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
     try:
         document = json.loads(data)
         # A task spec contains a template.
-        document = document.get("template", document) if isinstance(document, Mapping) else {"": document}
-        template: TaskTemplate = ParseDict(document, TaskTemplate(), ignore_unknown_fields=True)
+        template: TaskTemplate = ParseDict(
+            document.get("template", document), TaskTemplate(), ignore_unknown_fields=True
+        )
     except (ValueError, RecursionError, ParseError) as error:
         raise UnusableInput(f"{path}: is not a task template as protobuf JSON: {error}") from error
     return template if template.type else None

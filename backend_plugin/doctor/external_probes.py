@@ -17,10 +17,10 @@ from backend_plugin.shell.output_prefixes import STORES
 _PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
 _SECONDS: Final = 20.0
 _CALL: Final = 10.0
-_AMAZONS: Final = frozenset({"s3", "s3a"})
 _CONTENT: Final = b"kfpytorch doctor\n"
 _RIGHTS: Final = (
-    "give this account, and the {} ServiceAccount, {} below it; check that the bucket or directory exists"
+    "give this account, and the {} ServiceAccount, {} below it; check that the bucket or directory exists, "
+    "and set AWS_ENDPOINT_URL_S3 for a store that is not Amazon's"
 )
 
 
@@ -63,17 +63,7 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
     trouble = f"cannot be {what}: {reason}"
     if isinstance(error, asyncio.TimeoutError):
         trouble = f"does not answer within {_SECONDS:g} s"
-    return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
-
-
-def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
-    """Return a command of the AWS CLI for an error of S3, and `rights` for other stores or permissions."""
-    scheme, _, path = prefix.partition("://")
-    if scheme not in _AMAZONS or isinstance(error, PermissionError):
-        return rights
-    if isinstance(error, FileNotFoundError):
-        return f"aws s3 mb s3://{path.partition('/')[0]}"
-    return f"aws s3 ls {prefix}  # set AWS_ENDPOINT_URL_S3=http://HOST:PORT if the store is not Amazon's"
+    return ProbeResult(what=prefix, trouble=trouble, remedy=rights)
 
 
 def _open_store(prefix: str) -> tuple[Any, str, str]:

@@ -18,7 +18,7 @@ from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
-from backend_plugin.doctor.checks import gang, templates
+from backend_plugin.doctor.checks import gang
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, open_connection
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.operators.table import get_operator
@@ -165,8 +165,7 @@ def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
         for name in gang.list_config_maps(each)
     }
     maps = [queries.build_config_map_query(*each) for each in sorted(mounted)]
-    schedulers = sorted(gang.list_requested_schedulers(facts) | templates.list_scheduler_names(facts))
-    return [*maps, *map(queries.build_bound_pod_query, schedulers)]
+    return [*maps, *map(queries.build_bound_pod_query, sorted(gang.list_requested_schedulers(facts)))]
 
 
 def _with_documents(facts: Facts) -> Facts:

@@ -1,7 +1,6 @@
 """``kfpytorch render --batch`` with valid and invalid JSON lines."""
 
 import codecs
-import copy
 import json
 import subprocess
 import sys
@@ -139,17 +138,6 @@ def test_id_is_returned_unchanged(id_: Any) -> None:
 def test_response_to_invalid_json_has_no_id(line: bytes) -> None:
     reply = json.loads(reply_to_line(render_requests.render_manifests, line))
     assert (reply["id"], [each["field"] for each in reply["problems"]]) == (None, [""])
-
-
-def test_request_nested_too_deeply_is_rejected() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(900):
-        deep = {"a": deep}
-    request = {**REQUEST, "settings": {"default-affinity": deep}}
-    (walked,) = json.loads(reply_to_line(copy.deepcopy, json.dumps(request).encode()))["problems"]
-    assert walked["message"] == "is nested too deeply"
-    (problem,) = answer(request)["problems"]  # The interpreter defines the recursion limit of C code.
-    assert problem["message"] in ("is nested too deeply", "has the unknown field a")
 
 
 def test_line_with_bom_and_crlf_is_read() -> None:

@@ -56,7 +56,7 @@ class BurnInLimits:
     pause: float = 2.0
     """Seconds between two polls."""
     is_interrupted: Callable[[], bool] = lambda: False
-    """Returns True after a stop signal; it is polled, because the cancellation of a task may be lost."""
+    """Returns True after a stop signal, which ends the burn-in at the next poll."""
 
 
 async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:
@@ -173,7 +173,6 @@ class _BurnInRunner:
         The last request may exceed the timeout.
         """
         rules = JudgingContext(judging=self._facts.settings.judging)
-        # The loop also tests for signals: before Python 3.12, a request may swallow a cancellation.
         end = asyncio.get_running_loop().time() + self._limits.seconds
         while asyncio.get_running_loop().time() < end:
             if self._limits.is_interrupted():

@@ -62,18 +62,9 @@ def _check_node_selector(facts: Facts) -> Iterator[Violation]:
         )
         yield Violation(
             f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: {labels}",
-            _format_label_remedy(claim, nodes),
+            "kubectl get nodes --show-labels  # change the node selector of the task, its PodTemplate or the "
+            "settings, or label a node",
         )
-
-
-def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
-    change = "change the node selector of the task, its PodTemplate or the settings"
-    selector = claim.constraints.selector
-    # Kubernetes or a cloud provider sets labels with a prefix, and they describe the hardware of a node.
-    if not selector or claim.constraints.terms is not None or any("/" in key for key in selector):
-        return f"kubectl get nodes --show-labels  # {change}"
-    labels = " ".join(f"{key}={value}" for key, value in selector.items())
-    return f"kubectl label node {nodes[0].name} --overwrite {labels}  # or another node; or {change}"
 
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)

@@ -1,6 +1,6 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -10,7 +10,6 @@ from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.deployments import get_name, get_namespace
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
-from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.embedded.resources import parse_quantities
 from kfpytorch_common.quantity import Quantity, add_quantities, parse
 
@@ -22,23 +21,15 @@ def _compute_requested(facts: Facts) -> Amounts:
     """Return the amounts that the job adds to a quota, by the quota's resource names."""
     needed = role_pods.compute_needed_requests(facts.task)
     limits = role_pods.compute_needed_limits(facts.task)
-    counts = _count_objects(facts.task)
+    pods = parse(str(sum(role.needed for role in facts.task.roles)))
+    job = facts.task.dialect.resource
     return {
         **{f"requests.{name}": amount for name, amount in needed.items()},
         **{name: amount for name, amount in needed.items() if name in _PLAIN},
         **{f"limits.{name}": amount for name, amount in limits.items()},
-        **{name: parse(str(count)) for name, count in counts.items()},
+        f"count/{job.plural}.{job.group}": parse("1"),
+        **dict.fromkeys(("pods", "count/pods"), pods),
     }
-
-
-def _count_objects(task: PlannedTask) -> Mapping[str, int]:
-    """Return the number of objects that the job adds to a quota, by the quota's resource names."""
-    job = task.dialect.resource
-    counts = {f"count/{job.plural}.{job.group}": 1}
-    counts |= dict.fromkeys(("pods", "count/pods"), sum(role.needed for role in task.roles))
-    if task.plan is not None:
-        counts |= get_operator(task.dialect).count_objects(task.plan, task.roles)
-    return counts
 
 
 def _iter_limited(facts: Facts) -> Iterator[tuple[Manifest, str, Quantity, Quantity, Quantity]]:

@@ -20,7 +20,6 @@ from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
 """The usual names of PodTemplates for gang scheduling; this project's chart uses them."""
-_DEFAULT: Final = "default-scheduler"
 _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
@@ -57,7 +56,7 @@ _PREFIXES: Final = tuple(
 )
 
 
-def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
+def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
     """Return the PodTemplates that the settings, Flyte or the task name, and those with a name in `NAMES`.
 
     `NAMES` are the usual names of PodTemplates for gang scheduling.
@@ -73,15 +72,6 @@ def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
     ]
 
 
-def list_scheduler_names(facts: Facts) -> set[str]:
-    """Return the `schedulerName` of each PodTemplate in `list_checked_templates`, without the default one."""
-    return {_get_scheduler_name(each) for each in list_checked_templates(facts)} - {"", _DEFAULT}
-
-
-def _get_scheduler_name(template: Manifest) -> str:
-    return get_text(template, "template", "spec", "schedulerName")
-
-
 def _format_template(template: Manifest) -> str:
     return f"the PodTemplate {deployments.get_namespace(template)}/{deployments.get_name(template)}"
 
@@ -92,13 +82,12 @@ def _format_patch(template: Manifest, change: JsonValue) -> str:
 
 
 CHECKS: Final = CheckList()
-_SERVED: Final = (Subject.TEMPLATES, Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
 
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     """Check that a PodTemplate that sets container fields has a container named `default` or `primary`."""
-    for each in list_checked_templates(facts):
+    for each in _list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
         with_values = [one for one in containers if any(map(one.get, one.keys() - _WRITTEN))]
         if with_values and not {get_text(one, "name") for one in containers} & {"default", "primary"}:
@@ -110,29 +99,13 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(*_SERVED, level=Severity.WARNING)
-def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
-    """Check that the cluster has a scheduler for each scheduler name in PodTemplates."""
-    served = gang.get_served_schedulers(facts)
-    for each in list_checked_templates(facts):
-        name = _get_scheduler_name(each)
-        # Another check reports the scheduler of the job's own pods.
-        if name and name not in served and name not in gang.list_requested_schedulers(facts):
-            yield Violation(
-                f"{_format_template(each)} names the scheduler {name}, which no scheduler serves: pods of "
-                f"tasks that name the template stay pending; available: {', '.join(sorted(served))}",
-                _format_patch(each, {"spec": {"schedulerName": _DEFAULT}}),
-            )
-
-
-@CHECKS.add(*_SERVED, level=Severity.WARNING)
+@CHECKS.add(Subject.TEMPLATES, Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
     """Check that pod groups are created for the gang schedulers that PodTemplates name."""
-    served = gang.get_served_schedulers(facts)
-    for each in list_checked_templates(facts):
-        name = _get_scheduler_name(each)
+    for each in _list_checked_templates(facts):
+        name = get_text(each, "template", "spec", "schedulerName")
         scheduler = _GANG_SCHEDULERS.get(name)
-        if scheduler and name in served and not _has_pod_groups(scheduler, each, facts):
+        if scheduler and not _has_pod_groups(scheduler, each, facts):
             creator = ", pod-groups-by: backend" if len(ADAPTERS[scheduler]) > 1 else ""
             yield Violation(
                 f"{_format_template(each)} names the scheduler {name}, but nothing creates its groups: pods "
@@ -162,7 +135,7 @@ def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
     """Check that Gang labels and annotations of PodTemplates have an effect."""
-    for each in list_checked_templates(facts):
+    for each in _list_checked_templates(facts):
         marks = _get_gang_fields(each)
         for key in marks:
             if why := _find_ineffective_reason(key, marks):

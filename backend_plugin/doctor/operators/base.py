@@ -1,6 +1,6 @@
 """The interface of an operator, and functions that the checks of several operators share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,8 +43,6 @@ class OperatorSupport:
     program: Program
     build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
     """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
-    count_objects: Callable[[Plan, Sequence[RolePods]], Mapping[str, int]]
-    """Return the number of objects besides pods that a job adds to a quota, by the quota's resource names."""
     build_invalid_job: Callable[[str], Manifest]
     """Return a job in the given namespace; the webhook of the operator rejects this job."""
     build_trial: Callable[[Plan, Callable[[Manifest], Manifest], int], Plan]

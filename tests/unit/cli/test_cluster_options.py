@@ -56,11 +56,10 @@ def test_unknown_context_is_an_error_with_its_name(tmp_path: Path, command: str)
 
 
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
-def test_invalid_namespace_is_rejected_with_a_valid_suggestion(command: str) -> None:
+def test_invalid_namespace_is_rejected(command: str) -> None:
     done = invoke(*COMMANDS[command], "--namespace", "Foo_Bar")
     output = " ".join(done.output.replace("│", "").split())
     assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in output) == (2, True), output
-    assert output.split("; write ")[1].split()[0] == "foo-bar"
 
 
 def test_namespace_pattern_is_accepted(tmp_path: Path) -> None:

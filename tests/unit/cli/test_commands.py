@@ -136,15 +136,3 @@ def test_short_option_stands_for_one_long_option_and_a_flag_is_one_everywhere() 
         assert len({param.is_flag for param in by_command.values()}) == 1, text
         long = {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
         assert text.startswith("--") or len(long) == 1, text
-
-
-def test_render_and_doctor_have_the_same_task_arguments() -> None:
-    forms = {
-        name: [
-            (param.name, param.opts, param.required)
-            for param in kfpytorch.get_command(None, name).params
-            if isinstance(param, click.Argument) or param.name in ("inputs", "image", "settings")
-        ]
-        for name in ("render", "doctor")
-    }
-    assert sorted(forms["render"]) == sorted(forms["doctor"])

@@ -194,14 +194,7 @@ CASES: Mapping[str, Facts] = {
         {Subject.TEMPLATES: [template(containers=[{"name": "x", "env": [{"name": "A", "value": "b"}]}])]},
         settings=TEMPLATED,
     ),
-    "template-scheduler": facts({Subject.TEMPLATES: [template(schedulerName="no")]}, settings=TEMPLATED),
-    "template-gang": facts(
-        {
-            Subject.TEMPLATES: [template(schedulerName=COSCHEDULING)],
-            DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}")],
-        },
-        settings=TEMPLATED,
-    ),
+    "template-gang": facts({Subject.TEMPLATES: [template(schedulerName=COSCHEDULING)]}, settings=TEMPLATED),
     "template-placeholder": facts(
         {Subject.TEMPLATES: [template({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})]},
         settings=TEMPLATED,

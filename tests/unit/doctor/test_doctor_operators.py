@@ -95,28 +95,6 @@ def plan_facts(custom: object, settings: object, **objects: object) -> Facts:
     return Facts(namespace="n", task=task, gang=gang, objects=found)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "hard", "is_reported"),
-    [
-        ("pytorchjob", {"services": "3"}, True),
-        # All nodes of a TrainJob share the Service of the JobSet.
-        ("trainjob", {"services": "1", "count/services": "1"}, False),
-        ("trainjob", {"services": "0"}, True),
-        ("trainjob", {"count/jobs.batch": "2"}, False),
-        ("trainjob", {"count/jobs.batch": "1"}, True),
-        ("trainjob", {"count/jobsets.jobset.x-k8s.io": "0"}, True),
-        ("trainjob", {"count/trainingruntimes.trainer.kubeflow.org": "0"}, True),
-        ("pytorchjob", {"count/jobs.batch": "0"}, False),
-    ],
-)
-def test_quota_counts_the_objects_that_the_operator_creates(dialect, hard, is_reported) -> None:
-    quota = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": hard}}
-    custom = WITH_DATA if dialect == "trainjob" else REPLICAS
-    facts = plan_facts(custom, {"dialect": dialect}, QUOTAS=[quota])
-    (judge,) = [each.judge for each in CHECKS if each.id == "quota-too-small"]
-    assert bool([*judge(facts)]) is is_reported
-
-
 def build_queues(*quotas: str, **local: object) -> dict[str, object]:
     """Return a LocalQueue, and its ClusterQueue with a flavor for each of the quotas of CPUs."""
     flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": each}]} for each in quotas]

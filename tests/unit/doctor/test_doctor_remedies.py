@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from remedy_cases import CASES, GPU, role
+from remedy_cases import CASES, GPU
 
 from backend_plugin.cli.doctor import command
 from backend_plugin.core.settings.loader import read
@@ -234,25 +234,6 @@ def test_remedy_command_removes_the_finding(check: str) -> None:
     if check == "quota-full":  # The status follows the spec.
         facts = alter(facts, Subject.QUOTAS, {"status": {"hard": {"requests.cpu": "3"}}})
     assert [*JUDGES[check](facts)] == []
-
-
-REQUIRED = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}
-AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED}}
-SHOW = "kubectl get nodes --show-labels  # change the node selector"
-
-
-@pytest.mark.parametrize(
-    ("spec", "remedy"),
-    [
-        ({"nodeSelector": {"pool": "a"}}, "kubectl label node node-0 --overwrite pool=a  # or another node"),
-        ({"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"}}, SHOW),
-        ({"nodeSelector": {"pool": "a"}, "affinity": AFFINITY}, SHOW),
-        ({"affinity": AFFINITY}, SHOW),
-    ],
-)
-def test_node_is_labelled_only_with_labels_that_users_set(spec: dict[str, Any], remedy: str) -> None:
-    (found,) = JUDGES["node-selector"](replace(CASES["node-selector"], task=role(**spec)))
-    assert found.remedy.startswith(remedy)
 
 
 # ---- settings that remove the finding

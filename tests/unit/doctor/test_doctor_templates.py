@@ -107,14 +107,6 @@ SCHEDULER = deployment("s", "some:1", f"--scheduler-name={SERVED}")
 OPERATOR = operator(f"--gang-scheduler-name={SERVED}")
 
 
-def test_scheduler_that_no_deployment_serves_is_found() -> None:
-    (violation,) = run_check("template-scheduler", a_template(**COSCHEDULING))
-    assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in violation.sentence
-    assert not run_check("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
-    assert not run_check("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
-    assert not run_check("template-gang", a_template(**COSCHEDULING))
-
-
 def gang(**options: Any) -> dict[str, Any]:
     return {"platform": {"kfpytorch": {"gang": options}}}
 

@@ -9,7 +9,6 @@ OPERATOR: Final = OperatorSupport(
     checks=checks.CHECKS,
     program=checks.PROGRAM,
     build_role_pods=jobs.build_role_pods,
-    count_objects=jobs.count_objects,
     build_invalid_job=jobs.build_invalid_job,
     build_trial=jobs.build_trial,
 )

@@ -1,6 +1,6 @@
 """Builds the PyTorchJobs of the doctor, and the pods that the training operator creates for them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -31,11 +31,6 @@ def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RoleP
         pod = {**pod, "metadata": metadata}
         found.append(RolePods(name=role.label, count=role.replicas, needed=needed, pod=pod))
     return found
-
-
-def count_objects(_: Plan, roles: Sequence[RolePods]) -> Mapping[str, int]:
-    """Return the number of Services of a job, one per replica, for each name that quotas use for Services."""
-    return dict.fromkeys(("services", "count/services"), sum(role.needed for role in roles))
 
 
 def build_invalid_job(namespace: str) -> Manifest:

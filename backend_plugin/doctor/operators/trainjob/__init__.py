@@ -10,7 +10,6 @@ OPERATOR: Final = OperatorSupport(
     program=checks.PROGRAM,
     schemas=checks.SCHEMAS,
     build_role_pods=jobs.build_role_pods,
-    count_objects=jobs.count_objects,
     list_secrets=jobs.list_secrets,
     build_invalid_job=jobs.build_invalid_job,
     build_trial=jobs.build_trial,

@@ -4,14 +4,14 @@ The pod template comes from the TrainingRuntime that the connector creates. For 
 own, the pods lack what that runtime adds, because the doctor does not read it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import structs
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import ROLE, RUNTIME, build_host_name
+from backend_plugin.core.dialects.trainjob.resource import ROLE, build_host_name
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
@@ -19,7 +19,6 @@ from backend_plugin.doctor.facts import RolePods
 from backend_plugin.doctor.operators.base import KEPT_SECONDS
 
 _DIALECT: Final = DIALECTS["TrainJob"]
-_RUNTIMES: Final = f"count/{RUNTIME.plural}.{RUNTIME.group}"
 _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
 
 
@@ -71,18 +70,6 @@ def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest
     for patched in get_mappings(spec, "containers"):
         container = {**container, **patched}
     return {**template, "spec": {**spec, "containers": [container], "restartPolicy": "Never"}}
-
-
-def count_objects(planned: Plan, _: Sequence[RolePods]) -> Mapping[str, int]:
-    """Return the number of objects besides pods that a job adds to a quota, by the quota's resource names.
-
-    All nodes share one Service. The Jobs of a named training runtime are unknown and not counted.
-    """
-    counts = dict.fromkeys(("services", "count/services", "count/jobsets.jobset.x-k8s.io"), 1)
-    if planned.prerequisites:
-        jobs = [each for runtime in planned.prerequisites for each in _list_replicated_jobs(runtime)]
-        counts |= {"count/jobs.batch": len(jobs), _RUNTIMES: len(planned.prerequisites)}
-    return counts
 
 
 def list_secrets(job: Manifest) -> Sequence[str]:
