@@ -12,12 +12,21 @@ from backend_plugin.core.decoding import custom, dialect_selection
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, TrainingJob
-from backend_plugin.core.judging import deadline, job_events, log_links, messages, status, verdict_rules
+from backend_plugin.core.judging import (
+    deadline,
+    job_events,
+    log_links,
+    messages,
+    root_cause,
+    status,
+    terminations,
+    verdict_rules,
+)
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.job_events import JobEventDecision
-from backend_plugin.core.judging.job_status import JobStatus
+from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.verdict import Verdict
-from backend_plugin.core.judging.verdict_annotation import find_end_time
+from backend_plugin.core.judging.verdict_annotation import find_end_time, find_recorded_verdict
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
 from backend_plugin.core.manifest.pod_draft import PodRequest
@@ -138,6 +147,21 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
     return structs.replace(
         verdict, logs=links, info=messages.build_custom_info(observed_status, verdict.cause, warnings)
     )
+
+
+def has_unobserved_termination(observed: Observed) -> bool:
+    """True if the job failed and the watch may not have delivered the termination that caused it.
+
+    That is so if no termination is known, or if a pod appears to run and the best known termination is only
+    the consequence of another one.
+    """
+    job_status = status.compute_status(observed, {})
+    if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:
+        return False
+    death = job_status.death
+    if death is None:
+        return True
+    return not root_cause.is_possible_cause(death) and any(map(terminations.is_pod_alive, job_status.pods))
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import cleanup, names
-from backend_plugin.core.judging.unobserved_terminations import has_unobserved_termination
 from backend_plugin.core.observed import Pod
+from backend_plugin.core.pipeline import has_unobserved_termination
 from backend_plugin.core.signing import is_job_authentic
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache

@@ -52,7 +52,6 @@ _LAUNCHER: Final = re.compile(r".*-launcher-0-0-[a-z0-9]{5}")
 _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
-_MOST_DIGITS: Final = 9
 # Enough characters for any readable message; one that contains a tensor may have megabytes.
 _LONGEST: Final = 16_000
 _SHOWN: Final = 1_000
@@ -232,7 +231,7 @@ def get_replica_sort_key(replica: str) -> tuple[str, int]:
     """Return a sort key by role and then by number: worker-2 before worker-10."""
     role = replica.rstrip("0123456789")
     number = replica[len(role) :]
-    return (role, int(number)) if 0 < len(number) <= _MOST_DIGITS else (replica, -1)
+    return (role, int(number)) if number else (replica, -1)
 
 
 def parse_exit_event(message: str) -> tuple[str, int]:

@@ -23,35 +23,21 @@ def list_event_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the last termination of each pod whose end is known only from events.
+    """Return the last termination of each pod that no longer exists, as events report it.
 
-    Such a pod no longer exists, or its last observed state lacks the termination. Events long before `ended`,
-    the end of the job, are ignored: more than one minute for exits, preemptions and evictions by the kubelet,
-    more than ten minutes for others. `exit_codes` has the causes that the settings assign to exit codes.
-    `launcher` is true if the first node of the job runs mpirun.
+    Events long before `ended`, the end of the job, are ignored: more than one minute for exits, preemptions
+    and evictions by the kubelet, more than ten minutes for others. `exit_codes` has the causes that the
+    settings assign to exit codes. `launcher` is true if the first node of the job runs mpirun.
     """
-    known = {pod.name: pod for pod in pods}
+    existing = {pod.name for pod in pods}
     last: dict[str, ReplicaTermination] = {}
     for event in (each for each in events if _is_recent(each, ended)):
         death = _find_event_termination(event, exit_codes, launcher=launcher)
-        if death is not None and _is_new_termination(event, known.get(death.pod)):
+        if death is not None and death.pod not in existing:
             last[death.pod] = max(
                 last.get(death.pod, death), death, key=lambda each: (each.failure.time_ns, each.summary)
             )
     return list(last.values())
-
-
-def _is_new_termination(event: Event, pod: Pod | None) -> bool:
-    """True if the event reports a termination that the last observed state of the pod does not contain."""
-    if pod is None:
-        return True
-    if event.reason != "ExitedWithCode" or event.at is None or not terminations.is_pod_alive(pod):
-        return False
-    began, container = pod.started or pod.created, pod.primary
-    if container is not None:
-        # The event may report the previous run of a restarted container.
-        began = None if container.restarts > 0 else container.running_since or began
-    return began is not None and event.at > began
 
 
 def _is_recent(event: Event, ended: datetime | None) -> bool:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from msgspec import structs
-
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import (
@@ -19,7 +17,6 @@ from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.terminations import ReplicaTermination
 from backend_plugin.core.observed import (
     Condition,
-    Event,
     Job,
     JobLimit,
     Observed,
@@ -103,46 +100,15 @@ def _select_error_files(
 def _list_terminations(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
-    """Return all terminations that may have ended the job.
-
-    If no termination can be the root cause, search again without the deletion times of failed pods: the clock
-    of a node may be ahead, so that a pod appears to have failed after its deletion.
-    """
-    ends = _list_known_terminations(observed, pods, condition, exit_codes)
-    ended = get_end_time(observed.job, condition)
-    if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
-        return ends
-    undeleted = tuple(
-        structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
-    )
-    return _list_known_terminations(observed, undeleted, condition, exit_codes)
-
-
-def _list_known_terminations(
-    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
-) -> list[ReplicaTermination]:
+    """Return all terminations that may have ended the job."""
     job, ended = observed.job, get_end_time(observed.job, condition)
-    of_pods = [
-        terminations.find_pod_termination(_with_full_message(pod, observed.events), exit_codes)
-        for pod in pods
-    ]
+    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
     ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
     launcher = job is not None and job.launcher
     ends += event_terminations.list_event_terminations(
         observed.events, pods, ended, exit_codes, launcher=launcher
     )
     return _list_failure_terminations(observed, pods, ends, condition, exit_codes)
-
-
-def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if it is certain that the failure of one of `pods` has ended the job.
-
-    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), no replica is
-    missing in `pods`, and no limit, such as a deadline, ended the job. `condition` reports the end.
-    """
-    if job is None or condition is None or job.clean_pod_policy != "All":
-        return False
-    return len(pods) >= job.replicas and _find_limit(job, condition) is None
 
 
 def _list_failure_terminations(
@@ -175,16 +141,6 @@ def _list_failure_terminations(
     restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
     near = root_cause.select_near_files(earlier, restarts)
     return root_cause.merge_terminations(restarts, list_files(near)) or merged
-
-
-def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
-    """Return the pod with its full message from an event, if the message in its status is truncated."""
-    text = pod.message.strip()
-    if not (pod.reason and text):
-        return pod
-    warnings = (each.message for each in reversed(events) if each.name == pod.name and each.warning)
-    full = next((message for message in warnings if text in message), text)
-    return structs.replace(pod, message=full[full.index(text) :])
 
 
 def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:

@@ -1,7 +1,7 @@
 """Selection of the root cause among the terminations that pods, error files and events report."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from signal import SIGABRT, SIGKILL, SIGTERM
@@ -51,14 +51,6 @@ def select_root_cause(
 def _has_own_exception(death: ReplicaTermination) -> bool:
     """True if a termination has an exception that is not the consequence of another termination."""
     return bool(death.failure.exception) and not is_consequence(death.failure)
-
-
-def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
-    """True if at least one termination may have caused the others and the end of the job."""
-    return any(
-        _can_precede_job_end(each) if _is_after_job_end(each, ended) else is_possible_cause(each)
-        for each in ends
-    )
 
 
 def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:
