@@ -1,4 +1,7 @@
-"""Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have."""
+"""Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have.
+
+`manifest.pod_checks` checks the placement of the roles in the final pods.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,13 +14,7 @@ from backend_plugin.core.decoding.data_sources import check_name
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages
-from backend_plugin.core.protojson import (
-    build_problem,
-    check_choice,
-    decode_struct,
-    parse_message,
-    select_problems,
-)
+from backend_plugin.core.protojson import build_problem, check_choice, decode_struct, parse_message
 from backend_plugin.core.train_job_options import PodFailureRule, Topology, TrainJobOptions
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common import labels
@@ -28,8 +25,6 @@ KEY: Final = "kfpytorch"
 VERSION: Final = 1
 _PATH: Final = f"custom.{KEY}"
 
-_OPERATORS: Final = ("Equal", "Exists")
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 _TOPOLOGY_MODES: Final = ("exclusive", "required", "preferred")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
@@ -119,33 +114,19 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
     if message.HasField("version") and not 1 <= message.version <= VERSION:
         remedy = f"use a backend that supports it; this one supports {VERSION}"
         yield build_problem(f"{_PATH}.version", message.version, "is a layout of another release", remedy)
-    for name, role in (("master", message.master), ("worker", message.worker)):
-        yield from _check_role(role, f"{_PATH}.{name}")
-    for name, part in (("master", message.master), ("worker", message.worker), ("gang", message.gang)):
-        if part.HasField("priority_class_name"):
-            path = f"{_PATH}.{name}.priorityClassName"
-            yield from check_name(part.priority_class_name, path, "a PriorityClass")
     yield from _check_gang(message.gang)
     yield from _check_train_job(message.train_job)
     yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
 
 
 def _check_gang(gang: task_pb2.Gang) -> Iterator[Problem]:
+    if gang.HasField("priority_class_name"):
+        path = f"{_PATH}.gang.priorityClassName"
+        yield from check_name(gang.priority_class_name, path, "a PriorityClass")
     for field, value in gang.ListFields():
         if field.name in _POSITIVE and value < 1:
             remedy = "write at least 1, or leave it out"
             yield build_problem(f"{_PATH}.gang.{field.json_name}", value, "is less than 1", remedy)
-
-
-def _check_role(role: task_pb2.Role, path: str) -> Iterator[Problem]:
-    for index, toleration in enumerate(role.tolerations):
-        yield from _check_toleration(toleration, f"{path}.tolerations[{index}]")
-    for key, value in sorted(role.node_selector.items()):
-        at = f"{path}.nodeSelector"
-        if not labels.is_key(key):
-            yield build_problem(at, key, "is not a label name", f"write {labels.KEY}")
-        if not labels.is_value(value):
-            yield build_problem(f"{at}.{key}", value, "is not a label value", f"write {labels.VALUE}")
 
 
 def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
@@ -172,17 +153,3 @@ def _check_runtime(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:
     if kind in _RUNTIME_KINDS and not options.runtime:
         message = "has no runtime of this kind"
         yield build_problem(f"{path}.runtimeKind", kind, message, "name the runtime, too")
-
-
-def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
-    if toleration.operator:
-        yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
-    if toleration.effect:
-        yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
-    value, matches_all = toleration.value, toleration.operator == "Exists"
-    other = "leave value out, or write operator Equal"
-    any_taint = "write a key, or operator Exists for every taint"
-    yield from select_problems(
-        (matches_all and bool(value), f"{path}.value", value, "is not used with operator Exists", other),
-        (not (toleration.key or matches_all), f"{path}.key", toleration.key, "names no taint", any_taint),
-    )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from signal import SIGKILL, SIGTERM
 from typing import Final
 
@@ -112,15 +112,6 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
     container, ended = _find_failed_container(pod)
     if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
-    if _is_disrupted_after_exit(pod, ended):
-        pod = structs.replace(pod, disrupted=None)
-    return _build_pod_termination(pod, container, ended, exit_codes)
-
-
-def _build_pod_termination(
-    pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: Mapping[int, Cause]
-) -> ReplicaTermination:
-    """Return the termination of a pod. `container` is the one that failed; None if the pod itself failed."""
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
     is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
@@ -155,18 +146,6 @@ def is_pod_alive(pod: Pod) -> bool:
     """
     has_ended = pod.phase not in ("Pending", "Running") or pod.termination is not None
     return not has_ended and pod.deleted is None and pod.disrupted is None
-
-
-# The longest delay between a disruption and the condition that reports it, with the skew of their clocks.
-_REPORT_DELAY: Final = timedelta(seconds=30)
-
-
-def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if the container ended by itself before the pod was disrupted; a drain also evicts such a pod."""
-    if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
-        return False
-    by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
-    return by_itself and pod.disrupted.since - ended.finished > _REPORT_DELAY
 
 
 def find_unready_time(pod: Pod) -> datetime | None:
