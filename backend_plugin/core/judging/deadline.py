@@ -55,11 +55,7 @@ def check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> V
 
 
 def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
-    """Return the deadline of a job; zero for none.
-
-    In the settings zero means "not set". A deadline of zero in the spec of the job is not useful, so it also
-    counts as no deadline.
-    """
+    """Return the deadline of a job; zero for none."""
     if job is not None and job.active_deadline is not None:
         return job.active_deadline
     return get_limit(rules.deadlines.active_seconds, rules.judging.active_deadline)

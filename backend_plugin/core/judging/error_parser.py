@@ -110,10 +110,7 @@ def _ends_in_torch(trace: str) -> bool:
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return the class and the message of the exception.
-
-    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
-    """
+    """Return class and message; no class for a process without an exception, ``Error`` for other text."""
     if parsed.exit_code is not None:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)
@@ -121,7 +118,6 @@ def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
 
 
 def _is_transport_error(name: str, message: str) -> bool:
-    """True if the name or message of an exception shows that torch's communication backend raised it."""
     return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
 
 
@@ -194,11 +190,7 @@ def _truncate(text: str) -> str:
 
 
 def _extract_report_body(below: str, headline: str) -> str:
-    """Return the message of an error report, from `below`, the text after the report's first line.
-
-    The message ends where a further section, such as the last lines of the log, begins. If `headline`, the
-    summary of the errors of several ranks, is not empty, it becomes the second line of the message.
-    """
+    """Return the message of a report from the text below its first line, with `headline` as second line."""
     end = _BELOW.search(below)
     body = below[: end.start() if end else None].strip()
     first, *rest = [line.strip() for line in body.splitlines()] or [""]

@@ -6,7 +6,7 @@ from signal import SIGTERM
 from typing import Final
 
 from backend_plugin.core.judging import error_parser, terminations
-from backend_plugin.core.judging.terminations import ReplicaTermination
+from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
 from backend_plugin.core.observed import Event, Pod
 from kfpytorch_common.causes import Cause
 
@@ -19,15 +19,15 @@ def list_event_terminations(
     events: Iterable[Event],
     pods: Iterable[Pod],
     ended: datetime | None,
-    exit_codes: Mapping[int, Cause],
+    exit_codes: ExitCodes,
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod that no longer exists, as events report it.
 
     Events long before `ended`, the end of the job, are ignored: more than one minute for exits, preemptions
-    and evictions by the kubelet, more than ten minutes for others. `exit_codes` has the causes that the
-    settings assign to exit codes. `launcher` is true if the first node of the job runs mpirun.
+    and evictions by the kubelet, more than ten minutes for others. `launcher` is true if the first node of
+    the job runs mpirun.
     """
     existing = {pod.name for pod in pods}
     last: dict[str, ReplicaTermination] = {}
@@ -46,7 +46,7 @@ def _is_recent(event: Event, ended: datetime | None) -> bool:
 
 
 def _find_event_termination(
-    event: Event, exit_codes: Mapping[int, Cause], *, launcher: bool
+    event: Event, exit_codes: ExitCodes, *, launcher: bool
 ) -> ReplicaTermination | None:
     if event.kind == "Pod":
         return _find_pod_removal(event, launcher=launcher)

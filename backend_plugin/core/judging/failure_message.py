@@ -109,7 +109,6 @@ def _is_installed(file: str) -> bool:
 
 
 def _format_details(death: ReplicaTermination) -> str:
-    """Return the detail lines: the rest of the exception's message, or the end of the termination log."""
     failure = death.failure
     full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
     lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]
@@ -132,7 +131,6 @@ def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _format_earlier_exception(raised: RaisedException) -> str:
-    """Return a line about an earlier exception that led to the failure."""
     users = [frame for frame in raised.frames if not _is_installed(frame.file)]
     place = f", at {_format_frame(users[-1])}" if users else ""
     how = "raised while handling" if raised.handled else "caused by"

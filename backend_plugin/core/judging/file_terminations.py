@@ -4,14 +4,14 @@ It also derives whether a worker was restarted after it wrote its file.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import error_parser
-from backend_plugin.core.judging.terminations import ReplicaTermination
+from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
 from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
@@ -19,14 +19,14 @@ from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 def list_file_terminations(
     files: Sequence[ErrorFile],
     pods: Sequence[Pod],
-    exit_codes: Mapping[int, Cause],
+    exit_codes: ExitCodes,
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report.
 
-    The names of replicas and the times of deletions are those of `pods`. `exit_codes` has the causes that the
-    settings assign to exit codes. `launcher` is true if the first node of the job runs mpirun.
+    The names of replicas and the times of deletions are those of `pods`. `launcher` is true if the first node
+    of the job runs mpirun.
     """
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
@@ -43,7 +43,7 @@ def list_file_terminations(
 
 
 def _build_file_termination(
-    file: ErrorFile, replica: str, deleted: datetime | None, exit_codes: Mapping[int, Cause]
+    file: ErrorFile, replica: str, deleted: datetime | None, exit_codes: ExitCodes
 ) -> ReplicaTermination:
     failure, reported = error_parser.parse_error_file(file)
     failure = replace(failure, replica=replica or failure.replica)
@@ -61,17 +61,11 @@ def _build_file_termination(
 
 
 def _can_be_after_deletion(file: ErrorFile, deleted: datetime | None) -> bool:
-    """True if the pod was deleted, and the worker may have written the file after the deletion."""
     return deleted is not None and (file.at is None or file.at >= deleted)
 
 
-def _classify_reported_exit(
-    file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]
-) -> Cause | None:
-    """Return the cause of a failure in Flyte's code, or the one that `exit_codes` has for the exit code.
-
-    None if neither applies: the failure has an exception of the user's code, or another exit code.
-    """
+def _classify_reported_exit(file: ErrorFile, failure: Failure, exit_codes: ExitCodes) -> Cause | None:
+    """Return the cause of a failure in Flyte's code, or the one that `exit_codes` has for the exit code."""
     if file.system:
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG

@@ -14,7 +14,7 @@ from backend_plugin.core.judging import (
     terminations,
 )
 from backend_plugin.core.judging.job_status import JobState, JobStatus
-from backend_plugin.core.judging.terminations import ReplicaTermination
+from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
 from backend_plugin.core.observed import (
     Condition,
     Job,
@@ -24,7 +24,6 @@ from backend_plugin.core.observed import (
     find_last_event,
     get_end_time,
 )
-from kfpytorch_common.causes import Cause
 
 
 def index_conditions(job: Job) -> Mapping[str, Condition]:
@@ -45,12 +44,11 @@ def find_final_condition(observed: Observed) -> Condition | None:
 
 
 def build_final_status(
-    observed: Observed, state: JobState, condition: Condition | None, exit_codes: Mapping[int, Cause]
+    observed: Observed, state: JobState, condition: Condition | None, exit_codes: ExitCodes
 ) -> JobStatus:
     """Return the status of a job that has ended or is gone, with `state` and the root cause of the end.
 
-    `condition` reports the end; None if unknown. `exit_codes` has the causes that the settings assign to exit
-    codes.
+    `condition` reports the end; None if unknown.
     """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
@@ -98,9 +96,8 @@ def _select_error_files(
 
 
 def _list_terminations(
-    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
+    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    """Return all terminations that may have ended the job."""
     job, ended = observed.job, get_end_time(observed.job, condition)
     of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
     ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
@@ -116,7 +113,7 @@ def _list_failure_terminations(
     pods: tuple[Pod, ...],
     ends: Sequence[ReplicaTermination],
     condition: Condition | None,
-    exit_codes: Mapping[int, Cause],
+    exit_codes: ExitCodes,
 ) -> list[ReplicaTermination]:
     """Return the terminations in `ends` and in error files that may have ended the job.
 
@@ -151,7 +148,6 @@ def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition
 
 
 def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
-    """True if `at`, when a replica was stopped, may be after the end of the job, shown by `condition`."""
     ended = get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True
@@ -161,5 +157,4 @@ def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bo
 
 
 def _find_limit(job: Job, condition: Condition) -> JobLimit | None:
-    """Return the limit that ended the job, from the condition about its end; None if no limit did."""
     return table.get_dialect(job.dialect).find_limit(condition.message)

@@ -91,7 +91,6 @@ def decide_event(
 
 
 def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
-    """Return the events by which servers of this backend reported changes of the job, in order of time."""
     # An event from before the creation is about an earlier job with the same name.
     own = [
         each

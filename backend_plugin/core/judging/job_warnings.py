@@ -1,6 +1,6 @@
 """Derives the warnings about a job, such as a scheduler or a pod group that is missing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core import job_conditions
@@ -24,7 +24,6 @@ def list_warnings(
 
 
 def _list_reported(observed: Observed) -> list[JobWarning]:
-    """Return the warnings of schedulers and queues, and one for each pod group that is not the job's own."""
     if not observed.events and not observed.pod_groups:
         return []
     foreign = [
@@ -56,10 +55,7 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if a new job has replicas without a node, and no gang scheduler places them together.
-
-    Kueue gives the job quota, not nodes: some replicas may start and hold GPUs while the others find no node.
-    """
+    """Return a warning if a new job has replicas without a node, and no gang scheduler places its pods."""
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
@@ -78,7 +74,8 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if some replicas of an elastic job have nodes, but the rendezvous host has none."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
-    if role == "master" or not _is_waited_for(f"{role}-0", pods):
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
+    if role == "master" or not (is_waiting and any(pod.is_bound for pod in pods)):
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
@@ -86,22 +83,12 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     )
 
 
-def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
-    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == host)
-    return is_waiting and any(pod.is_bound for pod in pods)
-
-
 def _is_waiting(pod: Pod) -> bool:
-    """True if the pod waits for a node."""
     return pod.phase == "Pending" and not pod.is_bound and pod.deleted is None
 
 
 def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if the pending pods have neither a condition nor an event of a scheduler.
-
-    Return None also if a status or an event of the pod group shows that a scheduler runs, or if there are
-    placeholder pods, with which a gang scheduler reserves capacity for replicas.
-    """
+    """Return a warning if no scheduler has reported anything about the pending pods or their pod group."""
     waiting = list(filter(_is_waiting, pods))
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
         return None
@@ -115,17 +102,10 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods.
-
-    A gang scheduler reserves capacity for replicas with placeholder pods.
-    """
+    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods."""
     names = {pod.name for pod in waiting if pod.scheduled is None}
     if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
-    return _has_pod_event(observed, names)
-
-
-def _has_pod_event(observed: Observed, names: Collection[str]) -> bool:
     return any(event.kind == "Pod" and event.name in names for event in observed.events)
 
 

@@ -114,10 +114,7 @@ def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, 
 
 
 def _get_variable(name: str) -> Piece:
-    """Return the function that computes the value of the template variable `name` in a log link.
-
-    The value of an unknown variable is ``{{ .name }}``, so that the link keeps its text, as in Flyte.
-    """
+    """Return the function for the value of a variable; an unknown one stays in the link, as in Flyte."""
     known = VARIABLES.get(name.lower())
     if known is not None:
         return known
@@ -135,11 +132,7 @@ def _fill_template(pieces: Iterable[tuple[str, Piece]], after: str, target: LogL
 
 
 def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """Return the templates of log links for a task.
-
-    These are the enabled built-in templates, the configured ones, and those that the ``link_type`` in
-    `task_config` names.
-    """
+    """Return the enabled built-in templates, the configured ones, and those that ``link_type`` names."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
@@ -199,7 +192,6 @@ _MOST_PLACES: Final = 512
 
 
 def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLinkTarget]:
-    """Return a target for each replica of the job."""
     job = whole_job.job
     by_replica = {(pod.role, pod.index): pod for pod in pods}
     build_pod_name = table.get_dialect(job.dialect).build_pod_name

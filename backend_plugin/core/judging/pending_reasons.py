@@ -16,6 +16,7 @@ from backend_plugin.core.judging.pending import (
     ResourceShortage,
     SchedulerMessage,
 )
+from backend_plugin.core.judging.terminations import ExitCodes
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup, find_last_event
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS
@@ -27,16 +28,13 @@ _OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (?=.)", re.DOTALL)
 
 
 def list_job_reasons(
-    observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause], gang: GangSummary
+    observed: Observed, pods: Sequence[Pod], exit_codes: ExitCodes, gang: GangSummary
 ) -> list[PendingReason]:
-    """Return the pending reasons of the job as a whole, starting with those of its pod groups.
-
-    `exit_codes` has the causes that the settings assign to exit codes.
-    """
+    """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
     # Pod groups and events may be outdated once all pods are bound.
     if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
-    groups = filter(None, map(find_group_reason, observed.pod_groups))
+    groups = filter(None, map(_find_group_reason, observed.pod_groups))
     of_events = [wait for words in WORDS for wait in words.events(observed)]
     holders = placeholders.list_gang_reasons(
         observed, pods, lambda pod: find_pod_reason(pod, exit_codes), gang
@@ -56,8 +54,7 @@ def _is_suspended(job: Job) -> bool:
     return any(condition.type == SUSPENDED and condition.true for condition in job.conditions)
 
 
-def find_group_reason(group: PodGroup) -> PendingReason | None:
-    """Return the pending reason that a PodGroup or a Workload reports; None if it reports none."""
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     if group.foreign:
         return None
     for words in WORDS:
@@ -93,10 +90,7 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """True if `refusal`, an event about a failed creation of a pod, no longer describes the job.
-
-    That is so if the job once had all its pods, and this time or the creation of a pod is after the event.
-    """
+    """True if all pods of the job existed once, and this time or the creation of a pod is after the event."""
     if job.started is None:
         return False
     if refusal.at is None:  # Without a time, assume that it precedes the existing pods.
@@ -105,12 +99,9 @@ def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def list_replica_reasons(
-    observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+    observed: Observed, pods: Iterable[Pod], exit_codes: ExitCodes
 ) -> list[PendingReason]:
-    """Return the pending reason of each replica; a vague one gets text and shortages from the last event.
-
-    `exit_codes` has the causes that the settings assign to exit codes.
-    """
+    """Return the pending reason of each replica; a vague one gets text and shortages from the last event."""
     return [
         _with_event_details(pod, wait, observed.events)
         for pod in pods
@@ -137,11 +128,8 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
     )
 
 
-def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
-    """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted.
-
-    `exit_codes` has the causes that the settings assign to exit codes.
-    """
+def find_pod_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
+    """Return the pending reason of a pod; None if its containers run, it has ended or is being deleted."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
     if pod.phase != "Running" and not pod.is_bound:
@@ -149,7 +137,7 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
     return _find_start_reason(pod, exit_codes)
 
 
-def _find_start_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
+def _find_start_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -252,7 +240,7 @@ CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
 """Causes by the waiting reason of a container; other reasons are normal steps of the start."""
 
 
-def _classify_waiting_container(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
+def _classify_waiting_container(container: Container, exit_codes: ExitCodes) -> Cause:
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not terminations.is_permanent_start_error(container.waiting_message):
         return Cause.SYSTEM_ERROR
@@ -266,7 +254,7 @@ def _classify_waiting_container(container: Container, exit_codes: Mapping[int, C
 _STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers are running"}
 
 
-def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> PendingReason:
+def _build_container_reason(pod: Pod, container: Container, exit_codes: ExitCodes) -> PendingReason:
     cause = _classify_waiting_container(container, exit_codes)
     subject = "" if container is pod.primary else container.name
     if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName":

@@ -49,7 +49,6 @@ def select_root_cause(
 
 
 def _has_own_exception(death: ReplicaTermination) -> bool:
-    """True if a termination has an exception that is not the consequence of another termination."""
     return bool(death.failure.exception) and not is_consequence(death.failure)
 
 
@@ -123,7 +122,7 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = _find_early_exits(pods, death.at) - {death.failure.replica}
+    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
     if not early:
         return death
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
@@ -134,12 +133,7 @@ def with_early_exits(
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
 
 
-def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
-    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
-
-
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
-    """True if the pod had ended with exit code 0 by time `at`, and it is not being deleted."""
     ended = pod.termination
     return ended is not None and ended.exit_code == 0 and pod.deleted is None and has_ended_by(ended, at)
 

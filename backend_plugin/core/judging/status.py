@@ -15,17 +15,15 @@ from backend_plugin.core.judging.final_status import (
 )
 from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.pending import PendingReason, PendingStage
+from backend_plugin.core.judging.terminations import ExitCodes
 from backend_plugin.core.observed import Condition, Job, Observed, Pod
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
 
 
-def compute_status(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
-    """Return the status of a job; it does not depend on the time.
-
-    `exit_codes` contains the causes that the settings assign to exit codes.
-    """
+def compute_status(observed: Observed, exit_codes: ExitCodes) -> JobStatus:
+    """Return the status of a job; it does not depend on the time."""
     job = observed.job
     if job is None:
         end = find_final_condition(observed)
@@ -92,7 +90,7 @@ def _build_active_status(
     job: Job,
     state: JobState,
     by_type: Mapping[str, Condition],
-    exit_codes: Mapping[int, Cause],
+    exit_codes: ExitCodes,
 ) -> JobStatus:
     pods = replica_pods.list_replica_pods(observed)
     total, gang = job.replicas, gang_annotation.read_gang_summary(job.annotations)
@@ -126,7 +124,7 @@ def _list_pending_reasons(
     observed: Observed,
     pods: tuple[Pod, ...],
     state: JobState,
-    exit_codes: Mapping[int, Cause],
+    exit_codes: ExitCodes,
     gang: GangSummary,
 ) -> tuple[PendingReason, ...]:
     of_pods = pending_reasons.list_replica_reasons(observed, pods, exit_codes)
@@ -146,13 +144,11 @@ def _list_pending_reasons(
         # A message about missing members may be older than these, and a shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
-    placed = _count_placed(pods) if any(wait.shortages for wait in dated) else {}
+    placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
     return tuple(pending_reasons.merge_reasons([_with_sentence(wait, gang, placed) for wait in dated]))
 
 
-def _iter_initializer_reasons(
-    pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
-) -> Iterator[PendingReason]:
+def _iter_initializer_reasons(pods: Iterable[Pod], exit_codes: ExitCodes) -> Iterator[PendingReason]:
     """Yield a pending reason for each initializer that has not ended, because the replicas wait for it."""
     for pod in pods:
         if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
@@ -166,11 +162,6 @@ def _iter_initializer_reasons(
                 text=f"the {pod.role.removesuffix('-initializer')} is being loaded",
                 replicas=(pod.replica,),
             )
-
-
-def _count_placed(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """Return the number of replicas by role that hold the resources of a node."""
-    return Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
 
 
 def _with_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> PendingReason:

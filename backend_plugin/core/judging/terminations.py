@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from signal import SIGKILL, SIGTERM
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -13,6 +13,9 @@ from backend_plugin.core.dialects.table import INITIALIZERS, OPERATOR_CONTAINERS
 from backend_plugin.core.observed import Container, ContainerTermination, Pod
 from backend_plugin.core.package_installation import find_failure
 from kfpytorch_common.causes import Cause, Failure, classify, format_signal
+
+ExitCodes: TypeAlias = Mapping[int, Cause]
+"""The causes that the settings of the platform assign to exit codes."""
 
 
 class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -92,7 +95,7 @@ def decode_signal(exit_code: int) -> int:
     return 256 - exit_code if 256 - 31 <= exit_code < 255 else 0
 
 
-def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
+def classify_exit_code(exit_code: int, overrides: ExitCodes, last_words: str = "") -> Cause:
     """Return the cause of a container's exit code; `last_words` is the container's termination message.
 
     If both show that the installation of packages failed, that is the cause. Otherwise `overrides` take
@@ -104,11 +107,8 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
     return known or classify(build_exit_code_failure("", exit_code, None, message=last_words))
 
 
-def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
-    """Return how a pod failed, or why it is being removed; None if neither is the case.
-
-    `exit_codes` has the causes that the settings assign to exit codes.
-    """
+def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination | None:
+    """Return how a pod failed, or why it is being removed; None if neither is the case."""
     container, ended = _find_failed_container(pod)
     if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
@@ -182,7 +182,7 @@ def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermina
 
 
 def _classify_pod_failure(
-    pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: Mapping[int, Cause]
+    pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: ExitCodes
 ) -> Cause:
     known = _classify_reason(pod)
     if known is not None:
@@ -198,7 +198,6 @@ def _classify_pod_failure(
 
 
 def _classify_reason(pod: Pod) -> Cause | None:
-    """Return the cause that the cluster reports for the end of a pod; None if it reports none."""
     known = POD_REASONS.get(pod.reason)
     if pod.disrupted is None:
         return known
@@ -217,11 +216,8 @@ _TEMPORARY: Final = re.compile(
 )
 
 
-def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
-    """Return the cause of a container's termination; the reason and conditions of the pod are ignored.
-
-    `exit_codes` has the causes that the settings assign to exit codes.
-    """
+def classify_container_termination(ended: ContainerTermination, exit_codes: ExitCodes) -> Cause:
+    """Return the cause of a container's termination; the reason and conditions of the pod are ignored."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
         return _classify_start_error(ended.message)
@@ -279,7 +275,7 @@ def format_exit(exit_code: int | None) -> str:
 
 def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     """Return the termination of a running pod that is disrupted or being deleted, otherwise None."""
-    if not _is_being_removed(pod):
+    if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = _classify_reason(pod)
     at = pod.deleted if known is None else _find_end_time(pod, None)
@@ -295,17 +291,11 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     )
 
 
-def _is_being_removed(pod: Pod) -> bool:
-    return pod.phase != "Succeeded" and (pod.deleted is not None or pod.disrupted is not None)
-
-
-def list_restart_terminations(
-    pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
-) -> list[ReplicaTermination]:
+def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> list[ReplicaTermination]:
     """Return the failures after which containers were restarted, for the replicas with the most restarts.
 
     Each result is the end of the previous container run. Replicas whose previous run ended with exit code 0
-    are ignored. `exit_codes` has the causes that the settings assign to exit codes.
+    are ignored.
     """
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)

@@ -29,7 +29,6 @@ def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> V
 
 
 def _can_continue(status: JobStatus) -> bool:
-    """True if no replica is pending, or if an elastic job continues to train with its ready replicas."""
     is_waiting = status.waits or status.state is JobState.SUSPENDED
     return not is_waiting or (status.has_run and status.ready > 0 and status.scales)
 
@@ -55,7 +54,6 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
 
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
-    """Return the failure of a replica that has a Kubernetes node and has not started in time; else None."""
     for wait in status.waits:
         if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.INVALID_CONFIG):
             return _build_timeout_failure(wait, timedelta(0))
@@ -77,7 +75,6 @@ def _get_start_limit(wait: PendingReason, judging: JudgingSettings) -> timedelta
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
-    """Return the failure of an admitted job if a replica got no Kubernetes node in time; else None."""
     limit = get_limit(deadlines.pending_seconds, timedelta(0))
     for wait in status.waits if limit else ():
         if wait.stage is PendingStage.HELD:  # The reasons of this stage come first.
@@ -114,7 +111,6 @@ def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime 
 
 
 def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:
-    """Return the queue timeout in the platform's settings for this pending reason."""
     by_cause = judging.queue_timeout_by_cause
     usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
     return by_cause.get("unsatisfiable", usual) if wait is not None and wait.never else usual

@@ -94,7 +94,6 @@ _UNREPORTED: Final = Condition(type=FAILED, true=True)
 
 
 def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: datetime) -> Verdict:
-    """Return the verdict on a failed job if no known termination of a replica shows the cause."""
     message, since = condition.message, condition.since
     if "backoff limit" in message:
         return build_failure(
@@ -216,7 +215,6 @@ def _has_been_placed(status: JobStatus, unplaced: Sequence[PendingReason], now: 
 def _has_reported_wait(
     status: JobStatus, unbound: Sequence[PendingReason], judging: JudgingSettings, now: datetime
 ) -> bool:
-    """True if a scheduler or queue has reported that a job waits, or a replica waits for too long."""
     grace = judging.unscheduled_pod_grace_period
     is_overdue = any(is_exceeded(grace, wait.since, now) for wait in unbound if wait.replicas)
     return status.has_been_held or is_overdue or any(wait.reason for wait in unbound)
