@@ -4,10 +4,10 @@ import uuid
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core.dialects.table import DIALECTS, find_pod_dialect
-from backend_plugin.core.reading import get_int, get_mapping, get_text, get_text_map, get_time
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.reading import get_int, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import Key, format_time, get_key, get_label, get_uid
+from backend_plugin.embedded.objects import Key, format_time, get_key, get_uid
 from backend_plugin.embedded.store import Store
 
 SCHEDULER: Final = "default-scheduler"
@@ -17,21 +17,18 @@ TAINT_CONTROLLER: Final = "taint-eviction-controller"
 
 _AGE: Final = timedelta(hours=1)
 """The maximum age of an event, that of an API server."""
-_PER_JOB: Final = 500
-"""The maximum number of events for one job and its pods."""
 
 
 class EventRecorder:
-    """Records events in a store. Events beyond the limits on age and number are deleted, oldest first."""
+    """Records events in a store, and deletes events beyond the maximum age."""
 
-    def __init__(self, store: Store, age: timedelta = _AGE, per_job: int = _PER_JOB) -> None:
+    def __init__(self, store: Store, age: timedelta = _AGE) -> None:
         self._store = store
         self._age = age
-        self._per_job = per_job
-        self._jobs: dict[Key, dict[tuple[str, ...], Key]] = {}
-        """By job: the store keys of its events by `_get_event_key`. The oldest last timestamp is first."""
+        self._events: dict[tuple[str, ...], Key] = {}
+        """The store keys of all events by `_get_event_key`. The oldest last timestamp is first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
-            self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
+            self._events[_get_event_key(event)] = get_key(event)
 
     def record(self, involved: Manifest, body: Manifest) -> None:
         """Store a core/v1 event about `involved`, or increment the count of an equal event.
@@ -40,35 +37,27 @@ class EventRecorder:
         """
         now = format_time(self._store.clock())
         event = _build_event(involved, body, now)
-        events = self._jobs.setdefault(_get_job_key(event), {})
         same = _get_event_key(event)
-        known = self._store.get(events[same]) if same in events else None
+        known = self._store.get(self._events[same]) if same in self._events else None
         if known is None:
-            events[same] = get_key(self._store.create(event))
+            new = self._store.create(event)
         else:
             count = (get_int(known, "count") or 1) + 1
-            self._store.update({**known, "count": count, "lastTimestamp": now})
-            events[same] = events.pop(same)
-        while len(events) > self._per_job:
-            self._remove_event(events, next(iter(events)))
+            new = self._store.update({**known, "count": count, "lastTimestamp": now})
+        self._events.pop(same, None)  # Move it to the end.
+        self._events[same] = get_key(new)
 
     def expire(self) -> None:
         """Delete the events that are older than the maximum age."""
         before = self._store.clock() - self._age
-        for job, events in tuple(self._jobs.items()):
-            for same, key in tuple(events.items()):
-                event = self._store.get(key)
-                last_time = None if event is None else get_time(event, "lastTimestamp")
-                if last_time is not None and last_time >= before:
-                    break
-                self._remove_event(events, same)
-            if not events:
-                del self._jobs[job]
-
-    def _remove_event(self, events: dict[tuple[str, ...], Key], same: tuple[str, ...]) -> None:
-        event = self._store.get(events.pop(same))
-        if event is not None:
-            self._store.remove(get_uid(event))
+        for same, key in tuple(self._events.items()):
+            event = self._store.get(key)
+            last_time = None if event is None else get_time(event, "lastTimestamp")
+            if last_time is not None and last_time >= before:
+                break
+            if event is not None:
+                self._store.remove(get_uid(event))
+            del self._events[same]
 
 
 def build_body(component: str, reason: str, message: str, *, warning: bool = False) -> Manifest:
@@ -104,12 +93,6 @@ def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
         "lastTimestamp": now,
         "count": 1,
     }
-
-
-def _get_job_key(event: Manifest) -> Key:
-    metadata = get_mapping(event, "metadata")
-    dialect = find_pod_dialect(get_text_map(metadata, "labels"))
-    return Key(dialect.name, get_text(metadata, "namespace"), get_label(event, dialect.labels.job_name))
 
 
 def _get_event_key(event: Manifest) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """The job reconciler: applies the actions that an operator returns for a job and its objects."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -27,8 +25,6 @@ from backend_plugin.embedded.operators.base import (
     DeletePod,
     DeleteService,
     JobSnapshot,
-    OperatorEmulation,
-    ReconcileResult,
     ReleasePod,
 )
 from backend_plugin.embedded.operators.table import OPERATORS, find_prerequisite
@@ -41,8 +37,6 @@ from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
 _OWNED: Final = ("Service", "PodGroup", *PREREQUISITES)
 """The kinds of objects, other than pods, that are deleted with the job that owns them."""
-AT_ONCE: Final = 50
-"""The number of objects that are created or deleted in one batch. Requests are served between batches."""
 
 
 class JobReconciler:
@@ -53,9 +47,7 @@ class JobReconciler:
         self._pods = pods
         self._recorder = recorder
         self._work = WorkQueue(self._process_key, store.clock)
-        self._rests: dict[str, tuple[JobSnapshot, ReconcileResult]] = {}
-        """The unfinished passes by job uid: the snapshot, and the result with the remaining actions."""
-        self._gone: dict[str, None] = {}
+        self._gone: set[str] = set()
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
             {
@@ -67,11 +59,9 @@ class JobReconciler:
 
     def start(self) -> None:
         """Delete the objects of deleted jobs, and queue every job."""
-        self._gone.update(
-            (owner, None) for owner in self._store.list_owners() if not self._store.get_by_uid(owner)
-        )
-        while not self._collect_garbage():
-            pass
+        owners = self._store.list_owners()
+        self._gone.update(owner for owner in owners if not self._store.get_by_uid(owner))
+        self._collect_garbage()
         for kind in OPERATORS:
             for job in self._store.list_objects(kind):
                 self._work.add(get_key(job))
@@ -89,8 +79,7 @@ class JobReconciler:
 
     def _on_job_change(self, change: ObjectChange) -> None:
         if change.new is None:
-            self._gone[get_uid(change.manifest)] = None
-            self._rests.pop(get_uid(change.manifest), None)
+            self._gone.add(get_uid(change.manifest))
         self._work.add(change.key)
 
     def _on_owned_change(self, owner: str) -> None:
@@ -100,59 +89,36 @@ class JobReconciler:
         elif not self._store.list_owned(owner, "Pod"):
             self._ports.release_port(owner)
 
-    def _collect_garbage(self) -> bool:
-        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if no such object is left."""
-        left = AT_ONCE
-        while self._gone and left > 0:
-            owner = next(iter(self._gone))
-            still = [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]
-            pods = [
-                pod
-                for pod in self._store.list_owned(owner, "Pod")
-                if is_tracked(pod) or not is_terminating(pod)
-            ]
-            for each in still[:left]:
+    def _collect_garbage(self) -> None:
+        """Delete the objects of deleted jobs."""
+        for owner in tuple(self._gone):
+            for each in [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]:
                 self._store.remove(get_uid(each))
-            left -= len(still)
-            for pod in pods[: max(0, left)]:
-                self._pods.delete(self._pods.release(pod))
-            left -= len(pods)
-            if left >= 0:
-                self._on_owned_change(owner)
-                del self._gone[owner]
-        return not self._gone
+            for pod in self._store.list_owned(owner, "Pod"):
+                if is_tracked(pod) or not is_terminating(pod):
+                    self._pods.delete(self._pods.release(pod))
+            self._on_owned_change(owner)
+            self._gone.remove(owner)
 
     def _process_key(self, key: Key) -> datetime | Retry | None:
         try:
-            if not self._collect_garbage():
-                return self._store.clock()
+            self._collect_garbage()
             job = self._store.get(key)
             return None if job is None else self._reconcile_job(job)
         except ClusterUnavailable:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Start or continue a reconcile pass of a job, and apply up to `AT_ONCE` of its actions.
+        """Execute a reconcile pass of a job, and return the time of the next one.
 
-        If an action fails, do not apply the later ones, and return `FAILED`. Else return the time of the next
-        call: now if actions remain, None if no call is needed until an object changes.
+        If an action is rejected, do not apply the later ones, and return `FAILED`.
         """
-        uid, operator = get_uid(job), _get_operator(job)
-        # Continue an interrupted pass: a new pass could regard the pods that the old pass deleted as failed.
-        snapshot, step = self._rests.pop(uid, (None, None))
-        if snapshot is None or step is None or snapshot.job is not job:
-            snapshot = self._build_snapshot(job)
-            step = operator.reconcile(snapshot)
+        snapshot = self._build_snapshot(job)
+        step = OPERATORS[get_key(job).kind].reconcile(snapshot)
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
-            done = self._apply_actions(snapshot, step.actions[:AT_ONCE])
-            if len(done) < len(step.actions):
-                counted = self._store.update(operator.with_recreations(snapshot, step, done))
-                if len(done) < AT_ONCE:
-                    return FAILED
-                if counted is job:
-                    self._rests[uid] = snapshot, replace(step, actions=step.actions[AT_ONCE:])
-                return self._store.clock()
+            if not all(self._apply_action(snapshot, each) for each in step.actions):
+                return FAILED
             for event in step.events:
                 self._recorder.record(job, event)
             if step.status is not None:
@@ -169,22 +135,20 @@ class JobReconciler:
             prerequisite=find_prerequisite(job, self._store.get),
         )
 
-    def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
-        for at, action in enumerate(actions):
-            try:
-                self._apply_action(snapshot, action)
-            except (AlreadyExists, RequestRejected, OSError) as refusal:
-                self._record_action(snapshot, action, str(refusal))
-                return actions[:at]
-            self._record_action(snapshot, action, None)
-        return actions
-
-    def _record_action(self, snapshot: JobSnapshot, action: Action, refusal: str | None) -> None:
-        event = _get_operator(snapshot.job).build_action_event(snapshot, action, refusal)
+    def _apply_action(self, snapshot: JobSnapshot, action: Action) -> bool:
+        """Apply an action and record its event. Return False if the action is rejected."""
+        refusal = None
+        try:
+            self._execute(snapshot, action)
+        except (AlreadyExists, RequestRejected, OSError) as error:
+            refusal = str(error)
+        operator = OPERATORS[get_key(snapshot.job).kind]
+        event = operator.build_action_event(snapshot, action, refusal)
         if event is not None:
             self._recorder.record(snapshot.job, event)
+        return refusal is None
 
-    def _apply_action(self, snapshot: JobSnapshot, action: Action) -> None:
+    def _execute(self, snapshot: JobSnapshot, action: Action) -> None:
         job = get_key(snapshot.job)
         match action:
             case CreatePod(manifest):
@@ -208,7 +172,3 @@ class JobReconciler:
     def _remove_service(self, key: Key) -> None:
         if service := self._store.get(key):
             self._store.remove(get_uid(service))
-
-
-def _get_operator(job: Manifest) -> OperatorEmulation:
-    return OPERATORS[get_key(job).kind]

@@ -1,7 +1,7 @@
 """The interface of an operator: the functions by which the embedded cluster runs one kind of job."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
@@ -88,42 +88,22 @@ class DeleteJob:
 Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteService | DeleteJob
 
 
-@dataclass(frozen=True, slots=True)
-class Recreation:
-    """A failed pod that a reconcile pass deletes so that a later pass recreates it."""
-
-    role: str
-    restarts: int
-    """The number of restarts towards `backoffLimit` that this recreation adds."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
     """The result of one reconcile pass.
 
     The actions are executed in order. If one is rejected, the remaining actions, the events and the status
-    are discarded, and the pass is repeated after a backoff. The job is then stored as returned by
-    `OperatorEmulation.with_recreations`, which counts the failed pods that the pass has deleted, if the
-    operator counts them. `OperatorEmulation.build_action_event` returns the event for an action.
+    are discarded, and the pass is repeated after a backoff. `OperatorEmulation.build_action_event` returns
+    the event for an action.
     """
 
     status: Manifest | None = None
     """The complete new status of the job. None if it does not change."""
     actions: tuple[Action, ...] = ()
-    recreated: Mapping[str, Recreation] = field(default_factory=dict)
-    """The failed pods, by name, that `actions` delete and a later pass recreates. `status` counts them."""
     events: tuple[Manifest, ...] = ()
     """The bodies of core/v1 Events of the job, as `EventRecorder.record` requires them."""
     wake_at: datetime | None = None
     """The time of the next pass if no object changes before."""
-
-
-def keep_job(snapshot: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
-    """Return the job unchanged: the default of `OperatorEmulation.with_recreations`.
-
-    It is for operators that do not count recreated pods in the status of the job.
-    """
-    return snapshot.job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +138,6 @@ class OperatorEmulation:
     """Return the event that the operator reports about an action; None if it reports none.
 
     The third parameter is the message of the rejection; None if the action was executed.
-    """
-    with_recreations: Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest] = keep_job
-    """Return the job to store after an interrupted pass, with the deleted failed pods counted in its status.
-
-    The third parameter contains the executed actions.
     """
     prerequisite: PrerequisiteEmulation | None = None
     """The admission of prerequisites; None if its jobs have none."""

@@ -5,8 +5,6 @@ import resource
 
 import pytest
 
-from backend_plugin.core.observed import Pod
-from backend_plugin.embedded import job_reconciler
 from e2e.embedded.emulated import job, lines, named, opened, role
 
 
@@ -60,27 +58,6 @@ async def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tm
             assert await count_restarts(cluster, recorded) == 1
     async with opened(state) as (cluster, recorded):
         assert await count_restarts(cluster, recorded) == 1
-
-
-async def test_each_recreated_pod_is_counted_across_a_server_restart(state):
-    many = job_reconciler.AT_ONCE + 10
-    made = set()
-
-    async with opened(state, nodes=1) as (cluster, recorded):
-        await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
-        await recorded.wait_until(lambda: sum(1 for each in recorded.pods.values() if each.node) == many)
-        cluster.nodes.fail_node("node-1")
-        while len(uids(recorded)) == many:
-            await asyncio.sleep(0)
-        made.update(uids(recorded))
-    async with opened(state, nodes=1) as (cluster, recorded):
-        await recorded.wait_until(lambda: len(made | uids(recorded)) == 2 * many)
-        status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
-        assert status["restarts"] == many
-
-
-def uids(recorded):
-    return {each.uid for each in recorded.changes if isinstance(each, Pod)}
 
 
 @pytest.fixture

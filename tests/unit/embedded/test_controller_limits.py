@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from operated_jobs import (
-    NOW,
     a_condition,
     a_job,
     a_pod,
@@ -15,9 +14,6 @@ from operated_jobs import (
     run_controller,
     stamp,
 )
-
-from backend_plugin.embedded.operators.base import JobSnapshot
-from backend_plugin.embedded.operators.pytorchjob import with_recreations
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
@@ -44,21 +40,6 @@ def test_pod_recreation_above_the_backoff_limit_ends_the_job() -> None:
     assert list_actions(ends) == [
         f"Delete{kind} job-{name}-0" for name in ("master", "worker") for kind in ("Pod", "Service")
     ]
-
-
-def test_recreations_before_a_failed_action_are_recorded() -> None:
-    pods = [a_pod(f"worker-{number}", "Failed", exit=1, restarts=number) for number in range(3)]
-    status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": 4}}}
-    worker = {"replicas": 3, "restartPolicy": "OnFailure"}
-    job = a_job(worker=worker, status=status)
-    step = run_controller(job, *pods)
-    snapshot = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
-    assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
-    assert with_recreations(snapshot, step, step.actions[:2]) == {
-        **job,
-        "status": {**status, "replicaStatuses": {"Worker": {"restarts": 4 + 1 + 2}}},
-    }
-    assert with_recreations(snapshot, step, step.actions[:0]) is job
 
 
 @pytest.mark.parametrize(

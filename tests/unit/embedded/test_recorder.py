@@ -1,9 +1,9 @@
-"""The event recorder: equal events, limits and expiry."""
+"""The event recorder: equal events and expiry."""
 
 from datetime import timedelta
 
 import pytest
-from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
+from kept_objects import AT_ONCE, BEGAN, Clock, pod
 
 from backend_plugin.embedded.events import KUBELET, EventRecorder, build_body
 from backend_plugin.embedded.objects import format_time, get_uid
@@ -70,24 +70,6 @@ def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
         (each["involvedObject"]["name"], each["count"], each["firstTimestamp"], each["lastTimestamp"])
         for each in store.list_objects("Event")
     ] == [("p", 2, AT_ONCE, later), ("q", 1, later, later)]
-
-
-def test_latest_events_of_a_job_and_its_pods_are_kept(store):
-    of_job, of_pod = store.create(job()), store.create(pod())
-    keeping = EventRecorder(store, per_job=2)
-    body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
-    keeping.record(of_job, body)
-    keeping.record(of_pod, STARTED)
-    keeping.record(of_job, body)
-    keeping.record(of_pod, BACK_OFF)
-    assert list_events(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
-
-
-def test_event_limit_applies_to_each_job_separately(store):
-    keeping = EventRecorder(store, per_job=1)
-    for name in ("one", "two"):
-        keeping.record(store.create(job(name)), STARTED)
-    assert len(list_events(store)) == 2
 
 
 def test_events_are_deleted_after_their_maximum_age(store, clock):

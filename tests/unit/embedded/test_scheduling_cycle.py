@@ -1,15 +1,9 @@
 # ruff: noqa: E501 - one case per line
-"""The node that the scheduler selects for a pod, its messages for unschedulable pods, and its batches."""
-
-import asyncio
-from contextlib import closing
+"""The node that the scheduler selects for a pod, and its messages for unschedulable pods."""
 
 import pytest
-from kept_objects import Clock, container, node, pod, stored
+from kept_objects import container, node, pod, stored
 
-from backend_plugin.embedded import pod_transitions
-from backend_plugin.embedded.objects import get_node_name, get_uid
-from backend_plugin.embedded.scheduler import AT_ONCE, Scheduler
 from backend_plugin.embedded.scheduling_cycle import (
     GPU_INDICES,
     Binding,
@@ -19,7 +13,6 @@ from backend_plugin.embedded.scheduling_cycle import (
     read_pod_info,
     schedule_pods,
 )
-from backend_plugin.embedded.store import Store
 
 
 def placed(pods, nodes, *, bound=()):
@@ -124,28 +117,3 @@ def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_container
     )
     asked["metadata"]["annotations"] = {GPU_INDICES: "1,2,5"}
     assert compute_gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
-
-
-async def test_resources_of_a_pod_deleted_while_pending_go_to_the_next_pod(tmp_path):
-    clock = Clock()
-    with closing(Store.open(tmp_path / "state", clock)) as store:
-
-        def decide(decision):
-            waits = store.get_by_uid(decision.uid)
-            if waits is not None and isinstance(decision, Binding):
-                store.update(pod_transitions.bind(waits, decision, clock()))
-
-        store.create(node("n"))
-        for number in range(AT_ONCE):
-            store.create(pod(f"large-{number}", container(cpu="5")))
-        first, second = (store.create(pod(name, container(cpu="4"))) for name in ("first", "second"))
-        scheduler = Scheduler(store, decide)
-        store.watch(scheduler.on_change)
-        scheduler.start()
-        await asyncio.sleep(0)
-        store.remove(get_uid(first))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        scheduler.close()
-        result = get_node_name(store.get_by_uid(get_uid(second)))
-    assert result == "n"

@@ -7,11 +7,7 @@ from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 from backend_plugin.embedded.operators.pytorchjob.events import build_action_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
 from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER
-from backend_plugin.embedded.operators.pytorchjob.reconciler import (
-    reconcile,
-    with_created_condition,
-    with_recreations,
-)
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile, with_created_condition
 
 __all__ = [
     "OPERATOR",
@@ -19,7 +15,6 @@ __all__ = [
     "build_action_event",
     "reconcile",
     "with_created_condition",
-    "with_recreations",
 ]
 
 OPERATOR: Final = OperatorEmulation(
@@ -27,7 +22,6 @@ OPERATOR: Final = OperatorEmulation(
     admit=admit_job,
     reconcile=reconcile,
     build_action_event=build_action_event,
-    with_recreations=with_recreations,
     gate=INIT_CONTAINER,
     leader=MASTER.lower(),
 )

@@ -15,13 +15,7 @@ from backend_plugin.embedded.objects import (
     is_active,
     is_terminating,
 )
-from backend_plugin.embedded.operators.base import (
-    Action,
-    DeletePod,
-    DeleteService,
-    JobSnapshot,
-    Recreation,
-)
+from backend_plugin.embedded.operators.base import Action, DeletePod, DeleteService, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import objects
 from backend_plugin.embedded.operators.pytorchjob.events import NORMAL, build_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
@@ -42,7 +36,7 @@ _RETRYABLE: Final = 128
 class ReconcilePass:
     """The state of one reconcile pass.
 
-    The functions that execute the pass change `status`, and add to `actions`, `recreated` and `events`.
+    The functions that execute the pass change `status`, and add to `actions` and `events`.
     """
 
     snapshot: JobSnapshot
@@ -57,7 +51,6 @@ class ReconcilePass:
     deletions: set[DeletePod | DeleteService] = field(default_factory=set)
     """The deletions in `actions`."""
     actions: list[Action] = field(default_factory=list)
-    recreated: dict[str, Recreation] = field(default_factory=dict)
     events: list[Manifest] = field(default_factory=list)
 
     def record_event(self, kind: str, reason: str, message: str) -> None:

@@ -8,13 +8,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_owner_uid, get_phase
-from backend_plugin.embedded.operators.base import (
-    Action,
-    DeleteJob,
-    DeletePod,
-    JobSnapshot,
-    ReconcileResult,
-)
+from backend_plugin.embedded.operators.base import DeleteJob, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import events, objects, reconcile_pass, replicas
 from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
 from backend_plugin.embedded.operators.pytorchjob.objects import ReplicaNotBuildable
@@ -51,22 +45,7 @@ def reconcile(
     with suppress(ReplicaNotBuildable):
         if _run_stages(attempt):
             return _build_result(attempt)
-    return ReconcileResult(actions=tuple(attempt.actions), recreated=attempt.recreated)
-
-
-def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
-    """Return the job to store after an interrupted pass with the result `step`, which executed only `done`.
-
-    Its status also counts the restarts for those failed pods that `done` deletes and a later pass recreates.
-    """
-    names = [action.name for action in done if isinstance(action, DeletePod)]
-    recreated = [step.recreated[each] for each in names if each in step.recreated]
-    if not recreated:
-        return snapshot.job
-    status = StatusBuilder.from_manifest(get_mapping(snapshot.job, "status"), snapshot.now)
-    for each in recreated:
-        status.add_counts(each.role, restarts=each.restarts)
-    return {**snapshot.job, "status": status.build_manifest()}
+    return ReconcileResult(actions=tuple(attempt.actions))
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
@@ -199,7 +178,6 @@ def _build_result(attempt: ReconcilePass) -> ReconcileResult:
     return ReconcileResult(
         status=None if new.build_manifest() == old.build_manifest() else new.build_manifest(),
         actions=tuple(attempt.actions),
-        recreated=attempt.recreated,
         events=tuple(attempt.events),
         wake_at=reconcile_pass.compute_wake_time(attempt),
     )

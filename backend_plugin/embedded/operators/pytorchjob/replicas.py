@@ -6,7 +6,7 @@ from functools import partial
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import count_restarts, get_label, get_name, get_phase, is_terminating
-from backend_plugin.embedded.operators.base import CreatePod, CreateService, Recreation
+from backend_plugin.embedded.operators.base import CreatePod, CreateService
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     EXIT_CODE,
@@ -87,9 +87,7 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
     job = attempt.job.name
     if is_recreated(role, pod):
         if attempt.delete_pod(pod) and not attempt.upstream:
-            recreation = Recreation(role.name, 1 + count_restarts(pod))
-            attempt.recreated[get_name(pod)] = recreation
-            attempt.status.add_counts(role.name, restarts=recreation.restarts)
+            attempt.status.add_counts(role.name, restarts=1 + count_restarts(pod))
         message = f"job {job} is restarting because {role.name} replica(s) failed."
         attempt.report_condition(RESTARTING, message, events.WARNING)
     elif role.restart_policy == EXIT_CODE:
