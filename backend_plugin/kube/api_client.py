@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import aiohttp
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors, json_decoder
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.concurrency_limit import ConcurrencyLimit
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.decoder import MalformedResponse
 from backend_plugin.shell.cluster import ClusterUnavailable
@@ -26,6 +26,9 @@ _AT_A_TIME: Final = 64
 _BACKGROUND_AT_A_TIME: Final = 16
 """The maximum number of concurrent background requests. On a busy API server, more of them would not
 finish sooner, and would delay a CreateTask."""
+_OF_ONE_NAMESPACE: Final = 0.75
+"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
+does not respond, other namespaces still get slots."""
 _ATTEMPT: Final = 4.0
 """The timeout in seconds of one attempt; after a dead connection, time for a second attempt remains."""
 # Seconds for which a request is repeated after a 403: a new RBAC rule takes about a second to take effect in
@@ -68,6 +71,30 @@ class ResponseStream:
         transport.resume_reading()
         for _ in range(_PASSES_TO_READ):
             await asyncio.sleep(0)
+
+
+class ConcurrencyLimit:
+    """A concurrency limit that a group of requests shares."""
+
+    def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
+        """Limit to `at_a_time` requests; if `is_long`, the timeout does not include the time in the queue."""
+        self.is_long = is_long
+        self.slots = asyncio.Semaphore(at_a_time)
+        """The slots: a request holds one during each attempt, and none between its attempts."""
+        self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def get_namespace_slots(self, request: ApiRequest) -> asyncio.Semaphore:
+        """Return the semaphore of the request's namespace, to acquire before one of `slots`.
+
+        A request that still waits for its namespace must not hold a slot, which another one could use.
+        """
+        _, _, rest = request.path.partition("/namespaces/")
+        namespace = rest.partition("/")[0]
+        share = self._shares.get(namespace)
+        if share is None:
+            share = self._shares[namespace] = asyncio.Semaphore(self._share)
+        return share
 
 
 @dataclass(slots=True)
@@ -220,18 +247,17 @@ class ApiClient:
             async with self._connection.open_response(request, silence) as response:
                 # The log of a container that has not started is empty, with code 204.
                 if response.status not in _SUCCESS:
-                    raise api_errors.parse_error_response(
-                        response.status, response.headers, await response.read()
-                    )
+                    body = await response.read()
+                    raise api_errors.parse_error_response(response.status, response.headers, body)
                 yield ResponseStream(response)
+        except ApiError as answer:
+            if answer.code == HTTPStatus.UNAUTHORIZED:
+                await self._connection.renew_credentials()
+            raise
         except aiohttp.SocketTimeoutError as error:
             raise StreamStalled(f"no data arrived for {silence:g} s") from error
         except _LOST as error:
             raise _build_connection_error(error) from error
-
-    async def renew_credentials(self) -> None:
-        """Reload the credentials, because the API server rejected them."""
-        await self._connection.renew_credentials()
 
 
 def _is_final(request: ApiRequest, answer: ApiError) -> bool:

@@ -13,8 +13,9 @@ import msgspec
 from backend_plugin.core import rejection
 from backend_plugin.core.errors import BackendError
 from backend_plugin.kube import protobuf_envelope
-from backend_plugin.kube.api_status import ApiStatus, decode_status
 from backend_plugin.kube.decoder import MalformedResponse
+from backend_plugin.kube.protobuf_envelope import decode_text
+from kfpytorch_idl.kubernetes import envelope_pb2 as wire
 
 # A proxy may respond with a long page.
 _LONGEST: Final = 2_000
@@ -25,6 +26,32 @@ _TOO_LARGE: Final = "request is too large"
 _MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
 """The whole body of the response to a request for a resource that the API server does not serve."""
+
+
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause in the details of a Kubernetes `Status`."""
+
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The details of a Kubernetes `Status`."""
+
+    name: str = ""
+    kind: str = ""
+    """The kind of the object; the API server usually sets its plural name, such as ``pods``."""
+    causes: tuple[StatusCause, ...] | None = None
+    retryAfterSeconds: int = 0  # noqa: N815 - the name in JSON.
+
+
+class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of ``v1.Status`` that the server uses."""
+
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
 
 
 class RequestOutcome(Enum):
@@ -201,13 +228,31 @@ _status: Final = msgspec.json.Decoder(ApiStatus)
 _error: Final = msgspec.json.Decoder(_ErrorEvent)
 
 
+def _decode_status(body: bytes) -> ApiStatus:
+    wrapped = protobuf_envelope.decode_envelope(wire.Unknown, body, b"Status")
+    status = protobuf_envelope.decode_message(wire.Status, wrapped.raw)
+    details = status.details
+    return ApiStatus(
+        kind="Status",
+        reason=decode_text(status.reason),
+        message=decode_text(status.message),
+        code=status.code,
+        details=StatusDetails(
+            name=decode_text(details.name),
+            kind=decode_text(details.kind),
+            causes=tuple(StatusCause(field=decode_text(each.field)) for each in details.causes),
+            retryAfterSeconds=details.retry_after_seconds,
+        ),
+    )
+
+
 def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """Return the error that an HTTP response with an error code describes.
 
     The body can also be the page of a proxy; its beginning is then the message of the error.
     """
     try:
-        status = decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
+        status = _decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
     except (msgspec.MsgspecError, MalformedResponse):
         status = ApiStatus(message=body[:_LONGEST].decode(errors="replace").strip())
     if not status.reason:
@@ -222,7 +267,7 @@ def decode_event_error(encoded: bytes) -> ApiError:
     """Return the error of a watch event ``ERROR``: `encoded` is the JSON event, or its protobuf object."""
     try:
         is_protobuf = protobuf_envelope.is_wrapped(encoded)
-        status = decode_status(encoded) if is_protobuf else _error.decode(encoded).object
+        status = _decode_status(encoded) if is_protobuf else _error.decode(encoded).object
     except (msgspec.MsgspecError, MalformedResponse):
         status = ApiStatus(reason="Unknown", message=encoded[:_LONGEST].decode(errors="replace"))
     return ApiError(status.code or _SERVER_ERROR, status)

@@ -148,9 +148,9 @@ class CapabilityDiscovery:
             return True
         return any(get_text(each, "name") == resource.plural for each in get_mappings(found, "resources"))
 
-    async def _fetch_server_version(self) -> str:
+    async def _fetch_server_version(self) -> str | None:
         version = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
-        return get_text(version, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
+        return get_text(version, "gitVersion").removeprefix("v") or None
 
     async def _find_operator_scheduler(self) -> str:
         for query in table.DEFAULT.deployments:

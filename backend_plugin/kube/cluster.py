@@ -71,8 +71,6 @@ class KubernetesCluster:
         self.watch_status: Final = WatchStatus()
         self.looking: Final = CapabilityDiscovery(self._api, self._permissions, options)
         self.inventory: Final = ObjectLister(self._api, self._permissions, options)
-        self._following: set[asyncio.Task[None]] = set()
-        self._reflecting: Sequence[Reflector] = ()
 
     @classmethod
     async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
@@ -104,15 +102,12 @@ class KubernetesCluster:
             body=encode_manifest(manifest),
         )
         try:
-            made = await self._api.fetch_object(request)
+            return await self._api.fetch_object(request)
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
             rule = self._build_rule(resource, namespace, "create")
             raise self._build_write_error(answer, rule) from answer
-        for each in self._reflecting:
-            each.on_created(resource)
-        return made
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         """Return a job; see `Cluster.get`."""
@@ -136,7 +131,7 @@ class KubernetesCluster:
             return await self._api.fetch_decoded(request, _decode_pods)
         except ApiError as answer:
             if not answer.is_not_authorized:
-                raise self._build_unavailable(answer, rule) from answer
+                raise self._permissions.build_unavailable(answer, rule) from answer
             # The caller continues without pods, because the rule may never be added.
             self._permissions.record_missing(rule, answer.message)
             return None
@@ -258,7 +253,7 @@ class KubernetesCluster:
             if answer.error_class.get is RequestOutcome.ABSENT:
                 return None
             rule = self._build_rule(resource, namespace, "get")
-            raise self._build_unavailable(answer, rule) from answer
+            raise self._permissions.build_unavailable(answer, rule) from answer
 
     async def _delete_object(
         self,
@@ -286,7 +281,7 @@ class KubernetesCluster:
             if answer.error_class.delete is RequestOutcome.ABSENT:
                 return
             rule = self._build_rule(resource, name.namespace, "delete")
-            raise self._build_unavailable(answer, rule) from answer
+            raise self._permissions.build_unavailable(answer, rule) from answer
 
     # ---- treatment of API errors
 
@@ -304,12 +299,6 @@ class KubernetesCluster:
         message = f"the API server answers {rejection.add_remedy(str(answer))}"
         return Misconfigured(message) if answer.error_class.misconfigured else ClusterUnavailable(message)
 
-    def _build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
-        """Return a transient error, even for a missing RBAC rule: an admin may add it before a retry."""
-        if answer.is_not_authorized:
-            return ClusterUnavailable(self._permissions.record_missing(rule, answer.message))
-        return ClusterUnavailable(f"the API server answers {answer}")
-
     def _build_rule(self, resource: ApiResource, namespace: str, *verbs: str) -> PolicyRule:
         return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
 
@@ -321,16 +310,13 @@ class KubernetesCluster:
 
     async def watch(self, sink: Sink) -> None:
         """Send all watched objects, then each change, to `sink`, and log errors; see `Cluster.watch`."""
-        self._reflecting = self._create_reflectors(sink)
-        tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflecting]
-        self._following.update(tasks)
+        tasks = [asyncio.create_task(reflector.run()) for reflector in self._create_reflectors(sink)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()  # A reflector only ends with an unexpected exception.
         finally:
             await cancel_and_wait(tasks)
-            self._following.difference_update(tasks)
 
     def _create_reflectors(self, sink: Sink) -> Sequence[Reflector]:
         gatherings: dict[type[Record], MergedKind] = {}
@@ -353,8 +339,7 @@ class KubernetesCluster:
         return [Reflector(self._api, place, self._permissions, self._options) for place in places]
 
     async def close(self) -> None:
-        """Stop all watches and close the connections."""
-        await cancel_and_wait([*self._following])
+        """Close the connections. Cancel watches before."""
         await self._connection.close()
 
 

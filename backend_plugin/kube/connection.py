@@ -142,29 +142,18 @@ class Connection:
 
     async def renew_credentials(self) -> None:
         """Reload the credentials after 401 and discard cached ones, at most every `_RENEW` seconds."""
-        if self._loading is not None:
-            await asyncio.shield(self._loading)
-        elif time.monotonic() - self._renewed > _RENEW:
+        if time.monotonic() - self._renewed > _RENEW:
             self._renewed = time.monotonic()
             self._credentials.forget()
-            await self._reload_once()
+            self._loaded = float("-inf")
+        await self._refresh_credentials()
 
     async def _refresh_credentials(self) -> None:
-        if time.monotonic() - self._loaded > _RELOAD:
-            await self._reload_once()
-
-    async def _reload_once(self) -> None:
-        """Reload the credentials once for all concurrent callers.
-
-        The timeout of one caller does not cancel the reload.
-        """
-        if self._loading is None:
+        """Reload old credentials, once for all callers; the timeout of one caller does not cancel this."""
+        if self._loading is None and time.monotonic() - self._loaded > _RELOAD:
             self._loading = asyncio.create_task(self._reload_credentials())
-            self._loading.add_done_callback(self._clear_reload)
-        await asyncio.shield(self._loading)
-
-    def _clear_reload(self, _: "asyncio.Task[None]") -> None:
-        self._loading = None
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
 
     async def _reload_credentials(self) -> None:
         """Reload the credentials; keep the current ones if that fails, such as while files are replaced."""
@@ -173,6 +162,8 @@ class Connection:
         except CredentialsUnusable as unusable:
             self._loaded = time.monotonic()
             log.warning("keeping the current credentials: %s", unusable)
+        finally:
+            self._loading = None
 
     async def _load_credentials(self) -> None:
         access = await self._credentials.load()

@@ -5,13 +5,14 @@ the records. An object with a field of an unexpected type is decoded as a whole,
 that field. Pods in protobuf are parsed by `pod_decoder`.
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any, Generic, TypedDict, TypeVar
+import contextlib
+from collections.abc import Callable, Container, Iterator
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import msgspec
 
 from backend_plugin.core.object_fields import MetadataFields, ReferenceFields
-from backend_plugin.core.reading import NOTHING, get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import NOTHING, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors
 from backend_plugin.kube.decoder import ListPage, MalformedResponse, WatchedObject, WatchEvent
@@ -82,33 +83,21 @@ class JsonDecoder:
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event; see `decoder.Decoder`."""
-        try:
-            event = self._line.decode(part)
-            how, manifest = event.type, event.object
-        except (msgspec.MsgspecError, RecursionError):
-            whole = decode_object(part)
-            how, manifest = get_text(whole, "type"), get_mapping(whole, "object")
-        if how == "ERROR":
+        event = _decode(part, self._line, _whole_line)
+        if event.type == "ERROR":
             raise api_errors.decode_event_error(part)
-        return WatchEvent(how, self._decode_object(manifest))
+        return WatchEvent(event.type, self._decode_object(event.object))
 
     def decode_page(self, body: bytes) -> ListPage:
         """Parse one page of a list; see `decoder.Decoder`."""
-        try:
-            page = self._body.decode(body)
-            kind = page.kind
-            meta: Manifest = page.metadata
-            items: Sequence[Manifest] = page.items or ()
-        except (msgspec.MsgspecError, RecursionError):
-            whole = decode_object(body)
-            kind, meta, items = get_text(whole, "kind"), get_mapping(whole, "metadata"), _get_items(whole)
+        page = _decode(body, self._body, _whole_body)
         # The page of a proxy and a `Status` are objects too, and would look like an empty list.
-        if not kind.endswith("List"):
+        if not page.kind.endswith("List"):
             raise MalformedResponse(f"not a list: {body[:80]!r}")
         return ListPage(
-            items=map(self._decode_object, items),
-            version=get_text(meta, "resourceVersion"),
-            rest=get_text(meta, "continue"),
+            items=map(self._decode_object, page.items or ()),
+            version=get_text(page.metadata, "resourceVersion"),
+            rest=get_text(page.metadata, "continue"),
         )
 
     def _decode_object(self, manifest: Manifest) -> WatchedObject:
@@ -120,12 +109,16 @@ class JsonDecoder:
         )
 
 
-def _get_items(whole: Manifest) -> Sequence[Manifest]:
-    items = whole.get("items")
-    found = get_mappings(whole, "items")
-    if items is not None and not (isinstance(items, list) and len(items) == len(found)):
-        raise MalformedResponse(f"not the items of a list: {str(items)[:80]}")
-    return found
+_whole_line: Final = msgspec.json.Decoder(_WatchLine[dict[str, Any]])
+_whole_body: Final = msgspec.json.Decoder(_ListBody[dict[str, Any]])
+
+
+def _decode(body: bytes, *decoders: "msgspec.json.Decoder[T]") -> T:
+    """Return the result of the first decoder that can decode the body."""
+    for decoder in decoders:
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            return decoder.decode(body)
+    raise MalformedResponse(f"not JSON of the expected type: {body[:80]!r}")
 
 
 def decode_object(body: bytes) -> Manifest:

@@ -51,8 +51,6 @@ class OwnerFinder:
         If an RBAC rule is missing, the logged message names a Role in the namespace `scope`; if `scope` is
         empty, a ClusterRole.
         """
-        if not execution or self._get_pause_reason(namespace):
-            return None
         try:
             async with timeout(_SECONDS):
                 return await self.lookup_workflow(namespace, execution, scope)

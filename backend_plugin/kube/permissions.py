@@ -4,7 +4,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import ApiResource
+from backend_plugin.shell.cluster import ClusterUnavailable
 
 log: Final = logging.getLogger(__name__)
 
@@ -49,6 +51,12 @@ class Permissions:
             self._missing.add(rule)
             log.warning("a permission is missing: %s", sentence)
         return sentence
+
+    def build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
+        """Return a transient error, even if `rule` is missing: an admin may add it before a retry."""
+        if answer.is_not_authorized:
+            return ClusterUnavailable(self.record_missing(rule, answer.message))
+        return ClusterUnavailable(f"the API server answers {answer}")
 
     def record_granted(self, rule: PolicyRule) -> None:
         """Record that a request that needs `rule` succeeded."""

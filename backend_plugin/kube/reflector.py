@@ -1,7 +1,6 @@
 """Lists and watches one kind in one namespace and retries after errors."""
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections import Counter
@@ -17,7 +16,7 @@ from backend_plugin.core.reading import get_text
 from backend_plugin.kube import json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient, ResponseStream, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import JOBS, ApiResource, WatchedKind
+from backend_plugin.kube.api_resources import JOBS, WatchedKind
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.decoder import Decoder, ListPage, MalformedResponse, WatchedObject, WatchEvent
 from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
@@ -25,7 +24,6 @@ from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.kube.watch_merge import KindPart
 from backend_plugin.shell.cluster import ClusterUnavailable
-from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.watch_status import WatchState, WatchStatus
 
 log = logging.getLogger(__name__)
@@ -91,8 +89,6 @@ class Reflector:
         """The number of 403 responses in a row, by verb."""
         self._silences = 0
         """The number of watches in a row that ended without data although a bookmark was due."""
-        self._made = asyncio.Event()
-        """Set if the backend created an object of this kind since the last list, so the kind is served."""
         self._trouble = False
         """True if an error was logged and the watch has not recovered."""
         self._state = WatchState.SYNCING
@@ -113,7 +109,7 @@ class Reflector:
             try:
                 await self._run_step()
             except ApiError as answer:
-                await self._on_api_error(answer)
+                self._on_api_error(answer)
             except StreamStalled as silent:
                 self._on_stall(silent)
             except (ClusterUnavailable, MalformedResponse) as trouble:
@@ -123,32 +119,17 @@ class Reflector:
     async def _run_step(self) -> None:
         match self._course.decide_next_step(asyncio.get_running_loop().time()):
             case PauseStep(seconds=seconds):
-                await self._wait_before_step(seconds)
+                await asyncio.sleep(seconds)
             case ListStep() as step:
                 await self._list_page(step)
             case WatchStep() as step:
                 await self._watch_changes(step)
-
-    def on_created(self, resource: ApiResource) -> None:
-        """Note that an object of `resource` was created; if this kind was not served, list it now again."""
-        ours = self._kind.resource
-        if (resource.group, resource.plural) == (ours.group, ours.plural):
-            self._made.set()
-
-    async def _wait_before_step(self, seconds: float) -> None:
-        if self._state is not WatchState.NOT_SERVED:
-            await asyncio.sleep(seconds)
-            return
-        with contextlib.suppress(asyncio.TimeoutError):
-            async with timeout(seconds):
-                await self._made.wait()
 
     # ---- list
 
     async def _list_page(self, step: ListStep) -> None:
         if not step.rest:
             self._found = []
-            self._made.clear()
             if not self._kind.resource.version:
                 self._version = await self._fetch_preferred_version()
         body = await self._fetch_page(step)
@@ -169,13 +150,11 @@ class Reflector:
             self._report_recovery()
 
     async def _fetch_page(self, step: ListStep) -> bytes:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return await self._request_page(step)
-        asked, task = ahead
-        if asked == step:
-            return await task
-        task.cancel()  # This page is not needed: the page before could not be parsed.
+        if self._ahead is not None:
+            (asked, task), self._ahead = self._ahead, None
+            if asked == step:
+                return await task
+            task.cancel()  # This page is not needed: the page before could not be parsed.
         return await self._request_page(step)
 
     async def _request_page(self, step: ListStep) -> bytes:
@@ -259,7 +238,7 @@ class Reflector:
             # Continue from the last version: a watch without changes is not an error.
             self._course.on_watch_end(self._options.silence)
 
-    async def _on_api_error(self, answer: ApiError) -> None:
+    def _on_api_error(self, answer: ApiError) -> None:
         self._silences = 0
         match answer.code:
             case HTTPStatus.GONE:
@@ -269,16 +248,11 @@ class Reflector:
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 self._on_not_served(answer)
             case _:
-                await self._on_other_error(answer)
-
-    async def _on_other_error(self, answer: ApiError) -> None:
-        self._report_failure(str(answer), answer.reason)
-        if answer.code == HTTPStatus.UNAUTHORIZED:
-            await self._api.renew_credentials()
-        if answer.is_transient:
-            self._course.on_failure(answer.retry_after)
-        else:
-            self._course.on_permanent_error(self._options.refused_pause)
+                self._report_failure(str(answer), answer.reason)
+                if answer.is_transient:
+                    self._course.on_failure(answer.retry_after)
+                else:
+                    self._course.on_permanent_error(self._options.refused_pause)
 
     def _on_not_served(self, answer: ApiError) -> None:
         if not (self._kind.optional or self._place.watch_status.is_any_synced(_JOBS)):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from kube_objects import expired
 from kube_server import Fault
-from kube_world import EVENTS, IDENTITY, JOBS, NAME, PODS, Heard, event, following, job, opened, options, pod
+from kube_world import EVENTS, IDENTITY, JOBS, NAME, PODS, event, following, job, opened, options, pod
 from kubernetes_messages import frame, wrapped
 from serving import wait_until
 
@@ -253,14 +253,6 @@ async def test_only_allowed_namespaces_are_watched(server, tmp_path):
         assert heard.names() == [NAME, OTHER]
 
 
-async def test_close_ends_the_watch(cluster):
-    heard = Heard()
-    task = asyncio.create_task(cluster.watch(heard))
-    await wait_until(heard.complete)
-    await cluster.close()
-    assert task.done()
-
-
 async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
     server.forbidden.add("list events")
     server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
@@ -280,9 +272,6 @@ async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
             server.start()
             await wait_until(lambda: counts().get(("pods", "synced")) == 2)
             assert ("pods", "stale") not in counts()
-
-
-# ---- the status of watches, and kinds that are added later
 
 
 async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(server, tmp_path, caplog):
@@ -316,22 +305,3 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
             await wait_until(lambda: counts().get(("pods", "synced")) == 1)
             assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
             assert count_lines("cannot watch events about a Pod") == 0
-
-
-async def test_first_job_of_an_api_that_is_added_later_is_observed_immediately(server, tmp_path):
-    kinds = server.groups.pop("kubeflow.org")
-    settings = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
-    async with opened(settings) as cluster, following(cluster) as heard:
-        assert cluster.watch_status.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
-        server.groups["kubeflow.org"] = kinds
-        await cluster.create(job())
-        await wait_until(lambda: heard.names() == [NAME])
-
-
-async def test_creation_of_another_kind_does_not_trigger_discovery(server, tmp_path):
-    kinds = server.groups.pop("kubeflow.org")
-    async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):
-        server.groups["kubeflow.org"] = kinds
-        await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
-        await asyncio.sleep(0.2)
-        assert cluster.watch_status.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1

@@ -8,8 +8,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.doctor.checks import job
 from backend_plugin.doctor.cluster_reader import ClusterReader
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, RolePods
-from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_status import ApiStatus
+from backend_plugin.kube.api_errors import ApiError, ApiStatus
 
 CHECKS = {check.id: check for check in job.CHECKS}
 SENT = {
