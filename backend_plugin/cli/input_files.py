@@ -62,7 +62,7 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
 
     The file contains only this section, or it is a configuration of Flyte or values of Flyte's charts.
     """
-    resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
+    resources = next((each for path in _TASK_RESOURCES if (each := get_nested(document, path))), None)
     others = {key: value for key, value in document.items() if key != "task_resources"}
     section = _unwrap_plugins(_unwrap_chart(others))
     if not isinstance(section, Mapping):
@@ -75,7 +75,7 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
 def _unwrap_chart(document: Any) -> Any:
     """Return the Flyte configuration in the values of a chart; other documents are returned unchanged."""
     for chart, part in _CHARTS:
-        values = _get_nested(document, (chart,))
+        values = get_nested(document, (chart,))
         if isinstance(values, Mapping):
             # Chart values may have other content and no `plugins`.
             inner = values.get(part) or {}
@@ -85,7 +85,7 @@ def _unwrap_chart(document: Any) -> Any:
 
 def _unwrap_plugins(document: Any) -> Any:
     """Return ``plugins.k8s`` of a Flyte configuration, or ``k8s``; other documents are returned unchanged."""
-    plugins = _get_nested(document, ("plugins",))
+    plugins = get_nested(document, ("plugins",))
     if plugins is not None:
         if not isinstance(plugins, Mapping):
             return plugins
@@ -124,7 +124,7 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     templates: list[Manifest] = []
     for file in files:
         documents = _read_documents(file, "pod template")
-        for each in chain.from_iterable(_get_nested(one, ("items",)) or [one] for one in documents):
+        for each in chain.from_iterable(get_nested(one, ("items",)) or [one] for one in documents):
             kind = each.get("kind") if isinstance(each, Mapping) else None
             if kind != "PodTemplate":
                 content = f"a {kind}" if kind else "a value that is not an object"
@@ -164,7 +164,8 @@ def read_input(file: str, what: str = "") -> bytes:
         raise Misused(f"{what}{file}: {error.strerror}") from error
 
 
-def _get_nested(value: Any, path: Sequence[str]) -> Any:
+def get_nested(value: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of keys in nested mappings, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

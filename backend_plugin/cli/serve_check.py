@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import command_errors, json_lines, serve_settings
+from backend_plugin.cli import command_errors, input_files, json_lines, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.settings import Settings, loader
@@ -157,9 +157,14 @@ def _list_values(
     """Return the value and the source of each setting of the server and of the platform, by its key."""
     server, section = configuration.server, configuration.section
     values = {key: (get_value(server.settings, key), server.sources.get(key, _DEFAULT)) for key in KEYS}
-    for key in (*loader.list_keys(), *_iter_named_keys(section)):
-        source = file if file and _find_value(section, key) else _DEFAULT
-        values[_PLATFORM + key] = (_get_platform_value(configuration.platform, section, key), source)
+    for key in loader.list_keys():
+        written = _find_value(section, key)
+        value = _get_platform_value(configuration.platform, key)
+        source = file if file and written else _DEFAULT
+        values[_PLATFORM + key] = (_encode_value(written if value is None else value), source)
+    for key in loader.list_named_sections():
+        if written := _find_value(section, key):
+            values[_PLATFORM + key] = (_encode_value(written), file or _DEFAULT)
     return values
 
 
@@ -171,32 +176,16 @@ def get_value(settings: ServerSettings, key: str) -> Any:
     return _encode_value(getattr(settings, f"{part}_{rest}" if rest else part))
 
 
-def _iter_named_keys(section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys, such as ``PART.NAME.KEY``, of settings for a named project, namespace or scheduler."""
-    for path in loader.list_named_sections():
-        for name, inner in (_find_value(section, path) or {}).items():
-            for key in inner if isinstance(inner, Mapping) else ():
-                yield f"{path}.{name}.{key}"
-
-
 def _find_value(section: Mapping[str, Any], key: str) -> Any:
-    parts: Sequence[str] = key.split(".")
-    found: Any = section
-    while parts and isinstance(found, Mapping):
-        # The name of a section may contain dots.
-        size = next((n for n in range(1, len(parts) + 1) if ".".join(parts[:n]) in found), None)
-        if size is None:
-            return None
-        found, parts = found[".".join(parts[:size])], parts[size:]
-    return None if parts or found in (None, {}, []) else found
+    found = input_files.get_nested(section, key.split("."))
+    return None if found in ({}, []) else found
 
 
-def _get_platform_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
-    field = loader.get_field(key)
+def _get_platform_value(settings: Settings, key: str) -> Any:
     found: Any = settings
-    for part in field.split("."):
+    for part in loader.get_field(key).split("."):
         found = getattr(found, part, None)
-    return _encode_value(_find_value(section, key) if found is None else found)
+    return found
 
 
 def _encode_value(value: Any) -> Any:

@@ -78,8 +78,8 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
         "pod-pending-timeout": "300s",
         "kfpytorch.gang.scheduler": "kueue",
         "kfpytorch.gang.queue": "shared",
-        "kfpytorch.gang.by-namespace.audio-production.queue": "audio",
-        "kfpytorch.gang.by-project.vision/production.queue": "vision",
+        "kfpytorch.gang.by-namespace": {"audio-production": {"queue": "audio"}},
+        "kfpytorch.gang.by-project": {"vision/production": {"queue": "vision"}},
         "kfpytorch.pod-security.by-namespace": {"infra-production": "off"},
         "kfpytorch.task-resources.limits": {"cpu": "8"},
     }

@@ -43,11 +43,6 @@ def _find_plugin(facts: Facts) -> str:
     return next(filter(None, reversed(listed)), "")
 
 
-def get_template_name(facts: Facts) -> str:
-    """Return the name of FlytePropeller's default PodTemplate, or an empty string."""
-    return get_text(_get_config_section(facts, "plugins", "k8s"), "default-pod-template-name")
-
-
 CHECKS: Final = CheckList()
 
 

@@ -6,9 +6,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
-from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
 from kfpytorch_common.quantity import InvalidQuantity, parse
 
@@ -42,41 +40,12 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     """Check that the PodTemplate that the settings name exists."""
     # If the task itself names a missing PodTemplate, it cannot be planned.
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
-    if _is_template_missing(facts, name, place):
+    there = [each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) == name]
+    if name and not {facts.namespace, place} & {*map(deployments.get_namespace, there)}:
         yield Violation(
             f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} nor in {place}",
-            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name",
+            "create the PodTemplate, or leave out default-pod-template-name",
         )
-
-
-@CHECKS.add(Subject.TEMPLATES, Subject.FLYTE_CONFIG, level=Severity.WARNING)
-def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
-    """Check that the PodTemplate that Flyte's configuration names exists."""
-    # FlytePropeller ignores a missing PodTemplate, which is often created with the namespace of a project.
-    name, place = flyte.get_template_name(facts), facts.flyte_namespace
-    if _is_template_missing(facts, name, place):
-        yield Violation(
-            f"Flyte's configuration names the PodTemplate {name}, which is neither in {facts.namespace} nor "
-            f"in {place}: pods there do not get it",
-            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name; if each "
-            "project has one, use its namespace with --namespace",
-        )
-
-
-def _format_template_command(name: str, namespace: str) -> str:
-    """Return a command that creates a PodTemplate that changes no pod."""
-    manifest = (
-        f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
-        "template: {spec: {containers: [{name: default, image: none}]}}}"
-    )
-    return build_apply_command(manifest)
-
-
-def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
-    """True if a PodTemplate is named, but exists neither in the task's namespace nor in namespace `place`."""
-    there = [each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) == name]
-    namespaces = {*map(deployments.get_namespace, there)}
-    return bool(name) and not {facts.namespace, place} & namespaces
 
 
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)

@@ -15,7 +15,7 @@ from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
-from backend_plugin.doctor.checks import flyte, gang
+from backend_plugin.doctor.checks import gang
 from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
@@ -64,7 +64,6 @@ def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,
-        flyte.get_template_name(facts),
         facts.task.template,
     }
     return [

@@ -183,9 +183,6 @@ CASES: Mapping[str, Facts] = {
     ),
     "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),
-    "flyte-template-missing": facts(
-        {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "t"}}}]}
-    ),
     "job-rejected": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
     "pod-rejected": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
     "job-changed": facts(task=task_of({"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
