@@ -126,11 +126,12 @@ async def _send_dry_runs(
 
     plugin = settings.kfpytorch
     kubernetes = KubernetesOptions(**{key: options[key] for key in _OF_DRY_RUN if options[key]})
-    namespaces = tuple(dict.fromkeys((namespace, plugin.pod_template_namespace)))
     async with open_connection(kubernetes) as (_, api):
         reader, discovery = ClusterReader(api), CapabilityDiscovery(api, Permissions(), kubernetes)
-        query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
-        templates = await reader.read_objects(query) or ()
+        templates: list[Manifest] = []
+        for place in dict.fromkeys((namespace, plugin.pod_template_namespace)):
+            query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespace=place)
+            templates += await reader.read_objects(query) or ()
         found = await discovery.fetch_capabilities(
             namespace,
             examines_gangs=not plugin.gang.is_unconfigured,

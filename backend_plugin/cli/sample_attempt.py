@@ -7,7 +7,6 @@ attempt depends only on the options of the command.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -140,9 +139,8 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
         if not equals:
             raise Misused(f"--input {pair}: has no value; write --input {name}=VALUE")
         if name not in known:
-            near = get_close_matches(name, known, n=1) or sorted(known)
-            known_inputs = f"it has {', '.join(near)}" if near else "it has no inputs"
-            raise Misused(f"--input {name}: {template.id.name} has no such input; {known_inputs}")
+            inputs_of_task = ", ".join(sorted(known)) or "no inputs"
+            raise Misused(f"--input {name}: {template.id.name} has no such input; it has {inputs_of_task}")
     return inputs
 
 

@@ -104,28 +104,7 @@ class ClusterReader:
         version = self._find_version(look.resource)
         if not version:
             return None
-        objects: list[Manifest] = []
-        failure: ReadFailure | None = None
-        for namespace in look.namespaces:
-            try:
-                found = await self._read_namespace(look, namespace, version)
-            except NotReadable as why:  # Read the other namespaces, to report all missing permissions.
-                failure = why.unseen.merge(failure)
-                continue
-            if found is None:
-                return None
-            objects += found
-        if failure is not None:
-            raise build_forbidden(failure.reason, failure.rules) if failure.rules else NotReadable(failure)
-        return objects
-
-    def _find_version(self, resource: ApiResource) -> str:
-        # A request for a kind that is not served fails with 403 if the user has no permission for it.
-        is_absent = resource.group and self._versions and resource.group not in self._versions
-        return "" if is_absent else resource.version or self._versions.get(resource.group, "")
-
-    async def _read_namespace(self, look: Query, namespace: str, version: str) -> list[Manifest] | None:
-        path = look.resource.build_path(namespace, look.name, version=version)
+        path = look.resource.build_path(look.namespace, look.name, version=version)
         try:
             with convert_unavailability():
                 return [each async for each in self._iter_objects(path, look)]
@@ -134,7 +113,12 @@ class ClusterReader:
                 return []
             if answer.is_not_served:
                 return None
-            raise _build_error(answer, look.resource, look.verb, namespace) from answer
+            raise _build_error(answer, look.resource, look.verb, look.namespace) from answer
+
+    def _find_version(self, resource: ApiResource) -> str:
+        # A request for a kind that is not served fails with 403 if the user has no permission for it.
+        is_absent = resource.group and self._versions and resource.group not in self._versions
+        return "" if is_absent else resource.version or self._versions.get(resource.group, "")
 
     async def _iter_objects(self, path: str, look: Query) -> AsyncIterator[Manifest]:
         if look.name:

@@ -34,8 +34,8 @@ class Query:
 
     subject: Subject
     resource: ApiResource
-    namespaces: Sequence[str] = ("",)
-    """The namespaces to read. An empty name means all namespaces, or a cluster-scoped kind."""
+    namespace: str = ""
+    """The namespace to read; empty for all namespaces, or for a cluster-scoped kind."""
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     accept: str = "application/json"
@@ -57,7 +57,6 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         templates: The namespace whose PodTemplates apply if the job's namespace does not have them.
     """
     schemas = (*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas))
-    template_places = tuple(dict.fromkeys((namespace, templates, flyte)))
     kinds = {
         Subject.QUOTAS: _build_core_resource("resourcequotas"),
         Subject.LIMIT_RANGES: _build_core_resource("limitranges"),
@@ -65,26 +64,28 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         Subject.ACCOUNTS: _build_core_resource("serviceaccounts"),
         Subject.CLAIMS: _build_core_resource("persistentvolumeclaims"),
     }
-    here = (namespace,)
     return (
         Query(subject=Subject.NAMESPACE, resource=_build_core_resource("namespaces"), name=namespace),
         *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in schemas),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
-        *(Query(subject=each, resource=kinds[each], namespaces=here) for each in kinds),
-        Query(subject=Subject.SECRETS, resource=_SECRETS, namespaces=here, accept=NAMES_ONLY),
-        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, accept=NAMES_ONLY),
+        *(Query(subject=each, resource=kinds[each], namespace=namespace) for each in kinds),
+        Query(subject=Subject.SECRETS, resource=_SECRETS, namespace=namespace, accept=NAMES_ONLY),
+        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespace=namespace, accept=NAMES_ONLY),
         Query(
             subject=Subject.PRIORITIES,
             resource=ApiResource(group="scheduling.k8s.io", version="v1", plural="priorityclasses"),
         ),
-        Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=template_places),
-        Query(subject=Subject.FLYTE_CONFIG, resource=CONFIG_MAPS, namespaces=(flyte,)),
-        Query(subject=Subject.SERVICES, resource=_SERVICES, namespaces=(flyte,)),
-        Query(subject=Subject.ENDPOINTS, resource=_SLICES, namespaces=(flyte,)),
-        Query(subject=Subject.DNS, resource=_SERVICES, namespaces=("kube-system",), query=_DNS),
-        Query(subject=Subject.DNS_ENDPOINTS, resource=_SLICES, namespaces=("kube-system",), query=_DNS),
+        *(
+            Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespace=each)
+            for each in dict.fromkeys((namespace, templates, flyte))
+        ),
+        Query(subject=Subject.FLYTE_CONFIG, resource=CONFIG_MAPS, namespace=flyte),
+        Query(subject=Subject.SERVICES, resource=_SERVICES, namespace=flyte),
+        Query(subject=Subject.ENDPOINTS, resource=_SLICES, namespace=flyte),
+        Query(subject=Subject.DNS, resource=_SERVICES, namespace="kube-system", query=_DNS),
+        Query(subject=Subject.DNS_ENDPOINTS, resource=_SLICES, namespace="kube-system", query=_DNS),
     )
 
 
@@ -102,7 +103,7 @@ def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
         Query(
             subject=subject,
             resource=build_api_resource(each),
-            namespaces=(namespace if each.is_namespaced else "",),
+            namespace=namespace if each.is_namespaced else "",
         )
         for subject, each in rows
         if each is not None
@@ -117,4 +118,4 @@ def build_bound_pod_query(scheduler_name: str) -> Query:
 
 def build_config_map_query(namespace: str, name: str) -> Query:
     """Return a request for a ConfigMap that a scheduler mounts."""
-    return Query(subject=Subject.SCHEDULER_CONFIG, resource=CONFIG_MAPS, namespaces=(namespace,), name=name)
+    return Query(subject=Subject.SCHEDULER_CONFIG, resource=CONFIG_MAPS, namespace=namespace, name=name)

@@ -60,7 +60,7 @@ class BurnInObserver:
         return tuple(found)
 
     async def _fetch_objects(self, resource: ApiResource, **query: str) -> Sequence[Manifest]:
-        look = Query(subject=Subject.JOBS, resource=resource, namespaces=(self.namespace,), query=query)
+        look = Query(subject=Subject.JOBS, resource=resource, namespace=self.namespace, query=query)
         return await self.reader.read_objects(look) or []
 
     async def read_log(self, pod: Pod) -> Sequence[str]:

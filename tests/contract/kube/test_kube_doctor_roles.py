@@ -5,16 +5,13 @@ import shlex
 
 import pytest
 import yaml
-from kube_world import collect_facts, options
+from kube_world import collect_facts
 
 from backend_plugin.doctor import run_checks
 from backend_plugin.doctor.access_review import RULES
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
-from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, open_connection
-from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.queries import Query
-from backend_plugin.kube.api_resources import POD_TEMPLATES
+from backend_plugin.doctor.facts import Facts
 
 FORBIDDEN = {"list nodes", "list deployments", "list resourcequotas", "list limitranges", "get namespaces"}
 
@@ -82,16 +79,6 @@ def test_remedy_command_contains_the_rules_of_all_kinds_and_namespaces_of_a_subj
         ("ns", "create pods"),
     }
     assert f"(and {len(permitted)} more)" in found.sentence  # Two dry runs of pods are forbidden.
-
-
-async def test_error_of_one_query_has_a_command_with_the_rules_of_all_namespaces(server, tmp_path):
-    server.forbidden.add("list podtemplates")
-    query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=("ns", "flyte"))
-    async with open_connection(options(server, tmp_path)) as (_, api):
-        with pytest.raises(NotReadable) as failed:
-            await ClusterReader(api).read_objects(query)
-    permitted = set(list_permitted(read_manifests(failed.value.unseen.remedy)))
-    assert permitted == {("ns", "list podtemplates"), ("flyte", "list podtemplates")}
 
 
 def test_missing_rules_of_a_connector_are_in_one_role():
