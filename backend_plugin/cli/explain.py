@@ -162,7 +162,8 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
                 objects[kind].append(each)
     selected = _select_job(job, objects)
     own = {kind: _select_own_objects(objects[kind], selected) for kind in ("events", "pod_groups")}
-    pods = _select_own_pods(objects["pods"], selected)
+    names = ("", get_text(selected, "metadata", "name"))
+    pods = [each for each in objects["pods"] if selected is None or read_pod(each).job_name in names]
     return read_observed({**objects, **own, "pods": pods, "job": selected, "outputs": outputs})
 
 
@@ -206,12 +207,6 @@ def _select_own_objects(objects: Sequence[Manifest], job: Manifest | None) -> Se
         if not (related := _list_related_names(each))
         or any(f"{name}-".startswith(f"{own}-") for name in related)
     ]
-
-
-def _select_own_pods(pods: Sequence[Manifest], job: Manifest | None) -> Sequence[Manifest]:
-    """Return the pods without those whose labels name another job; all `pods` if `job` is None."""
-    names = ("", get_text(job, "metadata", "name"))
-    return [each for each in pods if job is None or read_pod(each).job_name in names]
 
 
 def _list_related_names(manifest: Manifest) -> Sequence[str]:

@@ -6,7 +6,7 @@ Only Python files need flytekit, which is imported only for them.
 import codecs
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
@@ -57,23 +57,17 @@ def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: st
     """
     if not tasks:
         raise UnusableInput(f"{file}: contains no task")
-    names = _match_names(task, tasks)
+    if task is not None and task in tasks:
+        return tasks[task]
+    names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
     if len(names) == 1:
         return tasks[names[0]]
     if names:
         problem = "no task is given." if task is None else f"{task} matches several tasks."
         raise Misused(f"{file}: {problem} Name one of: {', '.join(sorted(names))}")
-    raise Misused(f"{file}: has no task {task}; {_suggest_task(str(task), tasks)}")
-
-
-def _match_names(task: str | None, names: Iterable[str]) -> Sequence[str]:
-    matches = [name for name in names if task is None or f".{name}".endswith(f".{task}")]
-    return [str(task)] if task in matches else matches
-
-
-def _suggest_task(task: str, names: Iterable[str]) -> str:
-    near = get_close_matches(task, sorted({name.rpartition(".")[2] for name in names}), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(names))}"
+    near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
+    raise Misused(f"{file}: has no task {task}; {hint}")
 
 
 def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:

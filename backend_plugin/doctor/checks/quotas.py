@@ -1,6 +1,6 @@
 """Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -9,7 +9,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.deployments import get_name, get_namespace
-from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
+from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.embedded.resources import parse_quantities
 from kfpytorch_common.quantity import Quantity, add_quantities, parse
 
@@ -79,7 +79,7 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 @CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     """Check that the LimitRanges of the namespace allow each container."""
-    containers = _list_containers(facts.task)
+    containers = [(role, each) for role in facts.task.roles for each in get_mappings(role.spec, "containers")]
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
         for limit in get_mappings(ranges, "spec", "limits"):
             for role, container in containers:
@@ -90,10 +90,6 @@ def _check_limit_range(facts: Facts) -> Iterator[Violation]:
                         f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
                         "  # or change Resources in the task",
                     )
-
-
-def _list_containers(task: PlannedTask) -> Sequence[tuple[RolePods, Manifest]]:
-    return [(role, container) for role in task.roles for container in get_mappings(role.spec, "containers")]
 
 
 def _iter_excesses(resources: Manifest, limit: Manifest) -> Iterator[str]:
