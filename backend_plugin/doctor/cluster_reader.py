@@ -16,8 +16,7 @@ from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials, json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import ApiResource
-from backend_plugin.kube.cluster import get_resource
+from backend_plugin.kube.api_resources import ApiResource, get_resource
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import ClusterUnavailable

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import JobResource
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.names import IDENTITY, NAME
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
@@ -53,6 +55,20 @@ class ApiResource:
 def build_api_resource(resource: JobResource | SchedulerResource) -> ApiResource:
     """Return the group, version and plural of a resource of jobs or of a scheduler as an `ApiResource`."""
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
+
+
+def get_resource(manifest: Manifest) -> ApiResource:
+    """Return the resource of an object; raise `RequestRejected` if its kind or API version is malformed.
+
+    The plural is the kind in lower case with an `s`, as for all kinds that the backend creates.
+    """
+    group, _, version = get_text(manifest, "apiVersion").rpartition("/")
+    plural = get_text(manifest, "kind").lower() + "s"
+    if not is_path_safe(*filter(None, [group]), version, plural):  # They become parts of a URL path.
+        raise RequestRejected(
+            HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is not a kind"
+        )
+    return ApiResource(group=group, version=version, plural=plural)
 
 
 def is_path_safe(*parts: str) -> bool:
@@ -107,19 +123,15 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
     Such records are those of Workloads, which may be ahead of a job in its queue, and of PodGroups that have
     the name of such a job.
     """
-    for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
-        if _OURS.fullmatch(owner):
+    for each in get_mappings(manifest, "metadata", "ownerReferences"):
+        owner = get_text(each, "name")
+        if get_text(each, "kind") in table.DIALECTS and _OURS.fullmatch(owner):
             group = read_pod_group(manifest)
             return structs.replace(group, name=owner, object_name=group.name)
+    group = read_pod_group(manifest)
     # Kueue's Workloads never have the name of the job.
-    if get_text(manifest, "kind") == "PodGroup" and _OURS.fullmatch(
-        get_text(json_decoder.get_metadata(manifest), "name")
-    ):
-        return structs.replace(read_pod_group(manifest), foreign=True)
-    return _read_foreign_workload(read_pod_group(manifest))
-
-
-def _read_foreign_workload(group: PodGroup) -> PodGroup | None:
+    if group.kind == "PodGroup" and _OURS.fullmatch(group.name):
+        return structs.replace(group, foreign=True)
     if group.kind != "Workload":
         return None
     queue = group.queue if registry.has_queue_position(group) else ""

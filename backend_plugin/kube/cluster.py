@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Any, Final
 
+import msgspec
+
 from backend_plugin.core import rejection
 from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import RequestRejected
@@ -14,7 +16,7 @@ from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import api_resources, credentials, json_decoder, protobuf_envelope
+from backend_plugin.kube import credentials, json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError, RequestOutcome
 from backend_plugin.kube.api_resources import (
@@ -25,6 +27,7 @@ from backend_plugin.kube.api_resources import (
     POD_TEMPLATES,
     PODS,
     ApiResource,
+    get_resource,
     is_path_safe,
 )
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
@@ -38,7 +41,6 @@ from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.kube.reflector import Reflector, WatchTarget
 from backend_plugin.kube.watch_merge import MergedKind
-from backend_plugin.kube.write_requests import WRITTEN, build_patch, encode_manifest
 from backend_plugin.shell.cluster import (
     AlreadyExists,
     ClusterUnavailable,
@@ -53,6 +55,8 @@ from backend_plugin.shell.cluster import (
 from backend_plugin.shell.together import cancel_and_wait
 from backend_plugin.shell.watch_status import WatchStatus
 
+_WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
+"""The query of write requests: the API server then rejects an object with a field outside its schema."""
 _IN_PROTOBUF: Final[Decoder] = PodDecoder()
 _OPERATORS: Final = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
 _IN_JSON: Final[Decoder] = json_decoder.JsonDecoder(dict[str, Any], read_pod)
@@ -98,8 +102,8 @@ class KubernetesCluster:
         request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
-            query=WRITTEN,
-            body=encode_manifest(manifest),
+            query=_WRITTEN,
+            body=_encode_manifest(manifest),
         )
         try:
             return await self._api.fetch_object(request)
@@ -114,7 +118,7 @@ class KubernetesCluster:
         manifest = await self._fetch_object(
             _get_job_resource(name), name.namespace, name.name, is_background=not awaited
         )
-        found = None if manifest is None else get_text(json_decoder.get_metadata(manifest), "uid")
+        found = None if manifest is None else get_text(manifest, "metadata", "uid")
         return manifest if name.uid in (None, found) else None
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
@@ -145,7 +149,7 @@ class KubernetesCluster:
     ) -> None:
         if not is_path_safe(name.namespace, name.name):
             return
-        request = build_patch(resource, name, patch, awaited=awaited)
+        request = _build_patch(resource, name, patch, awaited=awaited)
         try:
             await self._api.send(request)
         except ApiError as answer:
@@ -171,13 +175,7 @@ class KubernetesCluster:
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
         """Patch a prerequisite of a job (created before it) or a pod group; see `Cluster.patch_object`."""
-        metadata = get_mapping(manifest, "metadata")
-        name = ObjectName(
-            namespace=get_text(metadata, "namespace"),
-            name=get_text(metadata, "name"),
-            uid=get_text(metadata, "uid") or None,
-        )
-        await self._patch_object(get_resource(manifest), name, patch)
+        await self._patch_object(get_resource(manifest), _get_name(manifest), patch)
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the objects that jobs need before their creation, such as runtimes; see `Cluster`."""
@@ -185,11 +183,9 @@ class KubernetesCluster:
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job, such as its pod group; see `Cluster.delete_companion`."""
-        metadata = get_mapping(manifest, "metadata")
-        name = ObjectName(namespace=get_text(metadata, "namespace"), name=get_text(metadata, "name"))
         # A foreground deletion updates the object first. That update wakes gangs that co-scheduling has
         # refused; the deletion itself does not.
-        await self._delete_object(get_resource(manifest), name, propagation="Foreground")
+        await self._delete_object(get_resource(manifest), _get_name(manifest), propagation="Foreground")
 
     async def record_event(self, event: Manifest) -> None:
         """Create an event; see `Cluster.record_event`."""
@@ -199,8 +195,8 @@ class KubernetesCluster:
         request = ApiRequest(
             method="POST",
             path=EVENTS.build_path(namespace),
-            query=WRITTEN,
-            body=encode_manifest(event),
+            query=_WRITTEN,
+            body=_encode_manifest(event),
             doubts=False,
             is_background=True,
         )
@@ -271,7 +267,7 @@ class KubernetesCluster:
         request = ApiRequest(
             method="DELETE",
             path=resource.build_path(name.namespace, name.name),
-            body=encode_manifest(how),
+            body=_encode_manifest(how),
             doubts=False,
             is_background=not awaited,
         )
@@ -347,18 +343,34 @@ def _get_job_resource(job: ObjectName) -> ApiResource:
     return JOBS[table.get_dialect(job.dialect).name]
 
 
-def get_resource(manifest: Manifest) -> ApiResource:
-    """Return the resource of an object; raise `RequestRejected` if its kind or API version is malformed.
+def _get_name(manifest: Manifest) -> ObjectName:
+    namespace, name, uid = (get_text(manifest, "metadata", key) for key in ("namespace", "name", "uid"))
+    return ObjectName(namespace=namespace, name=name, uid=uid or None)
 
-    The plural is the kind in lower case with an `s`, as for all kinds that the backend creates.
+
+def _encode_manifest(manifest: Manifest) -> bytes:
+    return msgspec.json.encode(manifest, enc_hook=dict)
+
+
+def _build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool) -> ApiRequest:
+    """Return the request that applies a merge patch to an object.
+
+    If `name` has a uid, an object with another uid is not changed. Without `awaited`, the request has low
+    priority.
     """
-    group, _, version = get_text(manifest, "apiVersion").rpartition("/")
-    plural = get_text(manifest, "kind").lower() + "s"
-    if not is_path_safe(*filter(None, [group]), version, plural):  # They become parts of a URL path.
-        raise RequestRejected(
-            HTTPStatus.BAD_REQUEST, "BadRequest", f"{plural}.{group}/{version} is not a kind"
-        )
-    return api_resources.ApiResource(group=group, version=version, plural=plural)
+    metadata = get_mapping(patch, "metadata")
+    if name.uid is not None:
+        patch = {**patch, "metadata": {**metadata, "uid": name.uid}}
+    return ApiRequest(
+        method="PATCH",
+        path=resource.build_path(name.namespace, name.name),
+        query=_WRITTEN,
+        body=_encode_manifest(patch),
+        content_type="application/merge-patch+json",
+        doubts=False,
+        conflicts="resourceVersion" in metadata,
+        is_background=not awaited,
+    )
 
 
 def _decode_pods(body: bytes) -> Sequence[Pod]:

@@ -9,7 +9,6 @@ from typing import Final
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.reading import format_sortable_time, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import PODS
@@ -92,7 +91,7 @@ class ContainerLog:
             if answer.is_not_found:
                 return None
             raise self._build_unavailable(answer, "") from answer
-        return found if self._name.uid in (None, get_text(json_decoder.get_metadata(found), "uid")) else None
+        return found if self._name.uid in (None, get_text(found, "metadata", "uid")) else None
 
     def _build_request(self, *, follow: bool) -> ApiRequest:
         request = self._request

@@ -6,13 +6,13 @@ that field. Pods in protobuf are parsed by `pod_decoder`.
 """
 
 import contextlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import msgspec
 
 from backend_plugin.core.object_fields import MetadataFields, ReferenceFields
-from backend_plugin.core.reading import NOTHING, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors
 from backend_plugin.kube.decoder import ListPage, MalformedResponse, WatchedObject, WatchEvent
@@ -101,7 +101,7 @@ class JsonDecoder:
         )
 
     def _decode_object(self, manifest: Manifest) -> WatchedObject:
-        meta, record = get_metadata(manifest), self._read(manifest)
+        meta, record = get_mapping(manifest, "metadata"), self._read(manifest)
         named = record if record is not None and record.name else None
         name = named.name if named is not None else ""
         return WatchedObject(
@@ -134,16 +134,3 @@ def decode_object(body: bytes) -> Manifest:
     if not isinstance(value, dict):
         raise MalformedResponse(f"not an object: {body[:80]!r}")
     return value
-
-
-def get_metadata(manifest: Manifest) -> Manifest:
-    """Return the metadata of an object; empty if there is no valid metadata."""
-    found = manifest.get("metadata")
-    return found if isinstance(found, dict) else NOTHING
-
-
-def iter_owner_names(manifest: Manifest, kinds: Container[str]) -> Iterator[str]:
-    """Yield the names of those owners of an object whose kind is in `kinds`."""
-    for owner in get_mappings(get_metadata(manifest), "ownerReferences"):
-        if get_text(owner, "kind") in kinds:
-            yield get_text(owner, "name")

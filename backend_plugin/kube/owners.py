@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.reading import get_text
-from backend_plugin.kube import json_decoder
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import ApiResource, is_path_safe
@@ -73,7 +72,7 @@ class OwnerFinder:
         rule = PolicyRule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
         request = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
         try:
-            found = json_decoder.get_metadata(await self._api.fetch_object(request))
+            found = get_mapping(await self._api.fetch_object(request), "metadata")
         except ApiError as answer:
             # A 404 for the kind gives no evidence about this execution: the workflows are in another cluster.
             if answer.is_missing_object(WORKFLOWS.plural, execution):

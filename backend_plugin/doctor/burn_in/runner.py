@@ -30,8 +30,8 @@ from backend_plugin.doctor.cluster_reader import (
 )
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.kube.api_client import ApiClient
-from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS
-from backend_plugin.kube.cluster import KubernetesCluster, get_resource
+from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS, get_resource
+from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 from backend_plugin.shell.job_creator import create_job

@@ -270,14 +270,6 @@ async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(serve
     assert accounts.read == 2  # Repeated rejections do not cause a reload each time.
 
 
-async def test_url_credentials_are_sent_as_basic_authorization(server):
-    server.tokens = {"Basic dTpwQHc="}
-    held = Connection(SetCredentials(ClusterAccess(server=server.url.replace("//", "//u:p%40w@"))))
-    await held.open()
-    assert (await held.send(PODS, 5)).status == 200
-    await held.close()
-
-
 @pytest.mark.parametrize("url", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
 async def test_an_invalid_url_is_rejected_when_the_connection_opens(url):
     held = Connection(SetCredentials(ClusterAccess(server=url)))

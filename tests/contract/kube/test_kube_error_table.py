@@ -101,12 +101,13 @@ def server() -> Iterator[KubeServer]:
 
 @EXAMPLES
 async def test_response_is_handled_as_its_row_specifies(server, tmp_path, row, example):
+    body = example.body if example.body is not None else json.dumps(example.status).encode()
+    assert parse_error_response(example.code, {}, body).error_class.answer == row
     name = ObjectName(namespace="ns", name=NAME)
     async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
-        answer = {"body": example.body} if example.body is not None else {"status": example.status}
         server.faults[:] = [
-            Fault(method, "pytorchjobs", times=1_000, code=example.code, **answer) for method in calls
+            Fault(method, "pytorchjobs", times=1_000, code=example.code, body=body) for method in calls
         ]
         server.asked.clear()
         found = await asyncio.gather(*map(result, calls.values()))
@@ -122,11 +123,3 @@ async def result(call: Awaitable[Any]) -> Any:
         return await call
     except (AlreadyExists, RequestRejected, ClusterUnavailable) as error:
         return type(error)
-
-
-@EXAMPLES
-def test_first_matching_row_applies(row: str, example: Example) -> None:
-    body = example.body if example.body is not None else json.dumps(example.status).encode()
-    answer = parse_error_response(example.code, {}, body)
-    repeated = example.requests is None and row != RBAC_ROW
-    assert (answer.error_class.answer, answer.error_class.repeated) == (row, repeated)

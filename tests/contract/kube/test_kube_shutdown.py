@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -86,17 +85,3 @@ def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, 
     (counted,) = [each for each in records if each["message"].startswith("the server stops before")]
     # The verdicts of these old jobs may not be stored yet, because that also reads the jobs.
     assert "8 delete_job" in counted["message"]
-
-
-def test_second_signal_ends_the_server_despite_pending_deletions(server: KubeServer, tmp_path: Path) -> None:
-    with serve(server, tmp_path, **UNSIGNED) as serving:
-        busy(server)
-        delete_all(serving)
-        serving.process.send_signal(signal.SIGTERM)
-        with pytest.raises(subprocess.TimeoutExpired):
-            serving.process.wait(1)
-        begun = time.monotonic()
-        serving.process.send_signal(signal.SIGTERM)
-        records = wait_for_end(serving)
-        assert time.monotonic() - begun < 15  # The first signal leaves them 20 s.
-    assert given_up(records) == [("WARNING", name) for name in NAMES]

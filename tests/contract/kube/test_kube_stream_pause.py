@@ -1,7 +1,6 @@
 """`ResponseStream.pause` leaves data in the socket, and later delivers all of it."""
 
 import asyncio
-import contextlib
 import fcntl
 import ssl
 import struct
@@ -39,15 +38,6 @@ class Server:
         self.writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
 
 
-async def split(reader, writer):
-    """Forward data in pieces that are smaller than a TLS record, until the connection ends."""
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(300):
-            writer.write(data)
-            await asyncio.sleep(0.0005)
-    writer.transport.abort()
-
-
 @pytest.fixture(params=["tls", "plain"])
 def tls(request, tmp_path):
     """Return the TLS context of a server, and the file of its authority; None and None without TLS."""
@@ -60,18 +50,12 @@ def tls(request, tmp_path):
 
 
 @asynccontextmanager
-async def opened(tls, *, is_split=False):
+async def opened(tls):
     """Yield a server and the stream of its response, from which the first chunk has been read."""
     context, authority = tls
     server = Server()
-
-    async def forward(reader, writer):
-        behind = await asyncio.open_connection(*listening.sockets[0].getsockname())
-        await asyncio.gather(split(reader, behind[1]), split(behind[0], writer))
-
     listening = await asyncio.start_server(server.respond, "127.0.0.1", 0, ssl=context)
-    proxy = await asyncio.start_server(forward, "127.0.0.1", 0)
-    port = (proxy if is_split else listening).sockets[0].getsockname()[1]
+    port = listening.sockets[0].getsockname()[1]
     url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
     connection = Connection(SetCredentials(ClusterAccess(server=url, ca_file=authority)))
     await connection.open()
@@ -82,17 +66,15 @@ async def opened(tls, *, is_split=False):
     finally:
         server.done.set()
         await connection.close()
-        ports = {each.sockets[0].getsockname()[1] for each in (listening, proxy)}
         listening.close()
-        proxy.close()
-        while has_connection(ports):
+        while has_connection(port):
             await asyncio.sleep(0.01)
 
 
-def has_connection(ports):
-    """True if this process has an open connection to or from one of the ports."""
+def has_connection(port):
+    """True if this process has an open connection to or from the port."""
     opened = psutil.Process().net_connections()
-    return any(end and end.port in ports for each in opened for end in (each.laddr, each.raddr))
+    return any(end and end.port == port for each in opened for end in (each.laddr, each.raddr))
 
 
 def count_unread(server):
@@ -130,13 +112,6 @@ async def test_a_stream_continues_after_a_pause_with_more_data_than_buffers_hold
         for _ in range(5_000):
             server.send(MESSAGE)
         assert await read(stream, 5_000 * len(MESSAGE), 0.01) == 5_000 * MESSAGE
-
-
-async def test_a_stream_continues_if_pieces_are_smaller_than_tls_records(tls):
-    async with opened(tls, is_split=True) as (server, stream):
-        for _ in range(100):
-            server.send(MESSAGE)
-        assert await read(stream, 100 * len(MESSAGE), 0.001) == 100 * MESSAGE
 
 
 async def test_a_pause_after_the_end_of_the_response_returns(tls):

@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,8 +14,6 @@ from kubernetes_messages import frame, wrapped
 from serving import wait_until
 
 from backend_plugin.core.observed import Pod, PodGroup
-from backend_plugin.kube import list_watch
-from backend_plugin.kube.reflector import Reflector
 from kfpytorch_idl.kubernetes import pods_pb2
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
 
@@ -167,37 +163,6 @@ async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
         assert heard.names() == before
         await wait_until(lambda: heard.replaced.count("Job") == 2)
         assert heard.names() == before
-
-
-def count_failures(monkeypatch):
-    """Return the number of failed lists and watches by kind, which grows with each further failure."""
-    failures, report = Counter(), Reflector._report_failure
-
-    def count(reflector, trouble, word):
-        failures[str(reflector._kind)] += 1
-        report(reflector, trouble, word)
-
-    # The log and the watch status show only the first of several failures.
-    monkeypatch.setattr(Reflector, "_report_failure", count)
-    return failures
-
-
-async def test_watch_continues_after_an_api_server_restart(server, tmp_path, caplog, monkeypatch):
-    # The second failure of a watch comes after 1 s, and the third, which causes a list, after 3 s.
-    monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 1.0)
-    monkeypatch.setattr(random, "random", lambda: 1.0)
-    failures = count_failures(monkeypatch)
-    caplog.set_level(logging.INFO)
-    server.apply(PODS, pod())
-    async with followed(server, tmp_path) as heard:
-        await asyncio.to_thread(server.stop)
-        await wait_until(lambda: failures["pods"] >= 2)
-        server.objects.apply((*PODS, "ns", REPLICA), pod(phase="Running"))
-        await asyncio.to_thread(server.start)
-        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-        assert heard.replaced.count("Pod") == 1
-    assert sum("cannot watch pods" in record.message for record in caplog.records) == 1
-    assert "watching pods again" in caplog.text
 
 
 async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_path):
