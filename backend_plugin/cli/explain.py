@@ -8,7 +8,6 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,14 +180,8 @@ def _select_job(
         raise Misused(f"{problem}; add --job with one of: {', '.join(sorted(jobs))}")
     if objects_by_kind["error_files"]:
         return None
-    raise UnusableInput(_format_missing_job(chain.from_iterable(objects_by_kind.values())))
-
-
-def _format_missing_job(objects: Iterable[Mapping[str, Any]]) -> str:
-    kinds = sorted({str(each.get("kind")) for each in objects})
-    others = f", only {', '.join(kinds)}" if kinds else ""
-    return (
-        f"no file contains a {' or '.join(DIALECTS)}{others}; "
+    raise UnusableInput(
+        f"no file contains a {' or '.join(DIALECTS)}; "
         f"run: kubectl get {DEFAULT.resource.plural} NAME -o yaml | kfpytorch explain -"
     )
 

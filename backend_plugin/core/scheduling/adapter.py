@@ -123,8 +123,6 @@ class SchedulerAdapter:
     """The prefixes of the labels and annotations that address this scheduler."""
     gang_keys: Sequence[str] = ()
     """The labels and annotations of a pod that identify its gang; each attempt needs its own values."""
-    size_keys: Sequence[str] = ()
-    """The labels and annotations of a pod with the size of a gang that one of `gang_keys` identifies."""
     groups_all_jobs: bool = False
     """True if the scheduler creates a pod group for every job whose pods name it."""
     detect: Callable[[Capabilities, str], Detection | None] | None = None

@@ -159,16 +159,3 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
                 f"helm upgrade {release} {chart} --repo https://flyteorg.github.io/flyte -n "
                 f"{deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
             )
-
-
-@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
-def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
-    """Check that the image tag or the version label of Flyte's Deployment contains the version of Flyte."""
-    for each in deployments.list_propellers(facts):
-        if deployments.find_flyte_version(each) is None:
-            yield Violation(
-                f"the version of Flyte is unknown; the image of {deployments.format_kubectl_name(each)} is "
-                f"{deployments.find_propeller_image(each)}; a connector needs 1.16.7 or newer",
-                f"kubectl label {deployments.format_kubectl_name(each)} --overwrite "
-                "app.kubernetes.io/version=1.16.8  # if this is the version",
-            )

@@ -7,6 +7,7 @@ from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
+from backend_plugin.doctor.checks.quotas import LIMIT_EXCEEDED
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
 from kfpytorch_common.quantity import InvalidQuantity, parse
 
@@ -17,7 +18,7 @@ _ELSEWHERE: Final = {
     "looking up service account": Subject.ACCOUNTS,
     "no PriorityClass with name": Subject.PRIORITIES,
     "exceeded quota": Subject.QUOTAS,
-    "usage per Container is": Subject.LIMIT_RANGES,
+    LIMIT_EXCEEDED: Subject.LIMIT_RANGES,
 }
 """Parts of rejection messages that another check explains, with the subject that the other check reads."""
 _DEFAULT: Final = "default-scheduler"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import role_pods
@@ -15,6 +15,8 @@ from kfpytorch_common.quantity import Quantity, add_quantities, parse
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _NOTHING: Final = parse("0")
+LIMIT_EXCEEDED: Final = "usage per Container is"
+"""A part of the message with which a LimitRange rejects a pod."""
 
 
 def _compute_requested(facts: Facts) -> Amounts:
@@ -76,31 +78,13 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
     return f"kubectl patch resourcequota {get_name(quota)} -n {get_namespace(quota)} -p '{patch}'"
 
 
-@CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
+@CHECKS.add(Subject.LIMIT_RANGES, Subject.POD_TRIALS)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     """Check that the LimitRanges of the namespace allow each container."""
-    containers = [(role, each) for role in facts.task.roles for each in get_mappings(role.spec, "containers")]
-    for ranges in facts.get_objects(Subject.LIMIT_RANGES):
-        for limit in get_mappings(ranges, "spec", "limits"):
-            for role, container in containers:
-                for excess in _iter_excesses(get_mapping(container, "resources"), limit):
-                    yield Violation(
-                        f"the LimitRange {get_name(ranges)} rejects the container "
-                        f"{get_text(container, 'name')} of a {role.name}: it requests {excess}",
-                        f"kubectl edit limitrange {get_name(ranges)} -n {get_namespace(ranges)}"
-                        "  # or change Resources in the task",
-                    )
-
-
-def _iter_excesses(resources: Manifest, limit: Manifest) -> Iterator[str]:
-    """Yield each amount of a container that an item of a LimitRange does not allow, with the limit."""
-    if get_text(limit, "type") != "Container":
-        return
-    most, least = (parse_quantities(get_mapping(limit, bound)) for bound in ("max", "min"))
-    requested = parse_quantities(get_mapping(resources, "requests"))
-    for name, amount in {**requested, **parse_quantities(get_mapping(resources, "limits"))}.items():
-        if amount > most.get(name, amount):
-            yield f"{amount.text} {name}, and the maximum is {most[name].text}"
-    for name, amount in requested.items():
-        if amount < least.get(name, amount):
-            yield f"{amount.text} {name}, and the minimum is {least[name].text}"
+    names = " ".join(map(get_name, facts.get_objects(Subject.LIMIT_RANGES)))
+    for role, reply in facts.pod_replies.items():
+        if LIMIT_EXCEEDED in reply.message:
+            yield Violation(
+                f"a LimitRange rejects a {role} pod: {reply.message}",
+                f"kubectl edit limitrange {names} -n {facts.namespace}  # or change Resources in the task",
+            )

@@ -6,7 +6,7 @@ to the pods of many tasks.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
@@ -24,23 +24,10 @@ _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
 """Container fields that every template contains, because they are required or defaulted."""
-_NAME: Final = "yunikorn.apache.org/task-group-name"
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
-
-
 _SCHEDULERS: Final = tuple(list_schedulers().values())
-_FIXED: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
+_GANG_KEYS: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
 """Labels and annotations that identify a gang; each attempt of a task needs its own value."""
-_COUNTS: Final = tuple(key for each in _SCHEDULERS for key in each.size_keys)
-_INEFFECTIVE: Final = {
-    **{
-        each.queues.label: f"{each.title} reads it from jobs, and not from their pods"
-        for each in _SCHEDULERS
-        if each.admits and each.queues
-    },
-    **dict.fromkeys(_FIXED, "the pods of all tasks would be in one group"),
-}
-"""Labels and annotations that have no effect on gangs, with the reason."""
 _GANG_SCHEDULERS: Final = {
     adapter.scheduler_name: scheduler
     for scheduler, adapters in ADAPTERS.items()
@@ -49,15 +36,12 @@ _GANG_SCHEDULERS: Final = {
 }
 """The gang schedulers that do not create pod groups for all jobs themselves, by scheduler name."""
 _PREFIXES: Final = tuple(
-    {
-        *(key for each in _SCHEDULERS for key in each.keys),
-        *(each.partition("/")[0] for each in (*_FIXED, *_COUNTS)),
-    }
+    {*(key for each in _SCHEDULERS for key in each.keys), *(key.partition("/")[0] for key in _GANG_KEYS)}
 )
 
 
 def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the PodTemplates that the settings, Flyte or the task name, and those with a name in `NAMES`.
+    """Return the PodTemplates that the settings or the task name, and those with a name in `NAMES`.
 
     `NAMES` are the usual names of PodTemplates for gang scheduling.
     """
@@ -117,46 +101,27 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
     """True if the connector, the operator or the template itself defines the pod groups."""
     settings = facts.settings.kfpytorch.gang
     by_settings = {settings.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in settings.parts)}
-    marks = _get_gang_fields(template)
+    metadata = get_mapping(template, "template", "metadata")
+    marks = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
     return bool(
         by_settings & {scheduler, AUTO}
         or gang.is_grouped_by_operator(facts)
-        or any(marks.get(key) for key in (*_FIXED, _GROUPS))
+        or any(marks.get(key) for key in (*_GANG_KEYS, _GROUPS))
     )
-
-
-def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
-    metadata = get_mapping(template, "template", "metadata")
-    fields = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
-    return {key: value for key, value in fields.items() if key.startswith(_PREFIXES)}
 
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
     """Check that Gang labels and annotations of PodTemplates have an effect."""
     for each in _list_checked_templates(facts):
-        marks = _get_gang_fields(each)
-        for key in marks:
-            if why := _find_ineffective_reason(key, marks):
-                part = (
-                    "labels" if key in get_mapping(each, "template", "metadata", "labels") else "annotations"
-                )
+        for part in ("labels", "annotations"):
+            for key, value in get_text_map(each, "template", "metadata", part).items():
+                if not key.startswith(_PREFIXES) or (value and key not in _GANG_KEYS):
+                    continue
+                shown = value or '""'
+                why = "the pods of all tasks would be in one group" if value else "it is empty"
                 patch: JsonValue = {"metadata": {part: {key: None}}}
-                value = marks[key] or '""'
                 yield Violation(
-                    f"{_format_template(each)} sets {key}: {value}, which has no effect on gangs: {why}",
+                    f"{_format_template(each)} sets {key}: {shown}, which has no effect on gangs: {why}",
                     f"{_format_patch(each, patch)}  # kfpytorch.gang writes it for each job",
                 )
-
-
-def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
-    """Return why the label or annotation `key` in `marks` has no effect; empty if no reason is known."""
-    value = marks[key]
-    if not value:
-        return "it is empty"
-    is_unnamed = not any(map(marks.get, _FIXED))
-    if key == _NAME and f'"{value}"' not in marks.get(_GROUPS, ""):
-        return f"{_GROUPS} has no group of that name"
-    if key in _COUNTS and is_unnamed:
-        return "it sets the size of a group without a name"
-    return _INEFFECTIVE.get(key, "")

@@ -213,12 +213,8 @@ CASES: Mapping[str, Facts] = {
         task=role(requests={"cpu": "2"}),
     ),
     "limit-range": facts(
-        {
-            Subject.LIMIT_RANGES: [
-                build_object("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
-            ]
-        },
-        task=role(requests={"cpu": "2"}),
+        {Subject.LIMIT_RANGES: [build_object("most")]},
+        pod_replies={"worker": DryRunReply(message="maximum cpu usage per Container is 1, but limit is 2")},
     ),
     "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
     "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
@@ -250,7 +246,6 @@ CASES: Mapping[str, Facts] = {
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
     "output-store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),
     "flyte-outdated": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
-    "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
     "flyte-connector": facts(flyte()),
     "flyte-timeouts": facts(flyte(timeouts={"GetTask": "1s"})),

@@ -134,11 +134,8 @@ ONE_GROUP = "the pods of all tasks would be in one group"
     ("metadata", "why"),
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
-        ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
         ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, ONE_GROUP),
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, ONE_GROUP),
-        ({"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}, "without a name"),
-        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue reads it from jobs"),
     ],
 )
 def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(

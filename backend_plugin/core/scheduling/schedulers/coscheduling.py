@@ -177,7 +177,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     understands=frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME}),
     keys=(f"{_GROUP}/",),
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
-    size_keys=(f"{_OLD}/min-available",),
     words=_WORDS,
     detect=_detect_operator,
 )

@@ -181,7 +181,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
     keys=(_GROUP, "volcano.sh/", f"{_API}/"),
     gang_keys=(_GROUP,),
-    size_keys=(f"{_API}/group-min-member",),
     words=_WORDS,
     detect=_detect_operator,
     queues=adapter.SchedulerResource(
