@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -95,40 +95,25 @@ _STACKDRIVER: Final = (
 )
 
 
-Piece: TypeAlias = Callable[[LogLinkTarget], str]
-
-
 @lru_cache(maxsize=64)
-def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
-    """Parse the URI template of a log link.
-
-    Returns:
-        Pairs of a text and the function for the value of the variable after it, the text after the last
-        variable, and True if a variable has a different value for each replica.
-    """
-    pieces = _VARIABLE.split(template)
-    filled = tuple(
-        (before, _get_variable(name)) for before, name in zip(pieces[:-1:2], pieces[1::2], strict=True)
-    )
-    return filled, pieces[-1], any(name.lower() in _OF_POD for name in pieces[1::2])
+def _is_of_replica(template: str) -> bool:
+    """True if the URI template has a variable with a different value for each replica."""
+    return any(match["name"].lower() in _OF_POD for match in _VARIABLE.finditer(template))
 
 
-def _get_variable(name: str) -> Piece:
-    """Return the function for the value of a variable; an unknown one stays in the link, as in Flyte."""
+def _fill_template(template: str, target: LogLinkTarget) -> str:
+    return _VARIABLE.sub(lambda match: _get_value(match["name"], target), template)
+
+
+def _get_value(name: str, target: LogLinkTarget) -> str:
+    """Return the value of a variable; an unknown one stays in the link, as in Flyte."""
     known = VARIABLES.get(name.lower())
     if known is not None:
-        return known
+        return known(target)
     prefix, _, key = name.partition(".")
     if prefix.lower() == "taskconfig" and key:
-        return lambda target: target.rules.task_config.get(key, "")
-    return lambda _: "{{ ." + name + " }}"
-
-
-def _fill_template(pieces: Iterable[tuple[str, Piece]], after: str, target: LogLinkTarget) -> str:
-    text = ""
-    for before, value in pieces:
-        text += before + value(target)
-    return text + after
+        return target.rules.task_config.get(key, "")
+    return "{{ ." + name + " }}"
 
 
 def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
@@ -172,12 +157,11 @@ def build_links(
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
-            pieces, after, is_of_pod = _parse_template(uri)
-            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, [whole_job])
+            links, targets = (of_replicas, replicas) if _is_of_replica(uri) else (of_job, [whole_job])
             links += [
                 LogLink(
                     name=f"{label} {target.name}",
-                    uri=_fill_template(pieces, after, target),
+                    uri=_fill_template(uri, target),
                     message_format=template.message_format,
                     show_while_pending=template.show_while_pending,
                     hide_once_finished=template.hide_once_finished,
