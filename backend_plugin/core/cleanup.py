@@ -25,8 +25,8 @@ from kfpytorch_common.causes import Cause
 _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
-STOP_PATIENCE: Final = timedelta(minutes=2)
-"""The time in which a cancelled job can end after its pods are stopped; then the server ends the job."""
+# The time in which a cancelled job can end after its pods are stopped; then the server ends the job.
+_STOP_PATIENCE: Final = timedelta(minutes=2)
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -93,7 +93,6 @@ def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: da
 
 
 def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
-    """Return the actions that store the verdict on the job and end the job."""
     patch = _build_verdict_patch(verdict, now)
     dialect = get_dialect(job.dialect)
     stop = dialect.build_stop_spec(job)
@@ -178,7 +177,8 @@ def _select_leftover_pods(
     success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are deleted
     only if the policy is ``All``.
     """
-    may_run = not is_failure and _has_just_ended(job, now)
+    ended = get_end_time(job, job.end_condition)
+    may_run = not is_failure and ended is not None and now - ended < LINGER
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
     removes = {"Pending": True, "Running": not may_run}
     return tuple(
@@ -190,11 +190,6 @@ def _select_leftover_pods(
     )
 
 
-def _has_just_ended(job: Job, now: datetime) -> bool:
-    ended = get_end_time(job, job.end_condition)
-    return ended is not None and now - ended < LINGER
-
-
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
     """True if a job can be ended without deleting its pods, so that users can still read their logs."""
     removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
@@ -202,20 +197,16 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if the processes of a cancelled job are still given time to end by themselves.
+    """True if the processes of a cancelled job still have time to end, while their pods and logs remain.
 
-    This time is `STOP_PATIENCE`; the pods remain, so that their logs can be read. False if the operator would
-    restart or delete stopped pods of the job, or if the server has already ended the job by a change of its
-    spec.
+    False if the operator would restart or delete stopped pods of the job, or if the server has already ended
+    the job by a change of its spec.
     """
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
-    return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
-
-
-def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = find_recorded_verdict(job)
-    return recorded is not None and now - recorded.at <= STOP_PATIENCE
+    is_recent = recorded is not None and now - recorded.at <= _STOP_PATIENCE
+    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -65,22 +65,20 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
         raise JobNotFound(_format_no_match(word, name, among))
     last = _select_last_attempt(matches)
     if last is None:
-        raise AmbiguousJob(_format_ambiguity(word, matches))
+        names = [f"{job.namespace}/{job.name}" for job in matches]
+        raise AmbiguousJob(f"{word} matches {join_first(names, _NAMED)}; write more of the name")
     return last
 
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
     """Return the ranks of a replica; None if it is an initializer, or if a rendezvous assigns the ranks."""
-    if role in job.initializers or _has_rendezvous_ranks(job):
+    has_rendezvous = job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
+    if role in job.initializers or has_rendezvous:
         return None
     each = job.nproc_per_node or 1
     masters = sum(group.replicas for group in job.groups if group.role == "master")
     first = (index + (masters if role == "worker" else 0)) * each
     return range(first, first + each)
-
-
-def _has_rendezvous_ranks(job: Job) -> bool:
-    return job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
@@ -171,8 +169,3 @@ def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
         return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
     existing = ", ".join(job.name for job in among[:_NAMED])
     return f"there is no job {word}" + (f"; the existing jobs are {existing}" if len(among) <= _NAMED else "")
-
-
-def _format_ambiguity(word: str, matches: Sequence[NamedJob]) -> str:
-    names = [f"{job.namespace}/{job.name}" for job in matches]
-    return f"{word} matches {join_first(names, _NAMED)}; write more of the name"

@@ -7,6 +7,7 @@ a mapping. The API server validates the values.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -71,7 +72,7 @@ def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]
     plugin.
     """
     converted, wrong = _convert(value, kind, path)
-    return None if wrong else msgspec.to_builtins(converted, enc_hook=_encode_amount), wrong
+    return None if wrong else msgspec.to_builtins(converted, enc_hook=attrgetter("text")), wrong
 
 
 def check_value(value: Any, kind: str, path: str) -> list[Problem]:
@@ -131,10 +132,6 @@ def parse_amount(value: Any) -> Quantity:
 
 def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
     return _CanonicalQuantity(parse_amount(value).text)
-
-
-def _encode_amount(amount: _CanonicalQuantity) -> str:
-    return amount.text
 
 
 @cache

@@ -40,7 +40,13 @@ def select_dialect(
     if dialect is not None:
         reason = "the task sets options of this kind of job"
         if setting not in (AUTO, dialect.name.lower()):
-            return DialectSelection(dialect=dialect, problems=(_build_conflict(dialect, setting, path),))
+            conflict = Problem(
+                field="custom.kfpytorch.trainJob",
+                value="{...}",
+                message=f"is only for a {dialect.name}, and {path} is {setting}",
+                remedy="leave it out, or ask the platform's admin for this kind of job",
+            )
+            return DialectSelection(dialect=dialect, problems=(conflict,))
     elif setting != AUTO:
         dialect, reason = _BY_SETTING[setting], f"set by {path}"
     else:
@@ -65,7 +71,6 @@ def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
-    """Return the kind of job, or ``auto``, in the most specific setting for `job`, and the setting's path."""
     run = job.run
     for part, names, key in (
         ("project", settings.dialect_by_project, f"{run.project}/{run.domain}"),
@@ -117,12 +122,3 @@ def _iter_missing_groups(dialect: Dialect, capabilities: Capabilities) -> Iterat
     if dialect.resource.version not in capabilities.apis.get(dialect.resource.group, ()):
         yield f"{dialect.resource.group}/{dialect.resource.version}"
     yield from (group for group in dialect.required_groups if group not in capabilities.apis)
-
-
-def _build_conflict(dialect: Dialect, setting: str, path: str) -> Problem:
-    return Problem(
-        field="custom.kfpytorch.trainJob",
-        value="{...}",
-        message=f"is only for a {dialect.name}, and {path} is {setting}",
-        remedy="leave it out, or ask the platform's admin for this kind of job",
-    )

@@ -122,22 +122,14 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
     if gang is None or gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member
-    fewest = _get_fewest_replicas(elastic, replicas, framework)
+    needed_by_framework = replicas if framework == MPI else 0
+    fewest = needed_by_framework if elastic is None else elastic.min_replicas
     if least > replicas > 0:
         message = f"is more than the {replicas} replicas of the job: none would ever start"
         yield build_problem(path, least, message, f"write at most {replicas}")
     elif 0 < least < fewest <= replicas:
         message = f"is less than the {fewest} nodes that training starts with: they would wait for others"
         yield build_problem(path, least, message, f"write at least {fewest}")
-
-
-def _get_fewest_replicas(elastic: Any, replicas: int, framework: str) -> int:
-    """Return the smallest number of replicas with which the training can start; 0 if there is no minimum.
-
-    It is the minimum of the elastic config, or else the number of replicas of an MPI job.
-    """
-    needed_by_framework = replicas if framework == MPI else 0
-    return needed_by_framework if elastic is None else elastic.min_replicas
 
 
 def check_mpi(options: TrainJobOptions, nodes: int) -> Iterator[Problem]:

@@ -88,6 +88,8 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
     name, message = _split_exception(parsed)
+    files = _LAST_FILE.findall(parsed.trace)
+    ends_in_torch = bool(files) and "/torch/" in files[-1]
     failure = Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
@@ -98,15 +100,10 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         frames=parsed.frames,
         chain=parsed.chain,
         traceback=parsed.trace,
-        from_torch=_ends_in_torch(parsed.trace) or _is_transport_error(name, message),
+        from_torch=ends_in_torch or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
     return failure, parsed.cause
-
-
-def _ends_in_torch(trace: str) -> bool:
-    files = _LAST_FILE.findall(trace)
-    return bool(files) and "/torch/" in files[-1]
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:

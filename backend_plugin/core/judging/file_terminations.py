@@ -12,7 +12,7 @@ from typing import Final
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import error_parser
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
-from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
+from backend_plugin.core.observed import ContainerTermination, Job, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 
@@ -55,13 +55,9 @@ def _build_file_termination(
         detail=failure.traceback,
         pod=file.worker,
         at=file.at,
-        ordered=_can_be_after_deletion(file, deleted),
+        ordered=deleted is not None and (file.at is None or file.at >= deleted),
         explained=not failure.exception and cause is not Cause.USER_ERROR,
     )
-
-
-def _can_be_after_deletion(file: ErrorFile, deleted: datetime | None) -> bool:
-    return deleted is not None and (file.at is None or file.at >= deleted)
 
 
 def _classify_reported_exit(file: ErrorFile, failure: Failure, exit_codes: ExitCodes) -> Cause | None:
@@ -172,14 +168,11 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    again, began = _has_previous_run(pod.primary), _find_run_start(pod)
+    container, began = pod.primary, _find_run_start(pod)
+    again = container is not None and (container.restarts > 0 or container.last is not None)
     if began is None or file.at is None:
         return again
     return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
-
-
-def _has_previous_run(container: Container | None) -> bool:
-    return container is not None and (container.restarts > 0 or container.last is not None)
 
 
 def _find_run_start(pod: Pod) -> datetime | None:

@@ -144,11 +144,7 @@ def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition
     """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
-    return _can_be_after_end(death.at, job, condition)
-
-
-def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
-    ended = get_end_time(job, condition)
+    at, ended = death.at, get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True
     removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF

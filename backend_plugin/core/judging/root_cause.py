@@ -38,7 +38,7 @@ def select_root_cause(
     end of the job. If no cause precedes `ended`, later terminations count too, because the clock of a node
     may be ahead. A tie goes to the lowest replica name.
     """
-    worded = any(map(_has_own_exception, ends))
+    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
     caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
@@ -46,10 +46,6 @@ def select_root_cause(
         return _compute_sort_key(death, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
-
-
-def _has_own_exception(death: ReplicaTermination) -> bool:
-    return bool(death.failure.exception) and not is_consequence(death.failure)
 
 
 def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:

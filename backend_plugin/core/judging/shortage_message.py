@@ -23,7 +23,10 @@ def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str,
     where = f" in queue {queue}" if queue else " in the cluster"
     at = f" at {wait.observed_at:%H:%M:%S} UTC" if wait.observed_at is not None else ""
     counted = [
-        (_format_missing(shortage), ", ".join(_iter_numbers(shortage, gang, placed, at)))
+        (
+            f"{shortage.missing.text} {shortage.resource}" if shortage.missing else shortage.resource,
+            ", ".join(_iter_numbers(shortage, gang, placed, at)),
+        )
         for shortage in wait.shortages
     ]
     if len(counted) == 1:
@@ -43,10 +46,6 @@ def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
     amounts = [(gang.compute_amount({role: 1}, resource), resource) for resource in wait.short]
     texts = [f"{amount.text} {resource}" for amount, resource in amounts if amount is not None]
     return f" (requested: {_join_with_and(texts)})" if texts else ""
-
-
-def _format_missing(shortage: ResourceShortage) -> str:
-    return shortage.resource if shortage.missing is None else f"{shortage.missing.text} {shortage.resource}"
 
 
 def _iter_numbers(

@@ -145,7 +145,10 @@ def _list_pending_reasons(
         of_pods = [wait for wait in of_pods if not wait.follows]
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
     placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
-    return tuple(pending_reasons.merge_reasons([_with_sentence(wait, gang, placed) for wait in dated]))
+    worded = [
+        structs.replace(wait, text=shortage_message.format_sentence(wait, gang, placed)) for wait in dated
+    ]
+    return tuple(pending_reasons.merge_reasons(worded))
 
 
 def _iter_initializer_reasons(pods: Iterable[Pod], exit_codes: ExitCodes) -> Iterator[PendingReason]:
@@ -162,8 +165,3 @@ def _iter_initializer_reasons(pods: Iterable[Pod], exit_codes: ExitCodes) -> Ite
                 text=f"the {pod.role.removesuffix('-initializer')} is being loaded",
                 replicas=(pod.replica,),
             )
-
-
-def _with_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> PendingReason:
-    text = shortage_message.format_sentence(wait, gang, placed)
-    return wait if text == wait.text else structs.replace(wait, text=text)
