@@ -1,8 +1,6 @@
 """The edits and deletions that a job requires once its Flyte phase is terminal.
 
-A verdict is the Flyte phase of a job with its reason (see `verdict`). `shell.reconciler` performs the
-actions. The server must do this itself, because Flyte does not send a Delete request after a failure without
-retries.
+The server must do this itself, because Flyte sends no Delete request after a failure without retries.
 """
 
 from collections.abc import Sequence
@@ -170,12 +168,11 @@ def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
 def _select_leftover_pods(
     job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
 ) -> tuple[Pod, ...]:
-    """Return the pods of an ended job to delete, because the operator does not delete them.
+    """Return the replicas and placeholder pods of an ended job to delete, because the operator keeps them.
 
-    These are replicas, and placeholder pods with which a scheduler reserves capacity for replicas. For every
-    clean pod policy, pending and running pods are deleted, because they may get or hold GPUs. But after a
-    success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are deleted
-    only if the policy is ``All``.
+    For every clean pod policy, pending and running pods are deleted, because they may get or hold GPUs. But
+    after a success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are
+    deleted only if the policy is ``All``.
     """
     ended = get_end_time(job, job.end_condition)
     may_run = not is_failure and ended is not None and now - ended < LINGER

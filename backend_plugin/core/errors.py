@@ -46,25 +46,35 @@ class InvalidSettings(InvalidInput):
     """The settings of the platform are invalid."""
 
 
-class Problems(list[Problem]):
-    """A list of problems that raises `InvalidTask` when it has `MOST_PROBLEMS` elements.
+def check_size(field: str, size: int, limit: int) -> list[Problem]:
+    """Return a problem if the size of a field exceeds `limit`, both in bytes; otherwise an empty list."""
+    if size <= limit:
+        return []
+    return [
+        Problem(
+            field=field,
+            value=f"{size:,} bytes",
+            message=f"is larger than the limit of {limit:,} bytes",
+            remedy="pass large data as files, or as inputs of the task",
+        )
+    ]
 
-    This limits the time for a task with many problems. For the same reason `extend` reads its iterable one
-    problem at a time.
-    """
+
+class Problems(list[Problem]):
+    """A list of problems that raises `InvalidTask` as soon as it has `MOST_PROBLEMS` elements."""
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
         super().__init__()
         self.extend(problems)
 
     def append(self, problem: Problem) -> None:
-        """Add one problem; raise `InvalidTask` if the list then has `MOST_PROBLEMS` elements."""
+        """Add one problem."""
         super().append(problem)
         if len(self) >= MOST_PROBLEMS:
             raise InvalidTask(*self)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add each problem; raise `InvalidTask` as soon as the list has `MOST_PROBLEMS` elements."""
+        """Add each problem; the iterable is read one problem at a time, to limit the time."""
         for problem in problems:
             self.append(problem)
 
@@ -95,14 +105,9 @@ def collect_problems() -> Iterator[list[Problem]]:
 
 
 class RequestRejected(BackendError):
-    """The API server rejects a request.
+    """The API server rejects a request; the fields are those of its Kubernetes status.
 
     A retry cannot succeed, unless a quota is exceeded (`rejection.is_transient`).
-
-    Args:
-        code: The HTTP status code.
-        reason: The `reason` of the Kubernetes status: ``Invalid``, ``Forbidden``, ``NotFound``.
-        message: The message of the Kubernetes status.
     """
 
     def __init__(self, code: int, reason: str, message: str) -> None:

@@ -1,7 +1,4 @@
-"""Compares the companion objects of a job with those that exist.
-
-A companion object is an object, such as a PodGroup, that this server creates for the gang scheduler of a job.
-"""
+"""Compares the companion objects of a job, such as its PodGroup, with those that exist."""
 
 from typing import Final
 
@@ -40,10 +37,7 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
 
 
 def is_missing_companions(observed: Observed) -> bool:
-    """True if an active job lacks a companion object, such as its PodGroup, that this server can create.
-
-    False if an object of another owner has taken its name.
-    """
+    """True if an active job lacks a companion object, such as its PodGroup, that this server can create."""
     job = observed.job
     if job is None or job.deleting or is_over(job):
         return False

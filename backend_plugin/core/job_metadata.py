@@ -1,10 +1,9 @@
-"""Reads the field ``metadata`` of jobs of any kind, and declares the parts of it to decode from JSON."""
+"""Reads the field ``metadata`` of jobs, and declares the parts of it that a decoder must not skip."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from backend_plugin.core.object_fields import MetadataFields
 from backend_plugin.core.reading import (
     get_int,
     get_interned,
@@ -19,7 +18,28 @@ from backend_plugin.core.values import Manifest
 _MOST_REPLICAS: Final = 100_000
 
 
-# The values of scalar fields may have any type, because the reader checks them.
+# The values of scalar fields may have any type, because the readers check them.
+class ReferenceFields(TypedDict, total=False):
+    """A reference to another object: an owner, or the object of an event."""
+
+    kind: Any
+    name: Any
+    uid: Any
+
+
+class MetadataFields(TypedDict, total=False):
+    """The metadata of an object of any kind."""
+
+    name: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+    ownerReferences: list[ReferenceFields] | None
+
+
 class JobMetadataFields(MetadataFields, total=False):
     """The fields of the metadata that `read_job_metadata` uses."""
 

@@ -1,8 +1,4 @@
-"""Readers of pods, events and whole jobs with their objects.
-
-They accept any JSON and never raise, so that the phase of a job can be derived even if one of its objects is
-malformed. Each kind of job (dialect) has its own reader of jobs.
-"""
+"""Readers of pods, events and whole jobs; they accept any JSON and never raise."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,6 @@
 """Escapes for characters that a terminal or a browser interprets instead of displaying.
 
-This project escapes phases, events, its own log lines and command output. Container logs stay unchanged,
-because programs color them on purpose.
+Container logs stay unchanged, because programs color them on purpose.
 """
 
 import re

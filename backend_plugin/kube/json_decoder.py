@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from backend_plugin.core.object_fields import MetadataFields, ReferenceFields
+from backend_plugin.core.job_metadata import MetadataFields, ReferenceFields
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors

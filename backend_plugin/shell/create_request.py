@@ -14,8 +14,8 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import DecodeError
 
 from backend_plugin import task_request
-from backend_plugin.core.decoding import task_sizes
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.decoding.custom import CUSTOM_BYTES
+from backend_plugin.core.errors import Problem, check_size
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.manifest.pod_overrides import with_overrides
 
@@ -58,7 +58,7 @@ _TEMPLATE: Final = {
     1: _FieldSpec("id", 16 * _KIB),
     2: _FieldSpec("type", 16 * _KIB),
     3: _FieldSpec("metadata", 64 * _KIB),
-    5: _FieldSpec("custom", task_sizes.CUSTOM_BYTES),
+    5: _FieldSpec("custom", CUSTOM_BYTES),
     6: _FieldSpec("container", 1024 * _KIB),
     7: _FieldSpec("taskTypeVersion", 16 * _KIB),
     8: _FieldSpec("securityContext", 64 * _KIB),
@@ -115,7 +115,7 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
         if sizes[number] <= inner.limit:
             fields.append(bytes(encoded))
     for number, size in sizes.items():
-        problems += task_sizes.check_size(part.fields[number].path, size, part.fields[number].limit)
+        problems += check_size(part.fields[number].path, size, part.fields[number].limit)
     return b"".join(fields)
 
 

@@ -14,8 +14,8 @@ from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 from msgspec.structs import replace
 
 from backend_plugin.core import protojson
-from backend_plugin.core.decoding import extension, replica_specs, task_sizes, train_job_policies
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.decoding import extension, replica_specs, train_job_policies
+from backend_plugin.core.errors import InvalidTask, Problem, check_size
 from backend_plugin.core.job import (
     Attempt,
     ElasticPolicy,
@@ -30,6 +30,8 @@ from backend_plugin.core.train_job_options import TrainJobOptions
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
+CUSTOM_BYTES: Final = 256 * 2**10
+"""The size limit of `custom`; this project's plugin writes a few kilobytes."""
 # Keys that only one of the two layouts has. A reader of the other layout ignores them and loses all workers.
 _OF_VERSION_0: Final = {"workers"}
 _GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"}
@@ -60,7 +62,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     Raises:
         InvalidTask: If the field `custom` is larger than the limit.
     """
-    if too_large := task_sizes.check_size("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
+    if too_large := check_size("custom", template.custom.ByteSize(), CUSTOM_BYTES):
         raise InvalidTask(*too_large)
     custom = protojson.decode_struct(template.custom)
     parsed = _select_layout_reader(template, custom, problems)(custom, problems)

@@ -1,7 +1,4 @@
-"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas.
-
-It also derives whether a worker was restarted after it wrote its file.
-"""
+"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas."""
 
 import enum
 from collections.abc import Sequence

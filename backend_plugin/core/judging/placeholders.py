@@ -1,7 +1,4 @@
-"""The pending reason of a gang, from the placeholder pods with which its scheduler reserves capacity.
-
-Placeholder pods are often the only pods with a message of the scheduler.
-"""
+"""The pending reason of a gang, from the placeholder pods with which its scheduler reserves capacity."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
@@ -27,10 +24,9 @@ def list_gang_reasons(
     of_pod: Callable[[Pod], PendingReason | None],
     gang: GangSummary,
 ) -> list[PendingReason]:
-    """Return the pending reason of a gang as the gang's placeholder pods report it: a list of at most one.
+    """Return the pending reason of a gang as its placeholder pods report it: a list of at most one.
 
-    With a placeholder pod, a scheduler reserves capacity for a replica. `members` are the pods of the
-    replicas themselves. `of_pod` returns the pending reason of a pod; None if it has none.
+    `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
     """
     holders = _list_placeholders(observed, members)
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
@@ -65,10 +61,7 @@ def _list_placeholders(observed: Observed, members: Sequence[Pod]) -> list[Pod]:
 def _read_gang_message(
     events: Sequence[Event], holders: Sequence[Pod], worst: PendingReason, gang: GangSummary
 ) -> SchedulerMessage:
-    """Return the last message about missing resources for a placeholder pod, or else the message of `worst`.
-
-    Its text begins with the number of missing places. Its shortages are those of the whole gang.
-    """
+    """Return the last message about missing resources for a placeholder pod, or else that of `worst`."""
     unbound = {pod.name for pod in holders if not pod.is_bound}
     found = find_last_shortage(events, unbound)
     message = found[1] if found is not None else SchedulerMessage(text=worst.text if worst.reason else "")

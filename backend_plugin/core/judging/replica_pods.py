@@ -54,11 +54,7 @@ def has_never_run(pod: Pod) -> bool:
 
 
 def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    """True if a scheduler may have delayed the job, or if the creation of a pod or service has failed.
-
-    A scheduler may have delayed it if a pod has a scheduling condition, a pod group has a status, or an event
-    names a placeholder pod, with which a gang scheduler reserves capacity for a replica.
-    """
+    """True if a scheduler may have delayed the job, or if the creation of a pod or service has failed."""
     return (
         any(pod.scheduled is not None for pod in pods)
         or any(group.phase or group.conditions for group in observed.pod_groups)

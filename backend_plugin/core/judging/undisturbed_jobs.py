@@ -21,15 +21,9 @@ def is_running_undisturbed(observed: Observed) -> bool:
 
 
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if all replicas of a job still run and none is deleted or disrupted; checks only the changed pods.
+    """True if the pods that differ from `before` run, too; `is_running_undisturbed` was True for `before`.
 
-    Args:
-        job: The job.
-        before: The pods for which `is_running_undisturbed` was True.
-        pods: The present pods.
-
-    Returns:
-        False also if the number of pods differs. If False, the caller must call `is_running_undisturbed`.
+    If False, the caller must call `is_running_undisturbed`.
     """
     if len(pods) != len(before):
         return False

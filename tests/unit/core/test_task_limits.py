@@ -7,7 +7,7 @@ import pytest
 from builders import a_run, a_template, reject
 
 from backend_plugin.core import settings
-from backend_plugin.core.decoding.task_sizes import CUSTOM_BYTES
+from backend_plugin.core.decoding.custom import CUSTOM_BYTES
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, collect_problems
 from backend_plugin.core.pipeline import plan
 
