@@ -9,7 +9,6 @@ from typing import Final
 
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job_conditions import SUSPENDED
-from backend_plugin.core.judging import job_status as statuses
 from backend_plugin.core.judging import messages
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.job_status import JobStatus
@@ -46,7 +45,7 @@ def check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> V
     limit = _get_deadline(status.job, rules)
     recorded = None if status.job is None else _get_recorded_start(status.job)
     # The earlier of the start in the job's annotation and the first start of its present pods.
-    start = min(filter(None, (recorded, statuses.find_run_start(status))), default=None)
+    start = min(filter(None, (recorded, status.run_start)), default=None)
     if not limit or not status.has_run or not is_exceeded(limit, start, now):
         return None
     text = f"it ran for longer than its deadline of {messages.format_duration(limit)} allows"
@@ -79,7 +78,7 @@ def needs_start(job: Job | None, rules: JudgingContext) -> bool:
 
 def build_start_patch(status: JobStatus) -> Manifest | None:
     """Return the merge patch that records the time at which a job started; None if it has not run yet."""
-    began = statuses.find_run_start(status)
+    began = status.run_start
     if began is None or status.job is None or not status.has_run:
         return None
     # The clock of a Kubernetes node may be behind that of the API server.

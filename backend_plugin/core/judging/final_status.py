@@ -1,6 +1,6 @@
 """The status of a job that has ended or does not exist, with the root cause of its end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
@@ -21,26 +21,8 @@ from backend_plugin.core.observed import (
     JobLimit,
     Observed,
     Pod,
-    find_last_event,
     get_end_time,
 )
-
-
-def index_conditions(job: Job) -> Mapping[str, Condition]:
-    """Return the conditions of a job by type."""
-    return {condition.type: condition for condition in job.conditions}
-
-
-def find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that no longer exists, from the operator's events.
-
-    Return None if no event reports the end of the job.
-    """
-    for reason, kind in table.END_EVENTS.items():
-        last = find_last_event([event for event in observed.events if event.reason == reason])
-        if last is not None:
-            return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
-    return None
 
 
 def build_final_status(

@@ -14,7 +14,6 @@ import msgspec
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table
-from backend_plugin.core.judging import job_status as statuses
 from backend_plugin.core.judging import job_warnings
 from backend_plugin.core.judging.deadline import is_exceeded
 from backend_plugin.core.judging.job_status import JobState, JobStatus
@@ -115,7 +114,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
     A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
     """
-    unbound = statuses.list_unbound_reasons(status)
+    unbound = status.unbound_reasons
     since: datetime | None
     if status.state is JobState.SUSPENDED:
         is_reported, since = bool(unbound), None if status.condition is None else status.condition.since

@@ -88,25 +88,21 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """True if the job can run with fewer replicas than its spec has."""
         return self.job is not None and self.job.scales
 
+    @property
+    def first_reason(self) -> PendingReason | None:
+        """The pending reason to report first: that of the lowest stage, with problems before normal steps."""
+        return self.waits[0] if self.waits else None
 
-def find_first_reason(status: JobStatus) -> PendingReason | None:
-    """Return the pending reason to report first; None if there is none.
+    @property
+    def unbound_reasons(self) -> list[PendingReason]:
+        """The pending reasons of replicas that are not bound to a Kubernetes node."""
+        return [wait for wait in self.waits if wait.stage <= PendingStage.UNPLACED]
 
-    It is the reason of the lowest `PendingStage`. Within a stage, problems precede normal steps.
-    """
-    return status.waits[0] if status.waits else None
-
-
-def list_unbound_reasons(status: JobStatus) -> list[PendingReason]:
-    """Return the pending reasons of replicas that are not bound to a Kubernetes node."""
-    return [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED]
-
-
-def find_run_start(status: JobStatus) -> datetime | None:
-    """Return the earliest known start of a trainer container or of the condition Running, else None."""
-    containers = [container for pod in status.pods if (container := pod.primary) is not None]
-    began = [at for container in containers for at in container.starts]
-    condition = status.condition
-    if condition is not None and condition.type == job_conditions.RUNNING:
-        began.append(condition.since)
-    return min(filter(None, began), default=None)
+    @property
+    def run_start(self) -> datetime | None:
+        """The earliest known start of a trainer container or of the condition Running; None if unknown."""
+        containers = [container for pod in self.pods if (container := pod.primary) is not None]
+        began = [at for container in containers for at in container.starts]
+        if self.condition is not None and self.condition.type == job_conditions.RUNNING:
+            began.append(self.condition.since)
+        return min(filter(None, began), default=None)

@@ -7,16 +7,13 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import job_conditions
+from backend_plugin.core.dialects import table
 from backend_plugin.core.judging import job_warnings, pending_reasons, replica_pods, shortage_message
-from backend_plugin.core.judging.final_status import (
-    build_final_status,
-    find_final_condition,
-    index_conditions,
-)
+from backend_plugin.core.judging.final_status import build_final_status
 from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.pending import PendingReason, PendingStage
 from backend_plugin.core.judging.terminations import ExitCodes
-from backend_plugin.core.observed import Condition, Job, Observed, Pod
+from backend_plugin.core.observed import Condition, Job, Observed, Pod, find_last_event
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
@@ -26,9 +23,9 @@ def compute_status(observed: Observed, exit_codes: ExitCodes) -> JobStatus:
     """Return the status of a job; it does not depend on the time."""
     job = observed.job
     if job is None:
-        end = find_final_condition(observed)
+        end = _find_final_condition(observed)
         return build_final_status(observed, _compute_missing_job_state(observed, end), end, exit_codes)
-    by_type = index_conditions(job)
+    by_type = {condition.type: condition for condition in job.conditions}
     state = _compute_state(job, by_type, observed)
     if state.is_finished:
         return build_final_status(observed, state, by_type.get(_CONDITIONS.get(state, "")), exit_codes)
@@ -45,6 +42,18 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
     JobState.FAILED: job_conditions.FAILED,
 }
 """The type of the condition that corresponds to a state."""
+
+
+def _find_final_condition(observed: Observed) -> Condition | None:
+    """Return the final condition of a job that no longer exists, from the operator's events.
+
+    Return None if no event reports the end of the job.
+    """
+    for reason, kind in table.END_EVENTS.items():
+        last = find_last_event([event for event in observed.events if event.reason == reason])
+        if last is not None:
+            return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
+    return None
 
 
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:

@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging import job_status as statuses
 from backend_plugin.core.judging import messages
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.deadline import check_deadline, get_admission_time, get_limit, is_exceeded
@@ -85,9 +84,9 @@ def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) ->
 
 
 def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
-    wait = statuses.find_first_reason(status)
+    wait = status.first_reason
     limit = get_limit(rules.deadlines.queue_seconds, _get_queue_timeout(wait, rules.judging))
-    is_waiting = status.state is JobState.SUSPENDED or statuses.list_unbound_reasons(status)
+    is_waiting = status.state is JobState.SUSPENDED or status.unbound_reasons
     if not (limit and is_waiting and is_exceeded(limit, _find_wait_start(status, wait), now)):
         return None
     if wait is not None:

@@ -11,7 +11,6 @@ from typing import Final
 from typing_extensions import assert_never
 
 from backend_plugin.core.job_conditions import FAILED
-from backend_plugin.core.judging import job_status as statuses
 from backend_plugin.core.judging import messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.deadline import is_exceeded
@@ -168,7 +167,7 @@ def _judge_active_job(status: JobStatus, rules: JudgingContext, now: datetime) -
     lasting = list_reportable_warnings(status, judging, now)
     begun = status.has_run and status.enough
     phase = Phase.RUNNING if begun else _judge_start_phase(status, judging, lasting, now)
-    wait = statuses.find_first_reason(status)
+    wait = status.first_reason
     reason = "" if wait is None or phase is Phase.RUNNING else wait.reason
     cause = wait.cause if wait is not None and pending_reasons.is_blocking(wait) else None
     message = messages.format_progress(status, lasting, queued=phase is Phase.QUEUED)
@@ -194,7 +193,7 @@ def _judge_start_phase(
     """
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
-    unbound = statuses.list_unbound_reasons(status)
+    unbound = status.unbound_reasons
     unplaced = [wait for wait in unbound if wait.replicas]
     if status.has_been_suspended or status.state is JobState.SUSPENDED:
         return _judge_suspended_phase(status, unplaced, now)
