@@ -7,6 +7,8 @@ from typing import Final
 
 MOST_PROBLEMS: Final = 50
 """The number of problems after which the validation of a task stops."""
+CUSTOM_BYTES: Final = 256 * 2**10
+"""The size limit of a task's `custom`; this project's plugin writes a few kilobytes."""
 
 
 class BackendError(Exception):

@@ -14,8 +14,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import DecodeError
 
 from backend_plugin import task_request
-from backend_plugin.core.decoding.custom import CUSTOM_BYTES
-from backend_plugin.core.errors import Problem, check_size
+from backend_plugin.core.errors import CUSTOM_BYTES, Problem, check_size
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.manifest.pod_overrides import with_overrides
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from backend_plugin.core import protojson
 from backend_plugin.core.decoding import extension, replica_specs, train_job_policies
-from backend_plugin.core.errors import InvalidTask, Problem, check_size
+from backend_plugin.core.errors import CUSTOM_BYTES, InvalidTask, Problem, check_size
 from backend_plugin.core.job import (
     Attempt,
     ElasticPolicy,
@@ -30,8 +30,6 @@ from backend_plugin.core.train_job_options import TrainJobOptions
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
-CUSTOM_BYTES: Final = 256 * 2**10
-"""The size limit of `custom`; this project's plugin writes a few kilobytes."""
 # Keys that only one of the two layouts has. A reader of the other layout ignores them and loses all workers.
 _OF_VERSION_0: Final = {"workers"}
 _GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master_replicas"}

@@ -7,8 +7,14 @@ import pytest
 from builders import a_run, a_template, reject
 
 from backend_plugin.core import settings
-from backend_plugin.core.decoding.custom import CUSTOM_BYTES
-from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, collect_problems
+from backend_plugin.core.errors import (
+    CUSTOM_BYTES,
+    MOST_PROBLEMS,
+    InvalidTask,
+    Problem,
+    Problems,
+    collect_problems,
+)
 from backend_plugin.core.pipeline import plan
 
 
