@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
@@ -102,26 +102,17 @@ class _RetryState:
     lane: ConcurrencyLimit
     deadline: float
     """The time of the event loop after which there is no further attempt."""
-    errors: list[ApiError | ClusterUnavailable] = field(default_factory=list)
-    """The transient errors of the previous attempts."""
+    error: ApiError | ClusterUnavailable | None = None
+    """The last transient error that the API server returned."""
 
 
 class ApiClient:
     """Sends requests to one cluster. All requests are idempotent because of their names and uids."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        patience: float,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        """Create a client; `patience` is the timeout in seconds for one request with its retries.
-
-        `chance` returns a random number from 0 to 1, for the jitter of pauses.
-        """
+    def __init__(self, connection: Connection, patience: float) -> None:
+        """Create a client; `patience` is the timeout in seconds for one request with its retries."""
         self._connection = connection
         self._patience = patience
-        self._chance = chance
         # Separate limits: cleanup must not delay other requests, and deletions must not delay creations.
         self._calls = ConcurrencyLimit(_AT_A_TIME)
         self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
@@ -151,7 +142,7 @@ class ApiClient:
                 return await self._send_with_retries(request, read, state)
         except asyncio.TimeoutError:
             late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
-            raise (state.errors[-1] if state.errors else late) from None
+            raise state.error or late from None
 
     def _select_limit(self, request: ApiRequest) -> ConcurrencyLimit:
         if request.is_background:
@@ -161,10 +152,7 @@ class ApiClient:
     async def _send_with_retries(
         self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState
     ) -> T:
-        """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`.
-
-        Return the result of `read` for the body of the response. Add the transient errors to `state`.
-        """
+        """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`."""
         loop = asyncio.get_running_loop()
         started, pause = loop.time(), _FIRST_PAUSE
         trouble: ApiError | ClusterUnavailable
@@ -180,21 +168,18 @@ class ApiClient:
                     # A 403 that persists is reported with the missing rule.
                     trouble = answer
                     state.deadline = min(state.deadline, started + _DENIED)
-                state.errors.append(trouble)
+                state.error = trouble
                 wait = answer.retry_after
             except ClusterUnavailable as lost:
                 trouble = lost
-            wait = max(wait, pause * (0.5 + self._chance()))
+            wait = max(wait, pause * (0.5 + random.random()))  # noqa: S311 - jitter needs no secrecy.
             pause = min(2 * pause, _LONGEST_PAUSE)
             if loop.time() + wait >= state.deadline:
                 raise trouble
             await asyncio.sleep(wait)
 
     async def _send_in_turn(self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:
-        """Send the request once, as soon as the concurrency limit permits it.
-
-        Return the result of `read` for the body of the response.
-        """
+        """Send the request once, as soon as the concurrency limit permits it."""
         loop, lane = asyncio.get_running_loop(), state.lane
         requested_at = loop.time()
         async with lane.get_namespace_slots(request), lane.slots:
@@ -206,9 +191,8 @@ class ApiClient:
             try:
                 return read(body)
             except MalformedResponse as malformed:
-                error = ClusterUnavailable(f"the API server answers {malformed}")
-                state.errors.append(error)
-                raise error from malformed
+                state.error = ClusterUnavailable(f"the API server answers {malformed}")
+                raise state.error from malformed
 
     async def send_once(self, request: ApiRequest, seconds: float = _PAGE) -> bytes:
         """Return the response body. Retry only once, after 401, with reloaded credentials.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -83,11 +83,8 @@ class KubernetesCluster:
         Raises:
             CredentialsUnusable: If neither specifies usable credentials.
         """
-        async with AsyncExitStack() as undo:
-            connection = Connection(credentials.select_credentials(options))
-            undo.push_async_callback(connection.close)
-            await connection.open()
-            undo.pop_all()
+        connection = Connection(credentials.select_credentials(options))
+        await connection.open()
         return cls(connection, options)
 
     # ---- requests

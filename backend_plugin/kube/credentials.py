@@ -131,7 +131,8 @@ class KubeconfigCredentials:
 
         load: Any = load_kube_config
         configuration = Configuration()
-        file_states = self._read_file_states()
+        paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
+        file_states = [*filter(None, map(bounded_read.read_file_state, paths))]
         if not file_states:
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: there is no such file; name a kubeconfig that kubectl can use"
@@ -168,10 +169,6 @@ class KubeconfigCredentials:
     def forget(self) -> None:
         """Discard the output of an exec plugin, even if it has not expired."""
         self._loader = None
-
-    def _read_file_states(self) -> Sequence[object]:
-        paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
-        return [*filter(None, map(bounded_read.read_file_state, paths))]
 
 
 def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:

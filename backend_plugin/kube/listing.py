@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.dialects.base import Dialect, JobResource
+from backend_plugin.core.dialects.base import JobResource
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -52,13 +52,13 @@ class ObjectLister:
         Raises:
             ClusterUnavailable: If a list failed, or if the cluster serves no kind of jobs.
         """
-        return await self._list_jobs(LABELLED, table.read_job_without_pods)
+        return await self._list_jobs(LABELLED)
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
         """Return the jobs of other clients; see `Inventory.list_foreign_jobs`."""
         named = {"fieldSelector": f"metadata.name={name}"} if name else {}
         try:
-            return await self._list_jobs({**_FOREIGN, **named}, table.read_job_without_pods)
+            return await self._list_jobs({**_FOREIGN, **named})
         except _NotServed:
             return ()
 
@@ -105,13 +105,11 @@ class ObjectLister:
                 raise
             return ()  # A server for some namespaces may have no ClusterRole.
 
-    async def _list_jobs(
-        self, query: Mapping[str, str], read: Callable[[Dialect, Manifest], Job]
-    ) -> Sequence[Job]:
+    async def _list_jobs(self, query: Mapping[str, str]) -> Sequence[Job]:
         found: list[Job] = []
         missing = 0
         for dialect in table.DIALECTS.values():
-            parser = json_decoder.JsonDecoder(dialect.fields, partial(read, dialect))
+            parser = json_decoder.JsonDecoder(dialect.fields, partial(table.read_job_without_pods, dialect))
             rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"))
             try:
                 found += await self._list_all(

@@ -1,11 +1,10 @@
 """Finds the owner of a job, which is the FlyteWorkflow of its execution."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import ApiResource, is_path_safe
@@ -23,14 +22,6 @@ _SECONDS: Final = 1.0
 _EVERYWHERE: Final = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class _RequestPause:
-    why: str
-    until: float
-    rule: PolicyRule | None
-    """The missing RBAC rule, if any."""
-
-
 class OwnerFinder:
     """Finds the FlyteWorkflow of an execution.
 
@@ -41,8 +32,8 @@ class OwnerFinder:
         self._api = api
         self._permissions = permissions
         self._pause = pause
-        self._pauses: dict[str, _RequestPause] = {}
-        """Pauses by namespace, because a Role may permit the request in one namespace only."""
+        self._pauses: dict[str, tuple[float, str]] = {}
+        """The end and the reason of each pause, by namespace: a Role may permit the request in one only."""
 
     async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if it is unknown.
@@ -72,44 +63,35 @@ class OwnerFinder:
         rule = PolicyRule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
         request = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
         try:
-            found = get_mapping(await self._api.fetch_object(request), "metadata")
+            found = await self._api.fetch_object(request)
         except ApiError as answer:
             # A 404 for the kind gives no evidence about this execution: the workflows are in another cluster.
-            if answer.is_missing_object(WORKFLOWS.plural, execution):
-                self._end_pauses(namespace)
-                return None
-            raise self._build_unavailable(namespace, answer, rule) from answer
-        self._end_pauses(namespace)
-        uid = get_text(found, "uid")
-        if not uid or get_text(found, "name") != execution:
+            if not answer.is_missing_object(WORKFLOWS.plural, execution):
+                raise self._build_unavailable(namespace, answer, rule) from answer
+            found = None
+        self._pauses.pop(_EVERYWHERE, None)
+        if self._pauses.pop(namespace, None) is not None:
+            self._permissions.record_granted(rule)
+        if found is None:
+            return None
+        uid = get_text(found, "metadata", "uid")
+        if not uid or get_text(found, "metadata", "name") != execution:
             raise ClusterUnavailable(f"the API server returned another object than {_KIND} {execution}")
         version = f"{WORKFLOWS.group}/{WORKFLOWS.version}"
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
     def _get_pause_reason(self, namespace: str) -> str:
-        for pause in (self._pauses.get(_EVERYWHERE), self._pauses.get(namespace)):
-            if pause is not None and asyncio.get_running_loop().time() < pause.until:
-                return pause.why
+        for where in (_EVERYWHERE, namespace):
+            until, why = self._pauses.get(where, (0.0, ""))
+            if asyncio.get_running_loop().time() < until:
+                return why
         return ""
 
     def _build_unavailable(self, namespace: str, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
-        why = f"the API server answers {answer}"
-        if answer.is_not_authorized:
-            why = self._permissions.record_missing(rule, answer.message)
-            self._start_pause(namespace, why, rule)
-        elif answer.is_not_served:
+        where, error = namespace, self._permissions.build_unavailable(answer, rule)
+        if answer.is_not_served:
             why = f"the cluster has no {WORKFLOWS}: the executions of Flyte are in another cluster"
-            self._start_pause(_EVERYWHERE, why, None)
-        elif not answer.is_transient:
-            self._start_pause(namespace, why, None)
-        return ClusterUnavailable(why)
-
-    def _start_pause(self, where: str, why: str, rule: PolicyRule | None) -> None:
-        until = asyncio.get_running_loop().time() + self._pause
-        self._pauses[where] = _RequestPause(why=why, until=until, rule=rule)
-
-    def _end_pauses(self, namespace: str) -> None:
-        paused = self._pauses.pop(namespace, None)
-        self._pauses.pop(_EVERYWHERE, None)
-        if paused is not None and paused.rule is not None:
-            self._permissions.record_granted(paused.rule)
+            where, error = _EVERYWHERE, ClusterUnavailable(why)
+        if not answer.is_transient:
+            self._pauses[where] = (asyncio.get_running_loop().time() + self._pause, str(error))
+        return error
