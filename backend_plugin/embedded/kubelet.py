@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import pod_logs, pod_status, ports, shim_process
+from backend_plugin.embedded import pod_logs, pod_status, shim_process
 from backend_plugin.embedded.objects import get_uid, has_started, is_ended
 from backend_plugin.embedded.options import RETRY_SECONDS, EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_directory import PodDirectory
@@ -67,8 +67,6 @@ class Kubelet:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._pods: dict[str, PodRecord] = {}
-        self._without_leftovers: frozenset[str] = frozenset()
-        """The uids of the lost pods whose remaining processes `adopt_pods` has killed."""
         # Each shim waits for the end of this pipe, which closes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
@@ -112,14 +110,10 @@ class Kubelet:
                 elif directory.path.is_dir():  # The earlier server may have ended before it killed the pod.
                     self._kill_silently(pod, directory)
                 failed.pop()
-        self._without_leftovers = frozenset()
         return failed
 
     def _kill_all_leftovers(self, pods: Sequence[Manifest], directories: Sequence[PodDirectory]) -> None:
-        """Kill the remaining processes of all pods without a running shim. One scan finds all of them.
-
-        The shim is the process that runs the containers of one pod.
-        """
+        """Kill the remaining processes of all pods without a running shim. One scan finds all of them."""
         running = [get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)]
         lost = {uid for uid in running if not PodDirectory.from_uid(self._root, uid).path.is_dir()}
         for directory in directories:
@@ -128,7 +122,6 @@ class Kubelet:
                     lost.add(directory.path.name)
         if lost:
             _kill_leftovers(lost)
-        self._without_leftovers = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
         """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
@@ -196,10 +189,7 @@ class Kubelet:
                 self._release_pod(pod)
 
     def _start_or_attach(self, pod: PodRecord) -> None:
-        """Start a pod that has never run, attach to its running shim, or find out how it ended.
-
-        The shim is the process that runs the containers of the pod.
-        """
+        """Start a pod that has never run, attach to its running shim, or find out how it ended."""
         if not pod.directory.path.is_dir() and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._conclude_lost_pod(pod, None)
@@ -211,10 +201,8 @@ class Kubelet:
             if lock is None:
                 pod.shim = shim_process.attach_shim(pod.directory)
             elif state is None:
-                ports.require_descriptors()
                 paths = str(pod.directory.path), pod.directory.ensure_tmpdir()
                 pod.directory.write_launch(build_launch(pod.manifest, *paths, self._options, self._machine))
-                self._without_leftovers -= {pod.uid}
                 lifeline = self._lifeline[0] if self._lifeline else -1
                 pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)
         if pod.shim is None:
@@ -239,7 +227,6 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Log `error`, and observe the pod's shim, the process that runs it, again after `RETRY_SECONDS`."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         if pod.shim is not None:
             self._loop.remove_reader(pod.shim.wake)
@@ -265,28 +252,23 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Mark a pod as ended because its shim, the process that runs its containers, has exited.
+        """Mark a pod as ended because its shim has exited. If its last state is not final, the pod is lost.
 
-        Its final state is the last state that the shim wrote. If that state is not final, the shim has died:
-        kill the remaining processes and write a final state. Raise OSError and change nothing if the state
-        cannot be read.
+        Raise OSError and change nothing if the state cannot be read.
         """
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
             _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
+            if pod.shim is not None:  # Otherwise, `adopt_pods` has killed them.
+                _kill_leftovers([pod.uid])
             state = self._conclude_lost_pod(pod, state)
         pod.last = state
         self._close_shim(pod)
         self._finish_pod(pod)
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
-        """Kill the remaining processes of a pod whose shim has died; write and return the final state.
-
-        The shim is the process that runs the containers. `state` is the last state that it wrote, if any.
-        """
-        if pod.uid not in self._without_leftovers:
-            _kill_leftovers([pod.uid])
+        """Write and return the final state of a pod whose shim has died with the state `state`, if any."""
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.

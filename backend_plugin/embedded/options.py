@@ -30,14 +30,6 @@ class RestartBackoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLimits:
-    """The log rotation of one container run, with the kubelet's defaults."""
-
-    segment_bytes: int = 10 * 1024 * 1024
-    segments: int = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
     """The options of an embedded cluster. They may differ each time a state directory is opened."""
 
@@ -67,7 +59,6 @@ class EmbeddedOptions:
     """Patterns of additional environment variables that pods inherit from the server."""
     back_off: RestartBackoff = field(default_factory=RestartBackoff)
     """The delay before an ended container is restarted."""
-    logs: LogLimits = field(default_factory=LogLimits)
     open_files: int | None = None
     """The limit on open files of each process of a pod; None means the limit of the server."""
     master_patience: float = 200

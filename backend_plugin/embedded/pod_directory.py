@@ -6,7 +6,6 @@ If the lock is free and there is no state file, no process of the pod has run.
 """
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -147,22 +146,17 @@ class PodDirectory:
             return ""
         return output.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
-    def send_command(self, *words: str) -> bool:
-        """Send a command, its name and arguments, to the shim, the process that runs the pod's containers.
+    def send_command(self, *words: str) -> None:
+        """Send a command, such as `layout.TERMINATE`, and its argument to the shim.
 
-        `layout` lists the commands, such as `layout.TERMINATE`. Return False if no shim reads the pipe.
+        Raises:
+            OSError: If no shim reads the pipe, or if the pipe cannot be opened.
         """
-        try:
-            fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except OSError as wrong:
-            if wrong.errno in (errno.ENXIO, errno.ENOENT, errno.ELOOP):
-                return False
-            raise
+        fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
             os.write(fd, (" ".join(words) + "\n").encode())
         finally:
             os.close(fd)
-        return True
 
     def remove(self) -> None:
         """Remove the directory as far as file permissions allow. Links are not followed."""

@@ -112,7 +112,6 @@ class _LaunchContext:
             "policy": _get_restart_policy(self.pod, kind),
             "gate": self.options.master_patience if gated else None,
             "blocked": None,
-            "log": [self.options.logs.segment_bytes, self.options.logs.segments],
             "termination": self._get_termination_path(name),
             "message_from_log": get_text(container, "terminationMessagePolicy") == "FallbackToLogsOnError",
         }

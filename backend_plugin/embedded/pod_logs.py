@@ -26,7 +26,6 @@ _LAST: Final = 10**9
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
 """A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
 _LONGEST_SEGMENT: Final = 1 << 26
-_LONGEST_REST: Final = 1 << 20
 _MAX_PARTS: Final = 1 << 12
 _Segment: TypeAlias = tuple[int, int]
 
@@ -97,8 +96,6 @@ class ContainerLog:
 
     def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST_REST:
-            lines, self._rest = [*lines, self._rest], b""
         parsed = []
         for line in lines:
             is_of_shim = _LINE.match(line) is not None

@@ -1,9 +1,5 @@
-"""Reserves a port of this machine for each job, and keeps file descriptors free for connections of clients.
+"""Reserves a port of this machine for each job, and raises the limit on open files of the server."""
 
-The server process, which runs the embedded cluster, needs one descriptor for each pod.
-"""
-
-import errno
 import os
 import resource
 import socket
@@ -69,26 +65,16 @@ def is_free(port: int) -> bool:
 
 _LIMIT_IF_INFINITE: Final = 1 << 20
 """The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
-_RESERVE: Final = 64
-"""Descriptors that are reserved for client connections and for the server's own files."""
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, and return the previous soft limit."""
+    """Raise the soft limit of open files to the hard limit, and return the previous soft limit.
+
+    The server needs one open file for each pod.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_IF_INFINITE if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # The system may have a lower limit that it does not report.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return soft
-
-
-def require_descriptors() -> None:
-    """Raise OSError if one more pod would leave the server too few file descriptors for clients."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The system assigns the lowest free number, so `fd` shows how many descriptors are in use.
-    fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.close(fd)
-    if limit != resource.RLIM_INFINITY and fd >= limit - _RESERVE:
-        message = f"{os.strerror(errno.EMFILE)}: the limit is {limit} (ulimit -n), and each pod needs one"
-        raise OSError(errno.EMFILE, message)

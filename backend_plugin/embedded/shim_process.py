@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import backend_plugin
-from backend_plugin.embedded.options import RETRY_SECONDS
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.shim import layout
 
@@ -106,7 +105,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ShimCommands:
-    """Sends orders, such as to terminate the pod, to a pod's shim, the process that runs its containers.
+    """Sends commands to the shim of a pod, and kills a shim whose pod does not end in time.
 
     Args:
         directory: The directory of the pod.
@@ -118,21 +117,15 @@ class ShimCommands:
         self._directory = directory
         self._patience = patience
         self._kill = kill
-        self._pending: dict[str, str] = {}
-        """The last value of each unsent order; it replaces earlier values."""
-        self._again: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def send(self, word: str, value: str = "") -> None:
-        """Send the order `word` with the argument `value` as soon as possible; do nothing after `close`.
-
-        An unsent order with the same `word` is replaced.
-        """
+        """Send the command `word` with the argument `value`; do nothing after `close`."""
         if not self._is_closed:
-            self._pending.pop(word, None)
-            self._pending[word] = value
-            self._send_pending()
+            # Ignore a shim that cannot read: the server kills it if its pod does not end.
+            with contextlib.suppress(OSError):
+                self._directory.send_command(word, value)
 
     def terminate(self, grace: float) -> None:
         """End the pod within `grace` seconds."""
@@ -145,29 +138,10 @@ class ShimCommands:
         self._check_after(self._patience)
 
     def close(self) -> None:
-        """Drop unsent orders, retries and the timer to kill the shim: its pod ended or is not observed."""
+        """Cancel the timer that kills the shim: its pod has ended or is not observed."""
         self._is_closed = True
-        self._pending.clear()
-        for each in (self._again, self._deadline):
-            if each is not None:
-                each.cancel()
-
-    def _send_pending(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-        while self._pending:
-            word, value = next(iter(self._pending.items()))
-            try:
-                is_sent = self._directory.send_command(word, value)
-            except OSError:
-                self._again = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._send_pending)
-                return
-            del self._pending[word]
-            if not is_sent and word in (layout.TERMINATE, layout.LOSE):
-                # The directory of the pod was removed, so the shim cannot receive orders.
-                with contextlib.suppress(OSError):  # `_check_shim` tries again after the grace period.
-                    self._kill()
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def _check_after(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ _MESSAGE_BYTES = 4096
 class ContainerRun:
     """A container run, from its start until all its processes have ended."""
 
-    def __init__(self, spec: Spec, number: int, directory: str, oom_score: int | None) -> None:
+    def __init__(self, spec: Spec, number: int, directory: str) -> None:
         self.name: str = spec["name"]
         self.spec = spec
         self.began = time.time()
@@ -43,17 +43,17 @@ class ContainerRun:
         files.write_new(spec["termination"], b"")
         logs = f"{directory}/{layout.LOGS}/{self.name}"
         logfile.remove_old_logs(logs, number - 1)
-        self.log = logfile.LogFile(logs, number, *spec["log"])
-        self._start_program(cwd, oom_score)
+        self.log = logfile.LogFile(logs, number)
+        self._start_program(cwd)
 
-    def _start_program(self, cwd: str, oom_score: int | None) -> None:
+    def _start_program(self, cwd: str) -> None:
         out, write_out = os.pipe()
         err, write_err = os.pipe()
         self.streams = {out: b"stdout", err: b"stderr"}
         for fd in self.streams:
             os.set_blocking(fd, False)
         try:
-            self.pid = program.start_program(self.spec, cwd, oom_score, (write_out, write_err))
+            self.pid = program.start_program(self.spec, cwd, (write_out, write_err))
         except (program.CannotStart, OSError):
             self.close()
             raise

@@ -5,7 +5,6 @@ Opening, replacing and removing never follow a symbolic link and never wait for 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -14,8 +13,6 @@ REPLACED = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ENXIO}
 )
 """The errors for a file that is missing, too large, or replaced by another kind of file."""
-
-_OWNER_ONLY = 0o700
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -75,35 +72,14 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, a link or a directory tree, even if it is write-protected; follow no link.
-
-    Files that cannot be removed remain.
-    """
+    """Remove a file, a link or a directory tree; follow no link. Files that cannot be removed remain."""
     path = path.rstrip("/")  # With a slash at its end, a path to a link would name the target.
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
-            _remove_directory(path)
+            import shutil  # A shim that removes no directory needs less memory without it.
+
+            shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)  # noqa: PTH108
-    except (OSError, RecursionError):  # The directory of another user, or more levels than are usual.
+    except OSError:  # The directory of another user.
         return
-
-
-def _remove_directory(path: str) -> None:
-    import shutil  # A shim that removes no directory needs less memory without it.
-
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.lexists(path):
-        _unprotect_directories(path)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _unprotect_directories(top: str) -> None:
-    """Set the mode 0700 on all directories of a tree, so that their owner can remove the files in them."""
-    with contextlib.suppress(OSError):
-        os.chmod(top, _OWNER_ONLY)  # noqa: PTH101 - a shim loads no pathlib.
-    for _, names, _, fd in os.fwalk(top):
-        for name in names:
-            with contextlib.suppress(OSError):
-                if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                    os.chmod(name, _OWNER_ONLY, dir_fd=fd)

@@ -12,6 +12,9 @@ import time
 from backend_plugin.embedded.shim.files import open_regular
 from backend_plugin.embedded.shim.layout import format_log_name
 
+# The limits of the kubelet for the log of one container run.
+SEGMENT_BYTES = 10 * 1024 * 1024
+SEGMENTS = 5
 # The line limit of containerd.
 LONGEST_LINE = 16 * 1024
 # The offset of the text in a line: 30 characters for the time, 6 stream, 1 tag and 3 spaces.
@@ -39,15 +42,13 @@ def remove_old_logs(directory: str, before: int) -> None:
 class LogFile:
     """The log of one container run, in `kept` segments of about `limit` bytes. Older segments are removed."""
 
-    def __init__(self, directory: str, run: int, limit: int, kept: int) -> None:
+    def __init__(self, directory: str, run: int, limit: int = SEGMENT_BYTES, kept: int = SEGMENTS) -> None:
         self._directory = directory
         self._run = run
         self._limit = limit
         self._kept = kept
         self._segment = 0
         self._size = 0
-        self._is_torn = False
-        """True if the last line of the file is incomplete, because the disk was full."""
         self._second = -1
         self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
@@ -111,13 +112,10 @@ class LogFile:
     def _append(self, lines: bytes) -> None:
         if self._size and self._size + len(lines) > self._limit:
             self._rotate()
-        data = b"\n" + lines if self._is_torn else lines
         try:
-            written = os.write(self._fd, data)
+            self._size += os.write(self._fd, lines)
         except OSError:  # The disk is full. The container continues without its log.
             return
-        self._size += written
-        self._is_torn = written < len(data)
 
     def _rotate(self) -> None:
         try:
@@ -128,7 +126,6 @@ class LogFile:
         self._fd = following
         self._segment += 1
         self._size = 0
-        self._is_torn = False
         if self._segment >= self._kept:
             _remove_file(self._get_path(self._segment - self._kept))
 

@@ -29,7 +29,7 @@ class PortableTree(ProcessTree):
     """A `ProcessTree` that uses `psutil` instead of /proc; it is slower, but does not need Linux."""
 
     def __init__(self, uid: str) -> None:
-        super().__init__([])
+        super().__init__()
         self._uid = uid
         self._owners: dict[psutil.Process, str] = {}
 

@@ -19,18 +19,13 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # With this niceness of pods, the server responds while training uses all cores.
 _NICENESS = 5
+# If memory runs out, the kernel kills processes with a high score before the server.
+_OOM_SCORE = 500
 
 _REFUSED = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
     "failed: unable to start container process: %s: unknown"
 )
-_WORDS = {
-    errno.ENOENT: "no such file or directory",
-    errno.EACCES: "permission denied",
-    errno.ENOEXEC: "exec format error",
-    errno.ENOTDIR: "not a directory",
-    errno.E2BIG: "argument list too long",
-}
 
 
 class CannotStart(Exception):
@@ -43,13 +38,12 @@ def adopt_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def start_program(spec: dict[str, Any], cwd: str, oom_score: int | None, streams: tuple[int, int]) -> int:
+def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> int:
     """Start the program of a container in a new session, and return its pid.
 
     Args:
         spec: The container in the launch file.
         cwd: The working directory.
-        oom_score: The `oom_score_adj`; None keeps that of the shim.
         streams: The descriptors for its output and errors.
 
     Raises:
@@ -59,8 +53,7 @@ def start_program(spec: dict[str, Any], cwd: str, oom_score: int | None, streams
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        prepare = partial(_prepare_child, cwd, oom_score, streams, shim)
-        _run_child(spec, prepare, error_out)
+        _run_child(spec, partial(_prepare_child, cwd, streams, shim), error_out)
     os.close(error_out)
     try:
         trouble = os.read(error_in, 4096)
@@ -87,7 +80,7 @@ def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int)
         os._exit(128)
 
 
-def _prepare_child(cwd: str, oom_score: int | None, streams: tuple[int, int], shim: int) -> str:
+def _prepare_child(cwd: str, streams: tuple[int, int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -101,7 +94,7 @@ def _prepare_child(cwd: str, oom_score: int | None, streams: tuple[int, int], sh
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
     os.nice(_NICENESS)
-    _set_oom_score(oom_score)
+    _raise_oom_score()
     try:
         os.chdir(cwd)
     except OSError as wrong:
@@ -109,13 +102,11 @@ def _prepare_child(cwd: str, oom_score: int | None, streams: tuple[int, int], sh
     return ""
 
 
-def _set_oom_score(score: int | None) -> None:
-    if score is None:
-        return
+def _raise_oom_score() -> None:
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
-            file.write(str(score))
-    except OSError:  # A sandbox may forbid it. Orphans are then identified by their parents only.
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123
+            file.write(str(max(_OOM_SCORE, int(file.read()))))
+    except OSError:  # A sandbox may forbid it, and other systems have no such file.
         return
 
 
@@ -124,18 +115,15 @@ def _execute(argv: list[str], env: dict[str, str]) -> str:
     try:
         os.execvpe(name, argv, env)  # noqa: S606 - containers run without a shell.
     except OSError as wrong:
-        if "/" in name:
-            stat = "" if os.path.lexists(name) else f"stat {name}: "
-            return f'exec: "{name}": {stat}{_format_error(wrong)}'
-        if wrong.errno in (errno.ENOENT, errno.ENOTDIR):
-            return f'exec: "{name}": executable file not found in $PATH'
-        return f'exec: "{name}": {_format_error(wrong)}'
+        is_missing = "/" not in name and wrong.errno in (errno.ENOENT, errno.ENOTDIR)
+        reason = "executable file not found in $PATH" if is_missing else _format_error(wrong)
     except ValueError as wrong:  # The cause is a NUL in an argument or a "=" in the name of a variable.
-        return f'exec: "{name}": {wrong}'
+        reason = str(wrong)
+    return f'exec: "{name}": {reason}'
 
 
 def _format_error(wrong: OSError) -> str:
-    return _WORDS.get(wrong.errno or 0, (wrong.strerror or str(wrong)).lower())
+    return (wrong.strerror or str(wrong)).lower()
 
 
 def _prctl(option: int, value: int) -> None:

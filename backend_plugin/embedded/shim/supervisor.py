@@ -144,9 +144,7 @@ class Supervisor:
             self._gates[container.name] = now + spec["gate"]
             return
         try:
-            run = ContainerRun(
-                spec, container.restarts, self._directory, self._tree.find_oom_score(container.name)
-            )
+            run = ContainerRun(spec, container.restarts, self._directory)
         except (CannotStart, OSError) as wrong:
             prefix = "failed to create containerd task: " if isinstance(wrong, OSError) else ""
             # As in containerd, a container that could not be created has no start time.

@@ -73,7 +73,7 @@ async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path, kube
     script.write_text("no program")
     cases = {
         "no-such-program": 'exec: "no-such-program": executable file not found in $PATH: unknown',
-        "/no/such": 'exec: "/no/such": stat /no/such: no such file or directory: unknown',
+        "/no/such": 'exec: "/no/such": no such file or directory: unknown',
         str(script): f'exec: "{script}": permission denied: unknown',
     }
     for command, words in cases.items():

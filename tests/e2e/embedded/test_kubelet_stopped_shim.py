@@ -7,12 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from backend_plugin.embedded.shim import layout
-from e2e.embedded.running_pods import marked, node, pod, python, replica, shell, shim_of, uid
+from e2e.embedded.running_pods import marked, node, pod, python, shell, shim_of, uid
 
 PATIENCE = {"shim_patience": 0.3}
 impatient = pytest.mark.parametrize("options", [PATIENCE], ids=["impatient"])
@@ -93,6 +91,7 @@ async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
             assert second.reported.statuses[uid(other)][-1]["phase"] == "Running"
 
 
+@impatient
 @pytest.mark.parametrize("how", ["terminate", "lose"])
 async def test_pod_ends_although_open_files_are_exhausted(how, kubelet):
     of = pod(shell("sleep 600"))
@@ -105,40 +104,6 @@ async def test_pod_ends_although_open_files_are_exhausted(how, kubelet):
             kubelet.kubelet.kill_pods([uid(of)])
     while marked(kubelet.root):
         await asyncio.sleep(0.01)
-
-
-@pytest.mark.linux  # The search for the shim requires /proc.
-async def test_worker_starts_although_its_control_pipe_was_full(kubelet):
-    master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
-    worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
-    await kubelet.run(worker)
-    await kubelet.phase(worker, "Pending")
-    shim = holder(kubelet.root / uid(worker) / layout.LOCK)
-    os.kill(shim, signal.SIGSTOP)
-    fill(kubelet.root / uid(worker) / layout.CONTROL)
-    await kubelet.run(master)
-    await kubelet.phase(master, "Running")
-    os.kill(shim, signal.SIGCONT)
-    await kubelet.phase(worker, "Running")
-
-
-def fill(pipe: Path) -> None:
-    fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    for size in (4096, 1):
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(fd, b"\n" * size)
-    os.close(fd)
-
-
-def holder(lock: Path) -> int:
-    """Return the pid of the process that has this file open."""
-    inode = lock.stat().st_ino
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if any(each.stat().st_ino == inode for each in (process / "fd").iterdir()):
-                return int(process.name)
-    raise AssertionError(lock)
 
 
 async def test_pod_status_is_read_after_open_files_are_available(tmp_path, kubelet):

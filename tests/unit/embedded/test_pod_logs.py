@@ -1,7 +1,6 @@
 """Container output, from the pipe of a container to the client that reads the log."""
 
 import asyncio
-import os
 import re
 
 import pytest
@@ -108,18 +107,6 @@ def test_torn_last_line_does_not_join_the_next_run(written, line, cut, read):
     log.write_bytes(data[: len(data) - cut])
     written.later = [lambda: written.run(1, (b"stdout", b"two\n"))]
     assert written.read(follow=True) == ["one", read, "two"]
-
-
-def test_line_after_a_full_disk_starts_on_a_new_line(written, monkeypatch):
-    log = LogFile(str(written.logs), 0, 1 << 20, 5)
-    with monkeypatch.context() as full:
-        write = os.write
-        full.setattr(os, "write", lambda fd, data: write(fd, data[:-3]))
-        log.write(b"stdout", b"torn\n")
-    log.write(b"stdout", b"two\n")
-    log.close()
-    written.container = ContainerState(kind="app", running_since=1)
-    assert written.read() == ["to", "two"]
 
 
 def test_very_long_line_is_stored_in_parts_and_read_as_one(written):

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -112,57 +110,6 @@ def test_short_temporary_directory_is_removed_with_its_pod(tmp_path: Path) -> No
     pods[0].remove()
     assert not shorts[0].exists()
     shorts[1].rmdir()
-
-
-def test_protected_directories_are_removed_without_the_target_of_a_link(tmp_path: Path) -> None:
-    top, mine = tmp_path / "top", tmp_path / "mine"
-    deep = top / "a" / "b"
-    deep.mkdir(parents=True)
-    mine.mkdir(mode=0o755)
-    (deep / "file").touch()
-    (top / "link").symlink_to(mine)
-    deep.chmod(0)
-    top.chmod(0o500)
-    files.remove_tree(str(top))
-    assert [*tmp_path.iterdir()] == [mine]
-    assert mode(mine) == 0o755
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_entry_of_a_protected_directory_is_left_without_changes(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Opening a pipe would wait for a writer, and changing the mode of a link would change its target."""
-    mine, entry = tmp_path / "mine", tmp_path / "entry"
-    mine.mkdir(mode=0o755)
-    entry.symlink_to(mine) if kind == "link" else os.mkfifo(entry)
-
-    def fail(path: str) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    monkeypatch.setattr(files.os, "unlink", fail)  # The tests run as root, whom no mode restricts.
-    files.remove_tree(str(entry))
-    assert (os.path.lexists(entry), mode(mine)) == (True, 0o755)
-
-
-def test_tree_with_more_levels_than_open_files_raises_no_error(tmp_path: Path) -> None:
-    (tmp_path / "top" / "/".join("d" * 60)).mkdir(parents=True)
-    code = (
-        "import resource, sys\n"
-        "from backend_plugin.embedded.shim import files\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
-        "files.remove_tree(sys.argv[1])\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "top")], check=True)
-
-
-def test_tree_that_is_too_deep_to_remove_raises_no_error(tmp_path: Path) -> None:
-    deep = str(tmp_path / "top")
-    for _ in range(1_500):  # More than the recursion limit of Python.
-        deep += "/d"
-    subprocess.run(["mkdir", "-p", deep], check=True)
-    files.remove_tree(str(tmp_path / "top"))
-    subprocess.run(["rm", "-rf", str(tmp_path / "top")], check=True)
 
 
 def test_link_with_a_slash_is_removed_without_its_target(tmp_path: Path) -> None:
