@@ -90,7 +90,6 @@ class JobReconciler:
             self._ports.release_port(owner)
 
     def _collect_garbage(self) -> None:
-        """Delete the objects of deleted jobs."""
         for owner in tuple(self._gone):
             for each in [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]:
                 self._store.remove(get_uid(each))
@@ -109,10 +108,7 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Execute a reconcile pass of a job, and return the time of the next one.
-
-        If an action is rejected, do not apply the later ones, and return `FAILED`.
-        """
+        """Return the time of the next pass; `FAILED` if an action was rejected."""
         snapshot = self._build_snapshot(job)
         step = OPERATORS[get_key(job).kind].reconcile(snapshot)
         # Commit the deletion of a pod and its count in the status in one transaction.
@@ -136,7 +132,7 @@ class JobReconciler:
         )
 
     def _apply_action(self, snapshot: JobSnapshot, action: Action) -> bool:
-        """Apply an action and record its event. Return False if the action is rejected."""
+        """Return False if the action is rejected."""
         refusal = None
         try:
             self._execute(snapshot, action)

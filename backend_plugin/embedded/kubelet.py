@@ -37,7 +37,6 @@ _LAST_PATIENCE = 30.0
 
 @contextlib.contextmanager
 def _log_os_errors(directory: PodDirectory) -> Iterator[None]:
-    """Log an OSError about the files of one pod, so that the other pods are still processed."""
     try:
         yield
     except OSError as error:
@@ -47,11 +46,7 @@ def _log_os_errors(directory: PodDirectory) -> Iterator[None]:
 class Kubelet:
     """The kubelet of all emulated nodes, for use in one event loop.
 
-    Args:
-        root: The parent of all pod directories; nothing else may use it.
-        options: The kubelet options.
-        report: The listener for status changes. It is called by the event loop, never within a call to the
-            kubelet.
+    Nothing else may use the directory `root`. The event loop calls `report`, the listener for status changes.
     """
 
     def __init__(self, root: Path, options: EmbeddedOptions, report: "PodController") -> None:
@@ -252,10 +247,7 @@ class Kubelet:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Mark a pod as ended because its shim has exited. If its last state is not final, the pod is lost.
-
-        Raise OSError and change nothing if the state cannot be read.
-        """
+        """Mark a pod as ended. Raise OSError and change nothing if its state cannot be read."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
@@ -268,7 +260,6 @@ class Kubelet:
         self._finish_pod(pod)
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
-        """Write and return the final state of a pod whose shim has died with the state `state`, if any."""
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.

@@ -38,10 +38,6 @@ class Requirement:
 
 
 def _compare(test: Callable[[int, int], bool], label: str | None, values: Sequence[str]) -> bool:
-    """Return `test(label, value)` for the only entry of `values`, with both converted to integers.
-
-    False if the node has no such label, if `values` has not exactly one entry, or if one is no integer.
-    """
     if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
         return False
     return test(int(label), int(values[0]))
@@ -88,7 +84,7 @@ def _is_term_match(term: Manifest, name: str, labels: Mapping[str, str]) -> bool
 
 
 def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:
-    """True if the toleration matches the taint. An empty key or effect matches every key or effect."""
+    """An empty key or effect matches every key or effect."""
     key, effect = get_text(toleration, "key"), get_text(toleration, "effect")
     if effect not in ("", taint.effect) or key not in ("", taint.key):
         return False

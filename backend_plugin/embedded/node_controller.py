@@ -63,10 +63,7 @@ class NodeController:
         return self._store.list_objects("Node")
 
     def fail_node(self, name: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods later.
-
-        The delay is `EmbeddedOptions.lost_after`.
-        """
+        """Make a node unreachable: kill its processes, and fail its pods after `lost_after`."""
         node = self._get_node(name)
         if node_transitions.is_unreachable(node):
             return

@@ -103,10 +103,7 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def build_nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Sequence[Manifest]:
-    """Build the nodes that the options specify, with the capacity of this machine by default.
-
-    The size of the disk with `directory` is the ephemeral storage of each node.
-    """
+    """Build the nodes that the options specify, with the capacity of this machine by default."""
     has = {**_read_capacity(directory), **options.capacity}
     counts = _count_gpus_per_node(options)
     nodes = []
@@ -132,7 +129,6 @@ def _count_gpus_per_node(options: EmbeddedOptions) -> Sequence[int]:
 
 
 def _read_capacity(directory: Path) -> Mapping[str, str]:
-    """Return this machine's capacity by resource: CPUs, memory, size of the disk with `directory`, pods."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

@@ -85,10 +85,7 @@ class HostInfo:
 
     @classmethod
     def from_host(cls, pass_env: Sequence[str]) -> "HostInfo":
-        """Return the properties of this machine, such as its memory and the variables that pods inherit.
-
-        `pass_env` are the patterns of variables to inherit in addition to a fixed set.
-        """
+        """Return the properties of this machine; `pass_env` are patterns of further variables."""
         psutil = importlib.util.find_spec("psutil")
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),

@@ -42,10 +42,7 @@ class PodAddresses:
 
     @classmethod
     def from_pod(cls, pod: Manifest) -> "PodAddresses":
-        """Read the host names and ports of a job's replicas from the manifest of one of its pods.
-
-        If the pod has no job, `rewrite` of the result changes no address.
-        """
+        """Read the host names and ports of a job's replicas from the manifest of one of its pods."""
         metadata = get_mapping(pod, "metadata")
         labels = get_text_map(metadata, "labels")
         operator = find_pod_operator(pod)
@@ -103,10 +100,7 @@ class PodAddresses:
 
 
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
-    """Return the ports, as text, in a pod's manifest at which the first replica or the rendezvous listens.
-
-    `of_replicas` has the default port number of the first replica, and the name of this port in containers.
-    """
+    """Return the ports at which the first replica or the rendezvous listens, as text."""
     ports = {str(of_replicas.number)}
     for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):
@@ -133,13 +127,10 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Return an identifier, such as a pod name, in a form that `PodAddresses` does not take for a host name.
-
-    `unshield` restores it.
-    """
+    """Return an identifier in a form that `PodAddresses` does not take for a host name; see `unshield`."""
     return value.replace("-", _SHIELD)
 
 
 def unshield(value: str) -> str:
-    """Return a text in which the identifiers that `shield` has protected from `PodAddresses` are restored."""
+    """Return a text in which the identifiers that `shield` has protected are restored."""
     return value.replace(_SHIELD, "-")

@@ -77,10 +77,7 @@ class PodDirectory:
                 os.mkfifo(self.path / name, 0o600)
 
     def write_launch(self, launch: Manifest) -> None:
-        """Write the launch file, the configuration of the shim, and create the directories that it lists.
-
-        The shim is the process that runs the containers of the pod.
-        """
+        """Write the configuration of the shim, and create the directories that it lists."""
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")
@@ -105,23 +102,20 @@ class PodDirectory:
 
     @property
     def is_alive(self) -> bool:
-        """True if the shim of the pod, the process that runs its containers, is running."""
+        """True if the shim of the pod is running."""
         with self.acquire_lock() as lock:
             return lock is None
 
     @property
     def is_lost(self) -> bool:
-        """True if the shim, which runs the containers, is not running and the pod has no final state.
-
-        Processes of such a pod may remain.
-        """
+        """True if the shim has ended without a final state, so that processes of the pod may remain."""
         if self.is_alive:
             return False
         state = self.read_state()
         return state is None or not state.final
 
     def read_state(self) -> PodState | None:
-        """Return the last state that the shim, which runs the pod's containers, wrote; None if there is none.
+        """Return the last state that the shim wrote; None if there is none.
 
         If a program damaged or replaced the file, return a state without containers.
         """
@@ -136,10 +130,7 @@ class PodDirectory:
             return PodState(since=0, containers={})  # A process may have started, and replaced the file.
 
     def read_error_output(self) -> str:
-        """Return the end of the error output of the pod's shim, the process that runs its containers.
-
-        Empty if the output cannot be read.
-        """
+        """Return the end of the error output of the shim; empty if it cannot be read."""
         try:
             output = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
         except OSError:

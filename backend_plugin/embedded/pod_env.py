@@ -25,10 +25,9 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>
 
 @dataclass(frozen=True, slots=True)
 class DeclaredEnvironment:
-    """The environment variables that a manifest declares for a container, before and after their rewriting.
+    """The variables that a manifest declares for a container, and their rewriting for this machine.
 
-    `raw` has the values after the expansion of references. For this machine, `names` rewrites the addresses
-    of replicas in them, and `paths` the mount paths.
+    `raw` has the values after the expansion of references.
     """
 
     raw: Mapping[str, str]

@@ -36,10 +36,9 @@ _NO_IMAGE: Final = (
 def build_launch(
     pod: Manifest, directory: str, tmpdir: str, options: EmbeddedOptions, machine: HostInfo
 ) -> Manifest:
-    """Return the launch file of a bound pod: the configuration of the shim process that runs its containers.
+    """Return the launch file of a bound pod, the configuration of its shim.
 
-    The files of the pod are in `directory`, and `tmpdir` is its TMPDIR. A container whose manifest is invalid
-    has a waiting reason and a message instead of a program.
+    A container whose manifest is invalid has a waiting reason and a message instead of a program.
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
@@ -68,7 +67,6 @@ def build_launch(
 
 
 def _list_volumes(pod: Manifest) -> tuple[Sequence[str], str]:
-    """Return the names of the pod's volumes, or else the message of the error in one of them."""
     try:
         return list_volume_names(pod), ""
     except ContainerConfigError as wrong:
@@ -76,11 +74,7 @@ def _list_volumes(pod: Manifest) -> tuple[Sequence[str], str]:
 
 
 def has_gate(pod: Manifest) -> bool:
-    """True if the pod waits for the leader of its job.
-
-    In Kubernetes, the operator's init container waits until the leader is reachable. In an embedded
-    cluster, the pod waits until the leader is ready or has succeeded.
-    """
+    """True if the pod has an init container that waits for the leader of its job."""
     gate = find_pod_operator(pod).gate
     return any(get_text(each, "name") == gate for each in get_mappings(pod, "spec", "initContainers"))
 
@@ -94,7 +88,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The data for the containers in a pod's launch file, which configures the process that runs the pod."""
+    """The data for the containers in the launch file of a pod."""
 
     pod: Manifest
     directory: str
@@ -155,10 +149,7 @@ class _LaunchContext:
         return f"{self.directory}/{layout.TERMINATION}/{name}"
 
     def _find_working_directory(self, requested: str, paths: MountPaths) -> str | None:
-        """Return the working directory if it exists on this machine, else None.
-
-        Only mounts and the code directory exist both in an image and on this machine.
-        """
+        """Only mounts and the code directory exist both in an image and on this machine."""
         code = str(self.options.code)
         if ".." in requested.split("/"):
             return None
@@ -193,10 +184,7 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
 
 
 def find_environment(image: str, options: EmbeddedOptions) -> str | None:
-    """Return the virtual environment for the image of a container; ``.`` stands for that of the server.
-
-    None if no pattern in the options matches the image and the pull of unknown images must fail.
-    """
+    """Return the virtual environment for an image (``.`` is that of the server), or None if there is none."""
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

@@ -72,7 +72,6 @@ class ContainerLog:
             self._file = None
 
     def _start_at(self, run: int) -> None:
-        """Start reading at a run. If `tail` is set, skip its existing lines except the last `tail` ones."""
         segments = [each for each in self._list_segments() if each[0] == run]
         self._at = min(segments, default=(run, 0))
         if self._tail is not None:
@@ -109,12 +108,7 @@ class ContainerLog:
         return parsed
 
     def _end_segment(self, following: _Segment) -> Iterator[Sequence[LogLine]]:
-        """Yield the incomplete last line of a segment file, if any, and open the next segment `following`.
-
-        A line without a newline is incomplete, because the disk was full. A long line is stored in parts. If
-        its last part is missing, it may continue in the next segment of the same container run; it is yielded
-        here only if `following` belongs to another run.
-        """
+        """Yield the incomplete last line. A long one may continue in the next segment of its run."""
         if self._rest:
             yield self._parse_lines(b"\n")
         if self._parts and self._at is not None and following[0] != self._at[0]:
@@ -182,10 +176,6 @@ async def read_lines(
 
 
 def _find_run(state: PodState | None, request: LogRequest) -> int | None:
-    """Return the number of the run that `request` selects (the current or the previous one).
-
-    None if the container has no such run.
-    """
     container = state.containers.get(request.container) if state else None
     if container is None or not container.has_started:
         return None

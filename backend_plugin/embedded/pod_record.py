@@ -50,20 +50,13 @@ class PodRecord:
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this pod, the leader of its job, is ready or has succeeded, so that waiting pods may start.
-
-        In Kubernetes, pods would wait for a leader that has already succeeded until they fail.
-        """
+        """True if this leader of a job is ready or has succeeded, so that other pods may start."""
         if self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Send this pod's shim, the process that runs it, the order to open or to close its gate.
-
-        If `leader.is_gate_open` is true, the gate is opened. While the gate is closed, this pod waits for the
-        leader of its job before it starts.
-        """
+        """Let this pod start, or wait, depending on the leader of its job."""
         self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
     def _kill_shim(self) -> None:
@@ -76,10 +69,9 @@ class PodRecord:
             each.set()
 
     async def wait_for_change(self, news: asyncio.Event) -> bool:
-        """Wait until the pod's logs or state change, and return True; return False if the pod has ended.
+        """Wait until the logs or the state change; return False if the pod has ended.
 
-        `wake_followers` sets `news`, an event of one reader of the logs. On its first call, a reader gets
-        True at once, because lines that were written before did not wake it.
+        A new reader `news` need not wait, because lines that were written before did not wake it.
         """
         if self.is_ended.is_set():
             return False
@@ -92,7 +84,7 @@ class PodRecord:
         return True
 
     def stop_waiting(self, news: asyncio.Event) -> None:
-        """Remove the log reader with the event `news`: changes of the pod do not wake it any more."""
+        """Remove a reader."""
         if news in self.followers:
             self.followers.remove(news)
             if not self.followers:

@@ -1,7 +1,4 @@
-"""Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure.
-
-The shim is the process that runs the containers of the pod.
-"""
+"""Builds the status of a pod from the state that its shim writes, as a kubelet would. Pure."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -71,7 +68,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a pod, as its shim, the process that runs its containers, writes it."""
+    """The state of a pod, as its shim writes it."""
 
     since: Moment
     final: bool = False
@@ -88,10 +85,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """Return the final state of a pod whose shim, the process that runs its containers, has died.
-
-    Running containers end with an unknown status.
-    """
+    """Return the final state of a pod whose shim has died: running containers have an unknown end."""
     containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,
@@ -116,12 +110,7 @@ def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
 
 
 def compute_phase(state: PodState) -> str:
-    """Return the phase of a pod.
-
-    Pending until all init containers have succeeded and all app containers have started, then Running until
-    the state is final. Then Succeeded if all app containers have succeeded and the state has no reason, else
-    Failed.
-    """
+    """Return the phase; Pending until all init containers succeeded and all containers started."""
     apps = [each for each in state.containers.values() if each.kind == APP]
     if state.final and apps and not state.reason and all(each.has_succeeded for each in apps):
         return "Succeeded"

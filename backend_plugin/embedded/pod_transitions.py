@@ -74,10 +74,7 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as ended and with a deletion timestamp. If it had not ended, its phase becomes Failed.
-
-    The object remains until its operator has counted the end and removes the finalizer `TRACKING`.
-    """
+    """Return the pod as ended and deleted, until its operator removes the finalizer `TRACKING`."""
     gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
     if is_terminating(pod):
         return gone
@@ -85,7 +82,7 @@ def mark_removed(pod: Manifest, now: datetime) -> Manifest:
 
 
 def without_tracking(pod: Manifest) -> Manifest:
-    """Return the pod without the finalizer `TRACKING`, which keeps the object until its end is counted."""
+    """Return the pod without the finalizer `TRACKING`."""
     left = [each for each in get_texts(pod, "metadata", "finalizers") if each != TRACKING]
     return with_metadata(pod, finalizers=left) if is_tracked(pod) else pod
 
@@ -175,7 +172,6 @@ def _iter_container_events(pod: Manifest, before: Manifest, now: Manifest) -> It
 
 
 def _count_starts(container: Manifest) -> int:
-    """Return how often a container has started, according to its container status."""
     state = get_mapping(container, "state")
     started = (
         "running" in state or "terminated" in state or "terminated" in get_mapping(container, "lastState")
@@ -184,7 +180,6 @@ def _count_starts(container: Manifest) -> int:
 
 
 def _get_start_error(container: Manifest) -> Manifest:
-    """Return the `terminated` state in a container status if the last start failed, else an empty mapping."""
     state = get_mapping(container, "state")
     ended = (
         {}

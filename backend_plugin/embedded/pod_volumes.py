@@ -1,7 +1,4 @@
-"""Maps the volumes of a pod to directories, and rewrites paths below its mounts. Pure.
-
-A pod has no mount namespace of its own, so paths in its variables and arguments are rewritten.
-"""
+"""Maps the volumes of a pod to directories, and rewrites paths below its mounts. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +39,6 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
 
 
 def _find_rejection(volume: Manifest) -> str:
-    """Return the reason why a volume is not available, or an empty string."""
     if "projected" in volume:
         sources = get_mappings(volume, "projected", "sources")
         return next(filter(None, map(_find_rejection, sources)), "")
@@ -57,10 +53,9 @@ def _find_rejection(volume: Manifest) -> str:
 
 
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
-    """Return a message if `manifest` requires a ConfigMap or Secret, because an embedded cluster has none.
+    """Return a message if `manifest` requires a ConfigMap or Secret, because there are none; else empty.
 
-    The message is empty if it has no such field or the field is optional. The fields are ``configMap`` and
-    ``secret``, followed by `suffix`, such as ``Ref``.
+    The fields are ``configMap`` and ``secret``, followed by `suffix`, such as ``Ref``.
     """
     for kind in ("configMap", "secret"):
         source = get_mapping(manifest, kind + suffix)

@@ -90,10 +90,7 @@ class PodController:
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
-        """Remove the finalizer `objects.TRACKING` of a pod, and return the changed pod.
-
-        If the pod has ended and has a deletion timestamp, remove the pod, too.
-        """
+        """Remove the finalizer `objects.TRACKING` of a pod, and an ended pod that is being deleted."""
         released = self._store.update(pod_transitions.without_tracking(pod))
         if is_terminating(released) and is_ended(released):
             self.remove(released)
@@ -109,10 +106,7 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod and its files. If it has the finalizer `TRACKING`, only mark it as deleted and ended.
-
-        The finalizer keeps the object until the operator has counted the end of the pod.
-        """
+        """Remove a pod and its files. With the finalizer `TRACKING`, mark it as deleted and ended."""
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return

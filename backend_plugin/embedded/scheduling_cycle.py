@@ -113,10 +113,9 @@ def _parse_indices(indices: str) -> Sequence[int]:
 
 
 def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
-    """Return the GPUs that each container of a pod sees, as indices on this machine, by container name.
+    """Return the GPU indices that each container of a pod sees, by container name.
 
-    They are consecutive parts of the pod's GPUs. Init containers run before the app containers, so each of
-    them uses the first GPUs of the pod.
+    Init containers run before the app containers, so each of them uses the first GPUs of the pod.
     """
     given = _parse_indices(get_annotation(pod, GPU_INDICES))
     spec, found, at = get_mapping(pod, "spec"), {}, 0
@@ -132,11 +131,7 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule_pods(
     pods: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for each pending pod in `pods`. The pods in `bound` already use resources.
-
-    Each decision is computed when the caller requests it. Pods are ordered by priority, then by their
-    position in `pods`. Running pods are not preempted.
-    """
+    """Yield a decision for each pending pod in `pods`, by priority; those in `bound` use resources."""
     states = [_NodeState(node) for node in nodes]
     by_name = {state.node.name: state for state in states}
     for pod in bound:

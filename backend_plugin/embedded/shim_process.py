@@ -27,17 +27,14 @@ _SHIM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ShimHandle:
-    """A shim, the process that runs one pod, and the read end of the pipe on which it sends notifications."""
+    """The shim of a pod, and the read end of the pipe on which it sends notifications."""
 
     process: "subprocess.Popen[bytes] | None"
     """The process of the shim; None if an earlier server has started it."""
     wake: int
 
     def kill(self, path: Path) -> None:
-        """Kill the shim, the process that runs the pod, but not another process that has reused its id.
-
-        `path` is the directory of the pod.
-        """
+        """Kill the shim of the pod with the directory `path`, but no other process that has reused its id."""
         if self.process is not None:
             self.process.kill()
             return
@@ -52,10 +49,7 @@ class ShimHandle:
 
 
 def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
-    """Start the shim of a pod, the process that runs its containers.
-
-    It inherits `lock`, the lock of the directory, and ends when `lifeline` closes (-1: no such pipe).
-    """
+    """Start the shim of a pod. It inherits `lock`, and ends when `lifeline` closes (-1: no such pipe)."""
     with contextlib.ExitStack() as opened:
         # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
         pipes = [_open_pipe(directory.path / each, os.O_RDWR) for each in (layout.WAKE, layout.CONTROL)]
@@ -70,7 +64,7 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
 
 
 def attach_shim(directory: PodDirectory) -> ShimHandle | None:
-    """Return a handle of the pod's shim, the process that runs its containers, or None if no shim runs."""
+    """Return a handle of the running shim of a pod, or None if no shim runs."""
     wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
     # Check after opening: if the shim ends later, the pipe reports it.
     if directory.is_alive:
@@ -107,10 +101,7 @@ _LOG = logging.getLogger(__name__)
 class ShimCommands:
     """Sends commands to the shim of a pod, and kills a shim whose pod does not end in time.
 
-    Args:
-        directory: The directory of the pod.
-        patience: Seconds that the pod may take to end after its grace period, before the shim is killed.
-        kill: Kills the shim.
+    `patience` are the seconds that the pod may take to end after its grace period.
     """
 
     def __init__(self, directory: PodDirectory, patience: float, kill: Callable[[], None]) -> None:

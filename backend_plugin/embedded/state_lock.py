@@ -77,10 +77,7 @@ def find_holder(directory: Path) -> str:
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return an error message with a remedy if `directory` is in other use; empty if it is not.
-
-    It is in other use if it has no marker file (`MARKER`), but files that no embedded cluster has created.
-    """
+    """Return an error message if a directory without `MARKER` has foreign files; else empty."""
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:

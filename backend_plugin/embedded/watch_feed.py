@@ -22,10 +22,7 @@ _READERS: Final[Mapping[str, tuple[type[Record], Callable[[Manifest], Record]]]]
 
 
 def deliver_all(store: Store, sink: Sink) -> None:
-    """Replace the content of `sink`, the receiver of watched objects, by all objects of this backend.
-
-    These are the jobs, pods, events and PodGroups with the label `IDENTITY`.
-    """
+    """Replace the content of `sink` by all watched objects with the label `IDENTITY`."""
     found: dict[type[Record], list[tuple[str, Record]]] = {}
     for kind, (record, read) in _READERS.items():
         found.setdefault(record, []).extend(
@@ -38,10 +35,7 @@ def deliver_all(store: Store, sink: Sink) -> None:
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
-    """Add, update or remove the changed object in `sink`, the receiver of watched objects.
-
-    Ignore an object without this backend's label `IDENTITY`, and an object of a kind that is not watched.
-    """
+    """Add, update or remove the changed object in `sink`, if it is watched and has the label `IDENTITY`."""
     if change.key.kind not in _READERS or not get_label(change.manifest, IDENTITY):
         return
     record, read = _READERS[change.key.kind]

@@ -25,10 +25,7 @@ KeyProcessor: TypeAlias = Callable[[Key], "datetime | Retry | None"]
 
 
 class WorkQueue:
-    """Calls `process` on the event loop for every added key, one key at a time.
-
-    Other callbacks of the loop run between two calls.
-    """
+    """Calls `process` on the event loop for every added key, one key at a time."""
 
     def __init__(self, process: KeyProcessor, clock: Clock) -> None:
         self._process = process

@@ -40,7 +40,6 @@ def admit_pod(manifest: Manifest) -> Manifest:
 
 
 def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container with default values: the pull policy, port protocols, and the limits as requests."""
     made = {"imagePullPolicy": _get_default_pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]

@@ -1,7 +1,4 @@
-"""The files in the directory of a pod and the messages between the server and the pod's shim.
-
-The shim is the process that runs the containers of the pod.
-"""
+"""The files in the directory of a pod and the messages between the server and the pod's shim."""
 
 MARKER = "kfpytorch-pod"
 """An empty file that marks the directory of a pod. Only a directory with this file is removed."""

@@ -20,12 +20,7 @@ class RunExit:
 
 
 class RestartTimer:
-    """The delay before the next restart of a container.
-
-    The first restart has no delay. The next one has a delay of `first` seconds after the termination, and
-    each further delay doubles up to `most`. The delay is reset for a container that ran more than `forget`
-    seconds after its start.
-    """
+    """The delay before the next restart of a container; see `options.RestartBackoff`."""
 
     def __init__(self, first: float, most: float, forget: float) -> None:
         self.first, self.most, self.forget = first, most, forget
@@ -110,10 +105,7 @@ class PodLifecycle:
         return failed or all(each.is_done for each in self.containers if each.kind == APP)
 
     def select_due(self, now: float) -> list[ContainerLifecycle]:
-        """Return the containers to start at `now`. Set the waiting reasons of blocked and delayed containers.
-
-        Call this method again after the start of the returned containers.
-        """
+        """Return the containers to start at `now`, and set the waiting reasons of the others."""
         self.wake_at = None
         if self.stopping or self.is_finished:
             return []

@@ -25,10 +25,7 @@ MESSAGE_BYTES = 2048
 
 
 def remove_old_logs(directory: str, before: int) -> None:
-    """Remove the log files in `directory` of the container runs with numbers below `before`.
-
-    Like a kubelet, a shim (the process that runs one pod) keeps the current and the previous run.
-    """
+    """Remove the log files in `directory` of the container runs with numbers below `before`."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - see below.
     except OSError:  # The directory does not exist.

@@ -32,7 +32,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Shim:
-    """The event loop of the process that runs one pod: a `Supervisor`, and the sources of its events."""
+    """The event loop of a shim: a `Supervisor`, and the sources of its events."""
 
     def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
         self._directory = directory
@@ -62,10 +62,7 @@ class Shim:
             self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
 
     def run(self) -> None:
-        """Run the pod until it has ended and its final state is stored.
-
-        The loop processes the ends and output of its processes, timeouts, and the commands of the server.
-        """
+        """Run the pod until it has ended and its final state is stored."""
         self._write_state()  # Without a state file, the server assumes that no process was started.
         self._wait_for_events(0)  # The server may have ended or sent commands.
         while True:
@@ -185,7 +182,6 @@ def _create_tree(launch: dict[str, Any]) -> ProcessTree:
 
 
 def _limit_files(soft: int | None) -> None:
-    """Set the soft limit of open files for the pod's processes; None keeps the limit of the server."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

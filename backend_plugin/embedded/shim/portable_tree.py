@@ -1,8 +1,6 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-The shim is the process that runs the containers of the pod. Systems other than Linux do not reparent
-orphans to it. There, an orphan is found because an earlier scan found it below its parent, or by its
-environment variable `layout.MARK`.
+There, an orphan is found below its parent by an earlier scan, or by its variable `layout.MARK`.
 """
 
 from __future__ import annotations
@@ -55,11 +53,9 @@ class PortableTree(ProcessTree):
 
 
 def kill_leftovers(uids: Collection[str]) -> None:
-    """Kill the remaining processes of pods whose shims, the processes that run containers, have ended.
+    """Kill the remaining processes of pods whose shims have ended, with their descendants.
 
-    The environment variable `layout.MARK` identifies them. Their descendants are killed with them, also those
-    without the variable, which were started with an empty environment. The scan is repeated until it finds no
-    process, at most `_TRIES` times, because a process may fork.
+    The environment variable `layout.MARK` identifies them. The scan is repeated, because a process may fork.
     """
     for _ in range(_TRIES):
         found = set(_find_pod_processes(uids))

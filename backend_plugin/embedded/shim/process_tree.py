@@ -37,10 +37,7 @@ class ProcessTree:
         return found
 
     def find_owner(self, pid: int, names: list[str]) -> str:
-        """Return the container of a process whose parent has ended. Empty if it is unknown.
-
-        `names` are the containers that may have processes. If there is only one, return it.
-        """
+        """Return the container of a process whose parent has ended; empty if it is unknown."""
         if len(names) == 1:
             return names[0]
         return self._known.get(pid) or _read_container(pid)
@@ -90,7 +87,6 @@ def _list_children(pid: int) -> list[int]:
 
 
 def _sum_fields(path: str, names: tuple[bytes, ...]) -> int:
-    """Return the sum, in bytes, of the kB values in the lines that start with one of `names`."""
     lines = _read_file(path).splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 

@@ -66,10 +66,7 @@ def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> i
 
 
 def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int) -> None:
-    """Call `prepare` and execute the program, in the child process. This function does not return.
-
-    An error message of `prepare`, or of a failed execution, is written to the descriptor `error_out`.
-    """
+    """Execute the program, and write errors to the descriptor `error_out`. Do not return."""
     try:
         try:
             trouble = prepare() or _execute(spec["argv"], spec["env"])

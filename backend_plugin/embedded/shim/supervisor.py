@@ -165,10 +165,7 @@ class Supervisor:
                 self._record_exit(container, end)
 
     def _find_gate_exit(self, *, is_expired: bool) -> int | None:
-        """Return the exit code of the init container that waits for the job's leader; None while it waits.
-
-        `is_expired` is true when the wait has reached its limit.
-        """
+        """Return the exit code of the init container that waits for the job's leader; None while it waits."""
         if self._pod.stopping:
             return 137
         if self.gate_is_open:
@@ -201,7 +198,6 @@ class Supervisor:
                 run.terminate()
 
     def _check_end(self, now: float) -> None:
-        """When all containers have ended, kill the remaining processes. If none remains, set `is_over`."""
         if not self.runs and not self._gates:
             left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None

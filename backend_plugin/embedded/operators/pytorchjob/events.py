@@ -49,11 +49,7 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 
 
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
-    """Yield events for the failed and the waiting containers of an active pod.
-
-    If the status has no containers, yield events for init containers. If it has no init containers either,
-    yield an event for the latest condition of the pod, provided that its status is not ``True``.
-    """
+    """Yield events for the failed and the waiting containers of an active pod, or for its last condition."""
     if not is_active(pod):
         return
     status, name = get_mapping(pod, "status"), get_name(pod)

@@ -1,8 +1,4 @@
-"""The types of a PyTorchJob in the custom resource definition of training-operator 1.9.3.
-
-The types of pods are in `core.pod_schema`. The definition is older than those
-types and does not contain their newer fields.
-"""
+"""The types of a PyTorchJob in the custom resource definition of training-operator 1.9.3."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -121,10 +121,7 @@ def _read_nproc_per_node(spec: Manifest) -> str | None:
 
 
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
-    """Return `elasticPolicy` with `minReplicas` and `maxReplicas`; None if the job has no such policy.
-
-    A missing bound is set to the other bound; if both are missing, both are set to the number of workers.
-    """
+    """A missing bound equals the other bound; both are the number of workers if both are missing."""
     policy = spec.get("elasticPolicy")
     if not isinstance(policy, dict):
         return None

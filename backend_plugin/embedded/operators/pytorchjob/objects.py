@@ -104,7 +104,7 @@ def _build_init_container(job: JobSpec) -> Manifest:
 
 
 def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
-    """Return the ports of the training container. If several have the same name, the last one is used."""
+    """If several ports have the same name, the last one is used."""
     containers = get_mappings(role.template, "spec", "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
     ports = {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}
@@ -112,7 +112,6 @@ def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
 
 
 def _build_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[Manifest]:
-    """Return the environment variables that the operator appends to each container of a replica."""
     pairs = [("PYTHONUNBUFFERED", "1"), *_build_master_variables(job, role, index)]
     if job.nproc_per_node is not None:
         pairs.append(("PET_NPROC_PER_NODE", job.nproc_per_node))

@@ -34,10 +34,7 @@ _RETRYABLE: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePass:
-    """The state of one reconcile pass.
-
-    The functions that execute the pass change `status`, and add to `actions` and `events`.
-    """
+    """The state of one reconcile pass. Its functions change `status`, `actions` and `events`."""
 
     snapshot: JobSnapshot
     job: JobSpec
@@ -106,10 +103,7 @@ def find_reached_limit(attempt: ReconcilePass) -> str:
 
 
 def compute_expiry(attempt: ReconcilePass) -> datetime | None:
-    """Return the time at which a finished job is deleted.
-
-    None if the job is suspended, or if it has no time to live or no completion time.
-    """
+    """Return the time at which a finished job is deleted; None if it has no time to live or is suspended."""
     seconds = get_int(attempt.job.run_policy, "ttlSecondsAfterFinished")
     if seconds is None or attempt.job.is_suspended:
         return None
@@ -146,11 +140,7 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 
 
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
-    """Return the number of restarts of a role that count towards `backoffLimit`.
-
-    These are the container restarts of running pods. Unless `attempt.upstream` is true (reproduce bugs of
-    the operator), recreated pods and the restarts of their containers count, too.
-    """
+    """As in the operator, only container restarts of running pods count if `attempt.upstream` is true."""
     if role.restart_policy not in RESTARTING:
         return 0
     pods = select_role_objects(attempt.pods, role)
@@ -168,10 +158,7 @@ def _has_failed(pod: Manifest) -> bool:
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
-    """True if more pods have failed than the status states, and not all replicas are active.
-
-    The operator uses this rule if `backoffLimit` is 0.
-    """
+    """The operator's rule for a `backoffLimit` of 0."""
     failed = sum(get_phase(pod) == "Failed" for pod in attempt.pods)
     known = sum(attempt.status.get_count(role, "failed") for role in attempt.status.replicas)
     active = sum(is_active(pod) for pod in attempt.pods)

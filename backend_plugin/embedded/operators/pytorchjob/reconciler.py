@@ -76,10 +76,7 @@ def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> Recon
 
 
 def _run_stages(attempt: ReconcilePass) -> bool:
-    """Execute the stages of the pass in order. Return False if the pass stores no status.
-
-    Only `_clean_up` and `_fail_job`, which finish a job, can cause this.
-    """
+    """Return False if the pass stores no status."""
     if attempt.status.is_finished:
         return _clean_up(attempt)
     if attempt.job.is_suspended:
@@ -98,10 +95,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
-    """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live.
-
-    Return False if the pass stores no status: it deletes the job, or the completion time is unknown.
-    """
+    """Return False if the pass stores no status."""
     phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
@@ -113,11 +107,7 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
-    """Add the deletion of a job to the actions if its time to live has passed.
-
-    Return False if the pass must not store a status: the job is deleted, or it has a time to live but no
-    completion time.
-    """
+    """Return False if the job is deleted, or if it has a time to live but no completion time."""
     if "ttlSecondsAfterFinished" not in attempt.job.run_policy or attempt.job.is_suspended:
         return True
     if not attempt.upstream:
@@ -156,11 +146,7 @@ def _resume_job(attempt: ReconcilePass) -> None:
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
-    """Set the condition Failed with the message `limit`, and delete all pods, whatever `cleanPodPolicy` is.
-
-    Return False if the pass stores no status. This happens only if `attempt.upstream` is true, the option to
-    reproduce the bugs of training-operator 1.9.3, which deletes an expired job before it sets the condition.
-    """
+    """Return False if the pass stores no status, because the operator deletes an expired job before."""
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
     attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
@@ -184,6 +170,5 @@ def _build_result(attempt: ReconcilePass) -> ReconcileResult:
 
 
 def _select_condition(new: Manifest, old: Sequence[Manifest]) -> Manifest:
-    """Return the old condition if its type, status and reason equal those of the new one, else `new`."""
     what = ("type", "status", "reason")
     return next((each for each in old if all(each.get(key) == new.get(key) for key in what)), new)

@@ -24,10 +24,7 @@ from backend_plugin.embedded.operators.pytorchjob.status import FAILED, RESTARTI
 
 
 def reconcile_roles(attempt: ReconcilePass) -> None:
-    """Add to the pass `attempt` the actions that create missing pods and services, and delete surplus ones.
-
-    Also add the deletion of each failed pod that a later pass recreates, and count the pods in the status.
-    """
+    """Add the actions that create and delete pods and services, and count the pods."""
     for role in attempt.job.roles:
         restarts = attempt.status.get_count(role.name, "restarts")
         attempt.status.replicas[role.name] = {"restarts": restarts}
@@ -50,11 +47,7 @@ def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> No
 def _map_indexes(
     manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
 ) -> Mapping[int, Manifest | None]:
-    """Return the pods or services of a role by replica index, with None for a missing object.
-
-    The keys are the indexes below the number of replicas, and those of all existing objects. If
-    `attempt.upstream` is true (reproduce bugs of the operator), the keys are all indexes up to the highest.
-    """
+    """Return the objects by replica index, with None for each missing one below the number of replicas."""
     taken = {
         int(get_label(each, objects.LABELS.index)): each for each in select_role_objects(manifests, role)
     }
@@ -98,10 +91,7 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
 
 
 def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest) -> None:
-    """Increment the number of active, succeeded or failed pods of a role, depending on the phase of `pod`.
-
-    A running pod that is being deleted counts as failed, as in the operator.
-    """
+    """A running pod that is being deleted counts as failed, as in the operator."""
     phase = "Failed" if get_phase(pod) == "Running" and is_terminating(pod) else get_phase(pod)
     count = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}.get(phase)
     if count is not None:
@@ -124,7 +114,7 @@ def update_conditions(attempt: ReconcilePass) -> None:
 
 
 def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
-    """Set the conditions of a job from the pod counts of its Master. Return True if the job has succeeded."""
+    """Return True if the job has succeeded."""
     if attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
     if role.replicas == attempt.status.get_count(role.name, "succeeded"):
@@ -134,10 +124,7 @@ def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bo
 
 
 def _update_from_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Set the conditions of a job without a Master from the pod counts of its workers.
-
-    The job has succeeded if all workers have succeeded; an elastic job, if at least one has.
-    """
+    """An elastic job has succeeded if one of its workers has."""
     succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
     if role.replicas == succeeded or (attempt.job.elastic is not None and succeeded > 0):

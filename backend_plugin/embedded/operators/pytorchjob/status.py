@@ -69,11 +69,9 @@ class StatusBuilder:
         return self.has_condition(SUCCEEDED) or self.has_condition(FAILED)
 
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
-        """Set the condition of type `kind`.
+        """Set the condition of type `kind`, unless the job has failed or nothing changes.
 
-        Do nothing if the job has failed, or if the condition already has this status and reason.
-
-        The reason is ``PyTorchJob`` with `word`, or with `kind` if `word` is empty. `holds` is the status.
+        The reason is ``PyTorchJob`` with `word` (by default `kind`), and `holds` is the status.
         """
         old, reason = find_condition(self.conditions, kind), format_reason(word or kind)
         is_current = (old.get("status"), old.get("reason")) == (holds, reason)
@@ -114,11 +112,6 @@ class StatusBuilder:
 
 
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
-    """Return the conditions to keep when a condition of type `kind` is added.
-
-    Drop the old one of this type; `Running` and `Restarting` also drop each other. If `kind` is `Succeeded`
-    or `Failed`, keep the condition `Running`, but with the status ``False``.
-    """
     remaining = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
         return remaining

@@ -76,10 +76,6 @@ def admit_runtime(manifest: Manifest) -> Manifest:
 
 
 def _require_runnable(runtime: Manifest, names: Sequence[str]) -> None:
-    """Raise `RequestRejected` for a training runtime with initializers or MPI, which are not supported.
-
-    `names` are the names of its replicated jobs.
-    """
     if {*DIALECT.initializers.values()}.intersection(names):
         raise _build_unsupported(runtime, _REPLICATED_JOBS, _NO_INITIALIZERS)
     if "mpi" in get_mapping(runtime, "spec", "mlPolicy"):

@@ -30,10 +30,7 @@ _INDEX_VARIABLE: Final[Manifest] = {
 
 
 def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Manifest:
-    """Return the pod with a completion index, for a JobSet that has restarted `restarts` times.
-
-    `now` makes the name of a recreated pod unique.
-    """
+    """Return a pod. `now` makes the name of a recreated pod unique; `restarts` are those of the JobSet."""
     found = get_mapping(job.template, "metadata")
     of_jobset, number = _build_jobset_labels(job, restarts), {LABELS.index: str(index)}
     of_job = {f"{prefix}job-name": job.job_name for prefix in (_BATCH, "")}
@@ -67,7 +64,7 @@ def build_service(job: TrainJobSpec) -> Manifest:
 
 
 def _build_jobset_labels(job: TrainJobSpec, restarts: int) -> Mapping[str, str]:
-    """Return the values by key that JobSet sets both as labels and as annotations of a pod."""
+    """JobSet sets them both as labels and as annotations of a pod."""
     key = hashlib.sha1(f"{job.namespace}/{job.job_name}".encode(), usedforsecurity=False).hexdigest()
     values = {
         "jobset-name": job.name,
@@ -130,10 +127,7 @@ def build_event(
 
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
-    """Return the event for an executed action, or for a rejected action with the message `refusal`.
-
-    None if no event is reported for the action.
-    """
+    """Return the event for an executed action, or for a rejected one with the message `refusal`, if any."""
     match action:
         case CreatePod(manifest) if refusal is None:
             return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")

@@ -115,7 +115,6 @@ class _Pass:
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
 
     def _update_job(self) -> None:
-        """Store which pods succeeded or failed. If all have ended, end or restart the JobSet if required."""
         succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
         completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
@@ -193,12 +192,6 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
-        """Yield a `ReleasePod`, the removal of the finalizer, for each ended pod with no uncounted failure.
-
-        The Job controller counts failed pods towards the backoff limit (see `_is_counted`). Then, unless the
-        job is suspended, yield a `CreatePod` for each index that has not succeeded and has no pod that runs
-        or has an uncounted failure.
-        """
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
         taken = {*self.state.completed, *map(_get_index, uncounted)}
@@ -207,11 +200,7 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has ended, and no failure of it remains to be counted for its Job.
-
-        The pod has succeeded, its failure is counted already, or a rule of the Job's pod failure policy with
-        the action Ignore matches it.
-        """
+        """True if the pod has ended, and no failure of it remains to be counted for its Job."""
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
         return get_phase(pod) == "Succeeded" or is_ignored or get_uid(pod) in self.state.failed
 

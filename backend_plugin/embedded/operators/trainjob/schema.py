@@ -1,7 +1,4 @@
-"""The types of a TrainJob and a TrainingRuntime in the custom resource definitions of Trainer 2.3.0.
-
-The types contain only the fields that the embedded cluster supports.
-"""
+"""The supported types of a TrainJob and a TrainingRuntime in the resource definitions of Trainer 2.3.0."""
 
 from typing import Final
 

@@ -75,10 +75,7 @@ def find_end(job: Manifest) -> Manifest | None:
 def build_conditions(
     snapshot: JobSnapshot, end: Manifest | None, *, is_suspended: bool
 ) -> Sequence[Manifest]:
-    """Return the conditions of the job. If it is or was suspended, one of them is Suspended.
-
-    `end` is the condition Complete or Failed to include; None if the job has not ended.
-    """
+    """Return the conditions of the job. `end` is the condition Complete or Failed, if the job has ended."""
     there = get_mappings(snapshot.job, "status", "conditions")
     kept = [each for each in there if each.get("type") != "Failed"]
     new = []
@@ -170,10 +167,6 @@ def _has_too_many_restarts(job: TrainJobSpec, pods: Sequence[Manifest]) -> bool:
 
 
 def _get_count_time(pod: Manifest, now: datetime) -> datetime:
-    """Return the time at which the Job controller counts a failed pod: `_BATCH` after its containers ended.
-
-    If no container status has an end time, return `now`.
-    """
     statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
     ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
     return max((end for end in ends if end is not None), default=now - _BATCH) + _BATCH
