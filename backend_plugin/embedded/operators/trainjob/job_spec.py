@@ -42,7 +42,6 @@ class TrainJobSpec(OwnerJob):
     """The rules of the pod failure policy."""
     success_rules: Sequence[Manifest]
     """The rules of the success policy of the Job."""
-    backoff_limit: int
     failure_policy: Manifest
     """The failure policy of the JobSet; empty if there is none."""
 
@@ -119,7 +118,6 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
     nodes = [get_int(each, "numNodes") for each in (trainer, policy)]
     replicated = next(iter(get_mappings(template, "replicatedJobs")), {})
     job_spec = get_mapping(replicated, "template", "spec")
-    limit = get_int(job_spec, "backoffLimit")
     return TrainJobSpec(
         dialect=DIALECT,
         name=get_text(metadata, "name"),
@@ -132,7 +130,6 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
         ),
         pod_rules=get_mappings(get_mapping(job_spec, "podFailurePolicy"), "rules"),
         success_rules=get_mappings(get_mapping(job_spec, "successPolicy"), "rules"),
-        backoff_limit=6 if limit is None else limit,
         failure_policy=get_mapping(template, "failurePolicy"),
     )
 

@@ -17,7 +17,6 @@ from backend_plugin.embedded.objects import (
     get_label,
     get_name,
     get_phase,
-    get_uid,
     is_ended,
     is_terminating,
     is_tracked,
@@ -55,13 +54,6 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
         event = build_event(snapshot, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
         return ReconcileResult(events=() if status.find_end(snapshot.job) else (event,))
     job = read_spec(snapshot.job, snapshot.prerequisite)
-    if job.nodes < 0:
-        invalid = (
-            f'job "{job.job_name}" creation failed with error: spec.parallelism: Invalid value: {job.nodes}'
-        )
-        return ReconcileResult(
-            events=(build_event(snapshot, JOBSET, "JobCreationFailed", invalid, warning=True),)
-        )
     return _Pass.from_snapshot(snapshot, job).run()
 
 
@@ -119,9 +111,8 @@ class _Pass:
         completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
         if not self._is_over():
-            self.state, self.wake_at = status.count_failures(
-                self.job, self.state, self.pods, self.snapshot.now
-            )
+            failure, self.wake_at = status.find_failure(self.job, self.pods, self.snapshot.now)
+            self.state = replace(self.state, failure=failure)
         if all(map(is_ended, self.pods)):
             self._handle_end()
 
@@ -192,6 +183,7 @@ class _Pass:
             yield from self._plan_pods()
 
     def _plan_pods(self) -> Iterator[Action]:
+        # These pods run, or have failed and are still to be counted by the Job controller.
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
         taken = {*self.state.completed, *map(_get_index, uncounted)}
@@ -200,9 +192,8 @@ class _Pass:
                 yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
-        """True if the pod has ended, and no failure of it remains to be counted for its Job."""
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
-        return get_phase(pod) == "Succeeded" or is_ignored or get_uid(pod) in self.state.failed
+        return get_phase(pod) == "Succeeded" or is_ignored
 
 
 def _get_index(pod: Manifest) -> int:

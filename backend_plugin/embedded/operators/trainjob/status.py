@@ -4,21 +4,18 @@ The state of the JobSet and of the Job of the nodes is stored in the field `jobS
 has no such field, because its JobSet and its Job are separate objects.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
-    count_restarts,
     find_condition,
     get_phase,
-    get_uid,
     is_active,
-    is_ended,
     is_tracked,
     merge_conditions,
 )
@@ -37,8 +34,6 @@ class JobSetState:
     """The number of restarts that count towards `maxRestarts`."""
     completed: Sequence[int] = ()
     """The completed indexes of the Job."""
-    failed: Sequence[str] = ()
-    """The uids of the failed pods of the Job that count towards its `backoffLimit`."""
     failure: Manifest | None = None
     """The reason and message with which the Job fails when its last pod has ended."""
 
@@ -51,7 +46,6 @@ class JobSetState:
             restarts=get_int(record, "restarts") or 0,
             counted=get_int(record, "restartsCountTowardsMax") or 0,
             completed=record.get("completedIndexes", ()),  # type: ignore[arg-type]
-            failed=record.get("failedPods", ()),  # type: ignore[arg-type]
             failure={key: get_text(failure, key) for key in ("reason", "message")} if failure else None,
         )
 
@@ -61,7 +55,6 @@ class JobSetState:
             "restarts": self.restarts,
             "restartsCountTowardsMax": self.counted,
             "completedIndexes": list(self.completed),
-            **({"failedPods": list(self.failed)} if self.failed else {}),
             **({"failure": self.failure} if self.failure else {}),
         }
 
@@ -116,54 +109,27 @@ _BATCH: Final = timedelta(seconds=2)
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
-class _PodEnd(NamedTuple):
-    at: datetime
-    """The time at which the Job controller counts the failed pod."""
-    uid: str
-    action: str
-    message: str
+def find_failure(
+    job: TrainJobSpec, pods: Sequence[Manifest], now: datetime
+) -> tuple[Manifest | None, datetime | None]:
+    """Return the reason and message with which the Job fails by `now`, and the time to call this again.
 
-
-def count_failures(
-    job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
-) -> tuple[JobSetState, datetime | None]:
-    """Return `state` with the failed pods that the Job controller has counted by `now`.
-
-    If these make the Job fail, the state contains the failure. The second value is the time at which the
-    next failed pod is counted; None if there is none.
+    The backoff limit of the Jobs of this project is always 0.
     """
-    ends = [each for each in _iter_uncounted_ends(job, state, pods, now) if each.action != IGNORE]
-    due = [each for each in ends if each.at <= now]
-    state = replace(state, failed=(*state.failed, *(each.uid for each in due)))
-    next_count = min((each.at for each in ends if each.at > now), default=None)
-    return replace(state, failure=_find_failure(job, state, pods, due)), next_count
-
-
-def _iter_uncounted_ends(
-    job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], now: datetime
-) -> Iterator[_PodEnd]:
+    failure: Manifest | None = None
+    times = []
     for pod in pods:
-        if get_phase(pod) == "Failed" and is_tracked(pod) and get_uid(pod) not in state.failed:
-            at = now if job.is_suspended else _get_count_time(pod, now)
-            yield _PodEnd(at, get_uid(pod), *job.find_pod_action(pod))
-
-
-def _find_failure(
-    job: TrainJobSpec, state: JobSetState, pods: Sequence[Manifest], due: Sequence[_PodEnd]
-) -> Manifest | None:
-    for each in due:
-        if each.action == FAIL_JOB:
-            return {"reason": "PodFailurePolicy", "message": each.message}
-    if len(state.failed) > job.backoff_limit or _has_too_many_restarts(job, pods):
-        return {"reason": "BackoffLimitExceeded", "message": _LIMIT}
-    return None
-
-
-def _has_too_many_restarts(job: TrainJobSpec, pods: Sequence[Manifest]) -> bool:
-    """True if the in-place restarts of containers in active pods reach `backoffLimit`: then the Job fails."""
-    if get_text(job.template, "spec", "restartPolicy") != "OnFailure":
-        return False
-    return sum(count_restarts(pod) for pod in pods if not is_ended(pod)) >= max(1, job.backoff_limit)
+        action, message = job.find_pod_action(pod)
+        if get_phase(pod) != "Failed" or not is_tracked(pod) or action == IGNORE:
+            continue
+        at = now if job.is_suspended else _get_count_time(pod, now)
+        if at > now:
+            times.append(at)
+        elif action == FAIL_JOB:
+            return {"reason": "PodFailurePolicy", "message": message}, None
+        else:
+            failure = {"reason": "BackoffLimitExceeded", "message": _LIMIT}
+    return failure, min(times, default=None)
 
 
 def _get_count_time(pod: Manifest, now: datetime) -> datetime:
