@@ -9,7 +9,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_pod, merge_patch, with_service_defaults
+from backend_plugin.embedded.admission import admit_pod, with_service_defaults
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)

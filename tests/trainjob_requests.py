@@ -7,7 +7,7 @@ from builders import a_run, a_template
 
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 
 NAMESPACE: Final = "trainer-requests"
 

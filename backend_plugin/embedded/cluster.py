@@ -15,12 +15,12 @@ from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, node_transitions, pod_templates, ports, watch_feed
+from backend_plugin.embedded import node_transitions, pod_templates, ports, watch_feed
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_controller import NodeController
-from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid
+from backend_plugin.embedded.objects import PREREQUISITES, Key, get_key, get_label, get_uid, merge_patch
 from backend_plugin.embedded.operators.table import admit_object
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
@@ -124,7 +124,7 @@ class EmbeddedCluster:
         old = self._find_job(name)
         if old is not None:
             try:
-                self._store.update(admission.merge_patch(old, patch))
+                self._store.update(merge_patch(old, patch))
             except Conflict as conflict:
                 raise VersionConflict(str(conflict)) from conflict
 
@@ -152,7 +152,7 @@ class EmbeddedCluster:
         """Patch an object that a job requires, such as its TrainingRuntime; see `Cluster.patch_object`."""
         existing = self._store.get(get_key(manifest))
         if existing is not None:
-            self._store.update(admission.merge_patch(existing, patch))
+            self._store.update(merge_patch(existing, patch))
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the objects that jobs require (TrainingRuntimes); see `Cluster.list_prerequisites`."""

@@ -22,9 +22,8 @@ _AGE: Final = timedelta(hours=1)
 class EventRecorder:
     """Records events in a store, and deletes events beyond the maximum age."""
 
-    def __init__(self, store: Store, age: timedelta = _AGE) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._age = age
         self._events: dict[tuple[str, ...], Key] = {}
         """The store keys of all events by `_get_event_key`. The oldest last timestamp is first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
@@ -49,7 +48,7 @@ class EventRecorder:
 
     def expire(self) -> None:
         """Delete the events that are older than the maximum age."""
-        before = self._store.clock() - self._age
+        before = self._store.clock() - _AGE
         for same, key in tuple(self._events.items()):
             event = self._store.get(key)
             last_time = None if event is None else get_time(event, "lastTimestamp")

@@ -152,19 +152,12 @@ class JobReconciler:
             case CreateService(manifest):
                 self._store.create(admission.with_service_defaults(manifest))
             case DeletePod(name) | ReleasePod(name):
-                self._release_pod(Key("Pod", job.namespace, name), action)
+                pod = self._store.get(Key("Pod", job.namespace, name))
+                released = None if pod is None else self._pods.release(pod)
+                if released is not None and isinstance(action, DeletePod):
+                    self._pods.delete(released)
             case DeleteService(name):
-                self._remove_service(Key("Service", job.namespace, name))
+                if service := self._store.get(Key("Service", job.namespace, name)):
+                    self._store.remove(get_uid(service))
             case DeleteJob():
                 self._store.remove(get_uid(snapshot.job))
-
-    def _release_pod(self, key: Key, action: DeletePod | ReleasePod) -> None:
-        pod = self._store.get(key)
-        if pod is not None:
-            released = self._pods.release(pod)
-            if isinstance(action, DeletePod):
-                self._pods.delete(released)
-
-    def _remove_service(self, key: Key) -> None:
-        if service := self._store.get(key):
-            self._store.remove(get_uid(service))

@@ -41,7 +41,11 @@ class NodeController:
         A cordoned node stays cordoned until `restore_node`.
         """
         for node in nodes:
-            self._create_or_update(node)
+            old = self._store.get(get_key(node))
+            if old is None:
+                self._store.create(node)
+            else:
+                self._store.update(node_transitions.merge_state(old, node))
         names = {get_name(node) for node in nodes}
         for node in self._store.list_objects("Node"):
             if get_name(node) in names:
@@ -50,13 +54,6 @@ class NodeController:
                 self._store.update(node_transitions.cordon(node))
             else:
                 self._store.remove(get_uid(node))
-
-    def _create_or_update(self, node: Manifest) -> None:
-        old = self._store.get(get_key(node))
-        if old is None:
-            self._store.create(node)
-        else:
-            self._store.update(node_transitions.merge_state(old, node))
 
     def list_nodes(self) -> Sequence[Manifest]:
         """Return all nodes as core/v1 objects."""

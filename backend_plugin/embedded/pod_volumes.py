@@ -104,12 +104,8 @@ def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
         path = "/" + "/".join(each for each in parts if each not in ("", "."))
         if get_text(mount, "subPathExpr"):
             raise ContainerConfigError(f'mount "{path}": an embedded cluster does not support subPathExpr')
-        if _leaves_volume(below):
+        if below.startswith("/") or ".." in below.split("/"):
             raise ContainerConfigError(f'subPath "{below}": must be a relative path and not contain ".."')
         if path not in ("/", _SHARED_MEMORY):
             found[path] = "/".join(filter(None, (root, get_text(mount, "name"), *below.split("/"))))
     return found
-
-
-def _leaves_volume(sub_path: str) -> bool:
-    return sub_path.startswith("/") or ".." in sub_path.split("/")

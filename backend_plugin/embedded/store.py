@@ -48,14 +48,7 @@ INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
 """
 
 _MOVE: Final = "move it away to start with an empty cluster"
-_DAMAGED: Final = (
-    sqlite3.DatabaseError,
-    msgspec.DecodeError,
-    UnicodeDecodeError,
-    KeyError,
-    TypeError,
-    ValueError,
-)
+_DAMAGED: Final = (sqlite3.DatabaseError, msgspec.DecodeError, KeyError, TypeError, ValueError)
 """The errors that reading a damaged SQLite file raises."""
 
 
@@ -117,13 +110,18 @@ class Store:
         with ExitStack() as undo:
             lock = undo.enter_context(acquire_lock(directory))
             path = directory / "objects.sqlite"
-            file = undo.enter_context(closing(_open_file(path)))
             try:
+                # Only the owner has access. SQLite gives its other files the same mode.
+                os.close(open_or_create(path))
+                file = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+                _require_known_schema(file, path)
+                file.executescript(_OPEN)
                 store = cls(lock, file, clock)
+            except (OSError, sqlite3.OperationalError) as error:
+                # The contents may be intact, so do not suggest moving the file away.
+                raise StateUnusable(f"{path}: {getattr(error, 'strerror', error)}; {USABLE}") from error
             except _DAMAGED as error:
-                is_of_file = isinstance(error, sqlite3.Error)
-                reason = str(error) if is_of_file else f"an object in it cannot be read ({error})"
-                raise StateUnusable(f"{path}: {reason}; {_MOVE}") from error
+                raise StateUnusable(f"{path}: cannot be read ({error}); {_MOVE}") from error
             undo.pop_all()
         return store
 
@@ -299,31 +297,10 @@ def _get_revision(manifest: Manifest) -> tuple[JsonValue, JsonValue]:
     return metadata.get("uid"), metadata.get("resourceVersion")
 
 
-def _open_file(path: Path) -> sqlite3.Connection:
-    with ExitStack() as undo:
-        try:
-            os.close(
-                open_or_create(path)
-            )  # Only the owner has access. SQLite gives its other files the same mode.
-            file = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
-            _prepare_file(file, path)
-        except (OSError, sqlite3.OperationalError) as error:
-            # The contents may be intact, so do not suggest moving the file away.
-            raise StateUnusable(f"{path}: {getattr(error, 'strerror', error)}; {USABLE}") from error
-        except sqlite3.DatabaseError as error:
-            raise StateUnusable(f"{path}: {error}; {_MOVE}") from error
-        undo.pop_all()
-    return file
-
-
-def _prepare_file(file: sqlite3.Connection, path: Path) -> None:
+def _require_known_schema(file: sqlite3.Connection, path: Path) -> None:
     (schema,) = file.execute("PRAGMA user_version").fetchone()
     if schema > _SCHEMA:
         raise StateUnusable(
             f"{path}: was written by a later release (schema {schema}, this one reads up to {_SCHEMA}); "
             "use that release, or another state directory"
         )
-    (found,) = file.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise StateUnusable(f"{path}: is damaged ({' '.join(found.split())}); {_MOVE}")
-    file.executescript(_OPEN)

@@ -4,7 +4,7 @@ from rig.api import path_of
 from rig.trainer import TrainerCluster
 from trainjob_requests import NAMESPACE, build_objects
 
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.table import OPERATORS
 
 OPERATOR = OPERATORS["TrainJob"]

@@ -26,10 +26,9 @@ from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge, plan
 from backend_plugin.core.settings import read
-from backend_plugin.embedded import admission
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
-from backend_plugin.embedded.objects import Key, get_key, get_uid, is_tracked
+from backend_plugin.embedded.objects import Key, get_key, get_uid, is_tracked, merge_patch
 from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.pod_transitions import mark_evicted
 from backend_plugin.embedded.pods import PodController
@@ -186,7 +185,7 @@ class EmbeddedSide:
         stored = self.store.create(OPERATOR.prerequisite.admit(runtime))
         made = self.store.create(OPERATOR.admit(job))
         self.key = get_key(made)
-        self.store.update(admission.merge_patch(stored, {"metadata": {"ownerReferences": [own(made)]}}))
+        self.store.update(merge_patch(stored, {"metadata": {"ownerReferences": [own(made)]}}))
         await self.settle()
 
     @property
@@ -210,7 +209,7 @@ class EmbeddedSide:
         if name == "delete":
             self.store.remove(get_uid(job))
         elif name in ("suspend", "resume"):
-            self.store.update(admission.merge_patch(job, {"spec": {"suspend": name == "suspend"}}))
+            self.store.update(merge_patch(job, {"spec": {"suspend": name == "suspend"}}))
         else:
             pod = select_pod(self.found, index)
             if name == "disrupt":

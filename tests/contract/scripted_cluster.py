@@ -13,7 +13,7 @@ from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.shell.cluster import (
     AlreadyExists,
     ClusterUnavailable,

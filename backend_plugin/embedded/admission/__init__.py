@@ -4,6 +4,5 @@
 """
 
 from backend_plugin.embedded.admission.pod import admit_pod, with_service_defaults
-from backend_plugin.embedded.objects import merge_patch
 
-__all__ = ["admit_pod", "merge_patch", "with_service_defaults"]
+__all__ = ["admit_pod", "with_service_defaults"]

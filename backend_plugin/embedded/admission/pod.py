@@ -3,14 +3,15 @@
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core import pod_rules
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules import containers as container_rules
-from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.pod_rules.field_errors import FieldError
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "restartPolicy": "Always",
@@ -62,3 +63,13 @@ def with_service_defaults(manifest: Manifest) -> Manifest:
     ports: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
     defaulted = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in ports]
     return {**manifest, "spec": {**get_mapping(manifest, "spec"), "ports": defaulted}}
+
+
+def build_unprocessable_resource(manifest: Manifest, causes: Sequence[FieldError]) -> RequestRejected:
+    """Return the API server's error for an object with invalid fields."""
+    group, slash, _ = get_text(manifest, "apiVersion").partition("/")
+    kind = f"{manifest['kind']}.{group}" if slash else manifest["kind"]
+    name = get_text(manifest, "metadata", "name")
+    texts = list(dict.fromkeys(map(str, causes)))
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return RequestRejected(422, "Invalid", f'{kind} "{name}" is invalid: {text}')

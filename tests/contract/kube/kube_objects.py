@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 
 Key = tuple[str, str, str, str]
 """Group, plural, namespace, name."""

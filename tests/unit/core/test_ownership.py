@@ -10,7 +10,7 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, with_metadata
 from backend_plugin.core import ownership
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 
 HOUR = timedelta(hours=1)
 OWNER = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u1")

@@ -10,7 +10,7 @@ from whole_job import WHOLE_JOB
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.pytorchjob import admit_job
 
 

@@ -7,7 +7,7 @@ import pytest
 from trainjob_requests import build_objects, change_replicated_job
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.table import OPERATORS
 
 OPERATOR = OPERATORS["TrainJob"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operated_jobs import NOW, a_job, a_pod, run_controller
+from operated_jobs import NOW, a_job, run_controller
 
 from backend_plugin.embedded.operators.base import (
     Action,
@@ -37,15 +37,6 @@ def test_action_event_has_the_reason_and_message_of_the_operator(
     error = f"Error {'creating' if reason.startswith('Create') else 'deleting'}: no"
     assert (event["type"], event["reason"], event["message"]) == ("Normal", f"Successful{reason}", message)
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", f"Failed{reason}", error)
-
-
-UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-
-
-def test_pod_that_is_being_deleted_has_no_event() -> None:
-    pod = a_pod("worker-0", "Pending", deleted=30)
-    pod["status"]["conditions"] = [UNSCHEDULABLE]
-    assert run_controller(a_job(worker={}), pod).events == ()
 
 
 NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}

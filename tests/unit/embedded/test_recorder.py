@@ -74,7 +74,7 @@ def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
 
 def test_events_are_deleted_after_their_maximum_age(store, clock):
     about = store.create(pod())
-    keeping = EventRecorder(store, age=timedelta(hours=1))
+    keeping = EventRecorder(store)
     keeping.record(about, STARTED)
     clock.advance(3000)
     keeping.record(about, BACK_OFF)

@@ -123,7 +123,7 @@ def test_path_that_cannot_be_used_is_named(state, tmp_path):
     (state / "objects.sqlite").write_text("no database at all, but long enough to be looked at" * 100)
     (tmp_path / "file").touch()
     for path, words in (
-        (state, r"objects\.sqlite: file is not a database; move it away"),
+        (state, r"objects\.sqlite: cannot be read \(file is not a database\); move it away"),
         (tmp_path / "file", "file: File exists"),
     ):
         with pytest.raises(StateUnusable, match=words):

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from trainjob_requests import build_objects, change_replicated_job
 
-from backend_plugin.embedded.admission import merge_patch
-from backend_plugin.embedded.objects import TRACKING, format_time
+from backend_plugin.embedded.objects import TRACKING, format_time, merge_patch
 from backend_plugin.embedded.operators.base import JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.operators.trainjob.job_spec import read_spec

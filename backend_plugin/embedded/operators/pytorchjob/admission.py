@@ -5,7 +5,7 @@ from typing import Final
 from backend_plugin.core.pod_rules.field_errors import build_forbidden_error
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource
+from backend_plugin.embedded.admission.pod import build_unprocessable_resource
 from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
 from backend_plugin.embedded.operators.pytorchjob.job_spec import REPLICA_SPECS
 

@@ -49,18 +49,11 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 
 
 def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
-    """Yield events for the failed and the waiting containers of an active pod, or for its last condition."""
-    if not is_active(pod):
-        return
-    status, name = get_mapping(pod, "status"), get_name(pod)
+    """Yield events for the failed and the waiting containers of an active pod."""
+    status = get_mapping(pod, "status")
     containers = get_mappings(status, "containerStatuses") or get_mappings(status, "initContainerStatuses")
-    for container in containers:
-        yield from _iter_container_events(name, container)
-    conditions = get_mappings(status, "conditions")
-    last = max(conditions, key=lambda each: get_text(each, "lastTransitionTime"), default={"status": "True"})
-    if not containers and last.get("status") != "True":
-        message = f"Error pod {name} condition message: {get_text(last, 'message')}"
-        yield build_event(WARNING, get_text(last, "reason"), message)
+    for container in containers if is_active(pod) else ():
+        yield from _iter_container_events(get_name(pod), container)
 
 
 def _iter_container_events(pod: str, container: Manifest) -> Iterator[Manifest]:

@@ -148,13 +148,9 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
     if attempt.upstream:
         return count
     past = attempt.status.get_count(role.name, "restarts")
-    failing = [pod for pod in pods if _has_failed(pod)]
+    failing = [pod for pod in pods if get_phase(pod) == "Failed" and not is_terminating(pod)]
     lost = sum(1 + count_restarts(pod) for pod in failing if is_recreated(role, pod))
     return count + lost + past
-
-
-def _has_failed(pod: Manifest) -> bool:
-    return get_phase(pod) == "Failed" and not is_terminating(pod)
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import count_restarts, get_label, get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.base import CreatePod, CreateService
@@ -30,7 +29,7 @@ def reconcile_roles(attempt: ReconcilePass) -> None:
         attempt.status.replicas[role.name] = {"restarts": restarts}
         for at, pod in _map_indexes(attempt.pods, attempt, role).items():
             if pod is None:
-                _create_pod(attempt, role, at)
+                attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at)))
             else:
                 _reconcile_pod(attempt, role, at, pod)
         _reconcile_services(attempt, role)
@@ -54,13 +53,6 @@ def _map_indexes(
     if attempt.upstream:
         return {at: taken.get(at) for at in range(max(role.replicas, 1 + max(taken, default=0)))}
     return {at: taken.get(at) for at in sorted({*range(role.replicas), *taken})}
-
-
-def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> None:
-    if get_text(role.template, "spec", "restartPolicy"):
-        message = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        attempt.record_event(events.WARNING, "SetPodTemplateRestartPolicy", message)
-    attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at)))
 
 
 def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, pod: Manifest) -> None:

@@ -8,7 +8,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules.field_errors import build_forbidden_error, build_invalid_error
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource
+from backend_plugin.embedded.admission.pod import build_unprocessable_resource
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, ROLE
 from backend_plugin.embedded.operators.trainjob.schema import SCHEMA
