@@ -4,6 +4,7 @@ A fact is a named value that was read from the cluster. If the read failed, the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from backend_plugin.core.reading import get_mappings, get_text, get_texts
@@ -73,7 +74,7 @@ def find_flag_scheduler(deployment: Manifest) -> str | None:
     """
     containers = get_mappings(deployment, "spec", "template", "spec", "containers")
     words = [word for each in containers for part in ("command", "args") for word in get_texts(each, part)]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
         if flag in (FLAG, FLAG.removeprefix("-")):  # Go accepts one dash or two.
             value = value if equals else following

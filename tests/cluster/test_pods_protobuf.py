@@ -120,7 +120,7 @@ def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod: ControlPlane)
     """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
     body = with_pod.admin.request("GET", path, headers=ACCEPTED).content
-    pod = pods_pb2.Pod.FromString(protobuf_envelope.unwrap_object(body, b"Pod"))
+    pod = protobuf_envelope.decode_envelope(pods_pb2.WrappedPod, body, b"Pod").raw
     pod.status.message = b"gr\xc3\xbc\xe2\x82\xff"
     kind = field(1, BYTES, field(1, BYTES, b"v1") + field(2, BYTES, b"Pod"))
     with_pod.admin.request(

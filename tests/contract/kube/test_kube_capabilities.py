@@ -12,6 +12,7 @@ from serving import NAMESPACE, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
+from backend_plugin.kube import capability_facts
 from backend_plugin.shell import capabilities_cache as remembering
 from backend_plugin.shell.capabilities_cache import CapabilitiesCache
 from backend_plugin.shell.cluster import ClusterUnavailable
@@ -71,6 +72,10 @@ def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path
 def test_operator_scheduler_is_read_from_its_deployment(server, tmp_path, args, expected):
     operator(server, *args)
     assert collect_capabilities(server, tmp_path).operator_scheduler == expected
+
+
+def test_operator_without_arguments_has_no_scheduler():
+    assert capability_facts.find_flag_scheduler({}) == ""
 
 
 def test_operator_with_another_name_is_found_by_its_label(server, tmp_path):
