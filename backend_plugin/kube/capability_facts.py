@@ -1,7 +1,4 @@
-"""Derives the capabilities of a cluster from the facts that `capability_discovery` has read.
-
-A fact is a named value that was read from the cluster. If the read failed, the value is the exception.
-"""
+"""Derives the capabilities of a cluster from named facts; a fact that could not be read is an exception."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

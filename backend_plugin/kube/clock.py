@@ -1,8 +1,4 @@
-"""The time in the cluster, derived from the `Date` header of API responses.
-
-Timestamps of Kubernetes objects are compared with this clock. The local clock may differ by minutes, and a
-new job would then seem to have waited for that long.
-"""
+"""The time in the cluster, derived from the `Date` header of API responses."""
 
 import logging
 from collections.abc import Callable
@@ -26,7 +22,10 @@ def get_local_time() -> datetime:
 
 
 class Clock:
-    """The clock of one cluster. Equal to the local clock until the first response."""
+    """The clock of one cluster, for comparisons with the timestamps of its objects.
+
+    It equals the local clock, which may differ by minutes, until the first response.
+    """
 
     def __init__(self, ours: Callable[[], datetime] = get_local_time) -> None:
         self._ours = ours

@@ -1,9 +1,4 @@
-"""Parses objects from JSON: decodes only the fields that the server uses.
-
-The decoder drops all other fields, such as managedFields and templates. The readers of `core.observed` create
-the records. An object with a field of an unexpected type is decoded as a whole, and the same readers ignore
-that field. Pods in protobuf are parsed by `pod_decoder`.
-"""
+"""Parses objects from JSON: decodes only the fields that the server uses."""
 
 import contextlib
 from collections.abc import Callable
@@ -114,7 +109,10 @@ _whole_body: Final = msgspec.json.Decoder(_ListBody[dict[str, Any]])
 
 
 def _decode(body: bytes, *decoders: "msgspec.json.Decoder[T]") -> T:
-    """Return the result of the first decoder that can decode the body."""
+    """Return the result of the first decoder that can decode the body.
+
+    The last one accepts fields of any type: one odd object must not prevent the decoding of a whole list.
+    """
     for decoder in decoders:
         with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             return decoder.decode(body)

@@ -25,17 +25,8 @@ class PolicyRule:
     def __str__(self) -> str:
         """Return the rule as YAML for a role."""
         group, verbs = self.resource.group or '""', ", ".join(self.verbs)
-        return f"{{apiGroups: [{group}], resources: [{self.plural}], verbs: [{verbs}]}}"
-
-    @property
-    def plural(self) -> str:
-        """The name of the resource in a role, with its subresource."""
-        return f"{self.resource.plural}/{self.sub}" if self.sub else self.resource.plural
-
-    @property
-    def role(self) -> str:
-        """The role that lacks the rule, in words for a message."""
-        return f"a Role in namespace {self.namespace}" if self.namespace else "the ClusterRole"
+        plural = f"{self.resource.plural}/{self.sub}" if self.sub else self.resource.plural
+        return f"{{apiGroups: [{group}], resources: [{plural}], verbs: [{verbs}]}}"
 
 
 class Permissions:
@@ -46,7 +37,8 @@ class Permissions:
 
     def record_missing(self, rule: PolicyRule, message: str) -> str:
         """Record that a request failed because `rule` is missing. Return a message with the rule to add."""
-        sentence = f"{message}; add to {rule.role}: {rule}"
+        role = f"a Role in namespace {rule.namespace}" if rule.namespace else "the ClusterRole"
+        sentence = f"{message}; add to {role}: {rule}"
         if rule not in self._missing:
             self._missing.add(rule)
             log.warning("a permission is missing: %s", sentence)

@@ -1,9 +1,4 @@
-"""Parses pods from protobuf.
-
-The record equals that of `core.observed.read_pod` for the same pod in JSON, but parsing takes a fraction of
-the time. The parser reads each message once and keeps none of them. Pods have more lists and watch events
-than all other kinds together.
-"""
+"""Parses pods from protobuf, in a fraction of the time that `core.object_readers.read_pod` takes for JSON."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
