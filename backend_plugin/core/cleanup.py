@@ -143,11 +143,7 @@ def _select_active_groups(job: Job, groups: Sequence[PodGroup]) -> tuple[PodGrou
 
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
-    """True if a job that failed before it had all its pods can be deleted: Flyte has received its failure.
-
-    The failure was stored in an annotation of the job more than `_DELIVERY_TIME` ago. False for a job that
-    was ended by a suspension.
-    """
+    """True if a job failed before it had all its pods, and Flyte has received its failure."""
     # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
@@ -219,8 +215,5 @@ def is_finished(observed: Observed) -> bool:
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
-    """Return the merge patch that stores a verdict in an annotation of its job.
-
-    The pods that show the failure may be deleted, so that it could not be derived again.
-    """
+    # The pods that show the failure may be deleted, so that it could not be derived again.
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}

@@ -39,10 +39,7 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 
 
 def _get_end(job: Job) -> tuple[datetime | None, bool]:
-    """Return when a job ended, and whether it has a time to live, after which it is deleted.
-
-    For a job that has not ended, return the time of its creation and False.
-    """
+    """Return when a job ended, and if it expires; for an active job the time of its creation and False."""
     if (end := job.end_condition) is not None:
         return end.since, job.expires
     ends_by_suspension = get_dialect(job.dialect).ends_by_suspension

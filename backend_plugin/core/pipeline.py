@@ -165,10 +165,7 @@ def has_unobserved_termination(observed: Observed) -> bool:
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
-
-    Return None if it does neither, or if the Flyte phase is not RUNNING, as before the first run.
-    """
+    """Return whether a job in the Flyte phase RUNNING waits for resources or runs again; else None."""
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
@@ -189,9 +186,8 @@ def build_start_patch(
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict on a job, which contains its Flyte phase, and a time until which it stays the same.
 
-    The verdict is computed again for one or two later times (`_HORIZONS`). The returned time is the last of
-    them with the same verdict, or `now` if there is none. In between, the verdict is also the same, because
-    an exceeded limit stays exceeded. The time holds only while the observed state stays the same.
+    The returned time is a later one with the same verdict, or `now` if there is none. In between, the verdict
+    is also the same, because an exceeded limit stays exceeded.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

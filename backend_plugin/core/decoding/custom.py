@@ -94,10 +94,7 @@ _Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 
 def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
-    """Return the reader for the layout of `custom`, which the version of the task type determines.
-
-    Add a problem for a task type or version that is not supported, and for a key of another version.
-    """
+    """Return the reader for the version of `custom`, and add the problems of type, version and keys."""
     is_ours, version = template.type == TASK_TYPE, template.task_type_version
     if not is_ours:
         remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"

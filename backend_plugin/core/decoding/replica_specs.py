@@ -114,11 +114,7 @@ def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Proble
 
 
 def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework: str) -> Iterator[Problem]:
-    """Yield a problem if the gang's `min_member` is impossible for a job with this number of replicas.
-
-    It must be at most the number of replicas. It must be at least the minimum of an elastic config, and
-    equal to the number of replicas of an MPI job.
-    """
+    """Yield a problem if the gang's `min_member` is impossible for a job with this number of replicas."""
     if gang is None or gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member

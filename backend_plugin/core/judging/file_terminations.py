@@ -117,11 +117,10 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 
 
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
-    """True if the success of the job implies that the worker of `file` was restarted and succeeded.
+    """True if the success of the job implies that the worker of `file`, which has no pod, has recovered.
 
-    The caller has found no pod of the worker. The result is True if the restart policy permits restarts,
-    `file` is more than five seconds older than `ended`, the end of the job, and the job succeeds only if the
-    worker does or its clean pod policy deletes all pods, so that a missing pod is no sign of a failure.
+    That is so if the restart policy permits restarts, `file` is more than five seconds older than the end of
+    the job, and the job succeeds only if the worker does or its clean pod policy deletes all pods.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

@@ -64,10 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
-
-    Return None if neither is true, or if the Flyte phase is not RUNNING, as before the job's first run.
-    """
+    """Return whether a job in the Flyte phase RUNNING waits for resources or runs again; else None."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
         return None
@@ -136,11 +133,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
 
 def _has_all_replicas(status: JobStatus) -> bool:
-    """True if all replicas are ready or succeeded.
-
-    For a job that can run with fewer replicas, one ready replica is enough if all pods that replace earlier
-    ones run or have succeeded.
-    """
+    """True if all replicas are ready or succeeded; for a job that can scale, if no replica is lost."""
     if status.state is not JobState.RUNNING:
         return False
     if status.scales:

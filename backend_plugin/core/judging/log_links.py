@@ -11,7 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging.context import JudgingContext
-from backend_plugin.core.observed import Job, Pod, ReplicaSpec
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
@@ -181,27 +181,17 @@ def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLin
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
     # A rendezvous assigns the ranks of an elastic job, so the labels cannot contain them.
     processes = 0 if job.elastic else job.nproc_per_node or 0
+    places = [
+        (group.role, index) for group in job.groups for index in range(min(group.replicas, _MOST_PLACES))
+    ]
     listed: list[LogLinkTarget] = []
-    for role, index, name in _list_labels(job.groups, processes):
+    for number, (role, index) in enumerate(places[:_MOST_PLACES]):
         pod = by_replica.get((role, index))
         # Until the pod of a TrainJob exists, the last five characters of its name are unknown.
         pod_name = build_pod_name(job, role, index) if pod is None else pod.name
+        name = f"{role}-{index}{_format_ranks(number * processes, processes)}"
         listed.append(structs.replace(whole_job, name=name, pod_name=pod_name, pod=pod))
     return listed
-
-
-# Most jobs of a cluster have one of a few layouts.
-@lru_cache(maxsize=64)
-def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> tuple[tuple[str, int, str], ...]:
-    """Return role, index and label of each replica; the label is, for example, ``worker-0 (rank 1)``.
-
-    `processes` is the number of processes of each replica; if it is 0, the labels contain no ranks.
-    """
-    places = [(group.role, index) for group in groups for index in range(min(group.replicas, _MOST_PLACES))]
-    return tuple(
-        (role, index, f"{role}-{index}{_format_ranks(number * processes, processes)}")
-        for number, (role, index) in enumerate(places[:_MOST_PLACES])
-    )
 
 
 def _format_ranks(first: int, count: int) -> str:

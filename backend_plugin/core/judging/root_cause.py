@@ -161,11 +161,10 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return `file`, the termination from an error file, with the replica that wrote it, if that is known.
+    """Return the termination from an error file, with the replica that wrote it, if that is known.
 
-    `silent` are the terminations of pods without an error file. If `file` has a replica, or none of these
-    pods can have written it, return it unchanged. Otherwise, of those that can, remove the most likely root
-    cause from `silent`, and return `file` with the replica of the pod if there is only one.
+    `silent` are the terminations of pods without an error file. If `file` has no replica and some of these
+    pods can have written it, remove the most likely root cause among them from `silent`.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

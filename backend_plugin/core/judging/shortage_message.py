@@ -51,11 +51,7 @@ def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
 def _iter_numbers(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int], at: str
 ) -> Iterator[str]:
-    """Yield texts on the requested, held and free amounts, such as ``8 requested``, as far as they are known.
-
-    `at` is the text that follows the free amount, such as ``at 12:30:00 UTC``: the time of its observation.
-    `placed` is the number of replicas of each role that hold resources of a node.
-    """
+    """Yield the known amounts, such as ``8 requested``; `at` follows the free amount and is its time."""
     requested = _compute_requested(shortage, gang)
     if requested is None:
         return
@@ -80,7 +76,7 @@ def _compute_held_and_free(
     """Return the held and the free amount of a resource for the sentence; None for one that it leaves out.
 
     It leaves out an unknown amount, and states what the gang holds only if the scheduler counts that as free
-    and reports no free amount. `placed` is the number of replicas of each role that hold resources of a node.
+    and reports no free amount.
     """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)

@@ -45,10 +45,7 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
 
 
 def _find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that no longer exists, from the operator's events.
-
-    Return None if no event reports the end of the job.
-    """
+    """Return the final condition of a job that no longer exists, from its operator's events; else None."""
     for reason, kind in table.END_EVENTS.items():
         last = find_last_event([event for event in observed.events if event.reason == reason])
         if last is not None:

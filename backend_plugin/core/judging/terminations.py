@@ -154,10 +154,7 @@ def find_unready_time(pod: Pod) -> datetime | None:
 
 
 def _is_stopped(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if SIGTERM or the deletion of the pod stopped the replica, and the cluster reports no reason.
-
-    The failure of another replica may then be the cause.
-    """
+    """True if SIGTERM or the deletion of the pod stopped the replica, and the cluster reports no reason."""
     if pod.disrupted is not None or pod.reason or ended.reason == "OOMKilled":
         return False
     number = decode_signal(ended.exit_code or 0)
@@ -170,10 +167,7 @@ def _is_stopped(pod: Pod, ended: ContainerTermination) -> bool:
 
 
 def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination]:
-    """Return the container that failed and its termination; None and `_UNKNOWN_END` if none failed.
-
-    The trainer container takes precedence; the other containers count only if the pod has failed.
-    """
+    """Return the container that failed and its termination; None and `_UNKNOWN_END` if none failed."""
     others = [*pod.containers, *pod.init_containers] if pod.phase == "Failed" else []
     for container in (pod.primary, *others):
         if container is not None and container.ended is not None and container.ended.exit_code != 0:
