@@ -82,15 +82,12 @@ def command(**options: Any) -> None:
     with command_errors.exit_on_invalid_input():
         rules = _build_judging_context(input_files.read_settings(options["settings"]))
         observed = _read_files(options["files"], job=options["job"], outputs=options["outputs"])
-    _print_verdict(judge(observed, rules, now), options["output"])
-
-
-def _print_verdict(verdict: Verdict, form: str) -> None:
-    if form == "json":
+    verdict = judge(observed, rules, now)
+    if options["output"] == "json":
         json_lines.print_json(_encode_verdict(verdict))
-        return
-    cause = verdict.cause.value if verdict.cause else ""
-    click.echo("\n".join(tables.format_verdict(verdict.phase.value, cause, verdict)))
+    else:
+        cause = verdict.cause.value if verdict.cause else ""
+        click.echo("\n".join(tables.format_verdict(verdict.phase.value, cause, verdict)))
 
 
 def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -42,7 +42,6 @@ class Subject(enum.Enum):
     FLYTE_CONFIG = "ConfigMaps of Flyte's namespace"
     SCHEDULER_CONFIG = "ConfigMaps of schedulers"
     WAITING_FOR = "pods of the gang scheduler"
-    DNS = "the Service of the cluster's DNS"
     DNS_ENDPOINTS = "the endpoints of the cluster's DNS"
     SERVICES = "Services of Flyte's namespace"
     ENDPOINTS = "endpoints of Flyte's namespace"

@@ -25,7 +25,6 @@ def _build_core_resource(plural: str) -> ApiResource:
 
 CONFIG_MAPS: Final = _build_core_resource("configmaps")
 _SECRETS: Final = _build_core_resource("secrets")
-_SERVICES: Final = _build_core_resource("services")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +81,8 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
             for each in dict.fromkeys((namespace, templates, flyte))
         ),
         Query(subject=Subject.FLYTE_CONFIG, resource=CONFIG_MAPS, namespace=flyte),
-        Query(subject=Subject.SERVICES, resource=_SERVICES, namespace=flyte),
+        Query(subject=Subject.SERVICES, resource=_build_core_resource("services"), namespace=flyte),
         Query(subject=Subject.ENDPOINTS, resource=_SLICES, namespace=flyte),
-        Query(subject=Subject.DNS, resource=_SERVICES, namespace="kube-system", query=_DNS),
         Query(subject=Subject.DNS_ENDPOINTS, resource=_SLICES, namespace="kube-system", query=_DNS),
     )
 

@@ -183,20 +183,14 @@ def _check_network_dns(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(Subject.DNS, Subject.DNS_ENDPOINTS, level=Severity.WARNING)
+@CHECKS.add(Subject.DNS_ENDPOINTS, level=Severity.WARNING)
 def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
     """Check that the DNS of the cluster exists and is ready."""
-    if not facts.get_objects(Subject.DNS):
-        yield Violation(
-            "kube-system has no Service with the label k8s-app=kube-dns, and replicas find each other by "
-            "name",
-            "kubectl get services,deployments -A | grep -i dns",
-        )
-        return
     if not deployments.has_ready_endpoint(facts.get_objects(Subject.DNS_ENDPOINTS)):
         yield Violation(
-            "the cluster's DNS has no ready endpoint, and replicas find each other by name",
-            "kubectl get pods -n kube-system -l k8s-app=kube-dns",
+            "the cluster's DNS, the Service in kube-system with the label k8s-app=kube-dns, has no ready "
+            "endpoint, and replicas find each other by name",
+            "kubectl get pods -n kube-system -l k8s-app=kube-dns; kubectl get services -A | grep -i dns",
         )
 
 

@@ -24,7 +24,7 @@ def ids(
     namespace = {"metadata": {"name": "n", "labels": {"team": "a"}}}
     facts = Facts(
         namespace="n",
-        objects={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
+        objects={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace]},
         task=PlannedTask(roles=[role(name) for name in roles], framework=framework),
     )
     return sorted(

@@ -8,7 +8,7 @@ from remedy_cases import COSCHEDULING as SERVED
 from remedy_cases import build_object, deployment, operator
 
 from backend_plugin.core import settings
-from backend_plugin.doctor.check import Severity, Violation
+from backend_plugin.doctor.check import Violation
 from backend_plugin.doctor.checks import job, templates
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
@@ -51,15 +51,6 @@ def test_template_container_that_applies_to_no_task_is_found(
 ) -> None:
     violations = run_check("template-containers", a_template(spec={"containers": containers}))
     assert bool(violations) is is_found
-
-
-def test_template_sidecar_is_a_note_about_containers_of_the_same_name() -> None:
-    spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
-    (violation,) = run_check("template-containers", a_template(spec=spec))
-    assert violation.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
-    # The remedy must not rename the container, because its args would then apply to other containers.
-    assert "kubectl" not in violation.remedy
-    assert CHECKS["template-containers"].level is Severity.NOTE
 
 
 OURS = {"default-pod-template-name": "gone"}
