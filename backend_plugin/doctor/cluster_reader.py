@@ -10,7 +10,7 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import rbac_commands
+from backend_plugin.doctor import kubectl_commands
 from backend_plugin.doctor.facts import DryRunReply, Permission, ReadFailure
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials, json_decoder
@@ -46,8 +46,8 @@ def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
 
     The command binds the permissions to a user if `reason` names one, as messages of the API server do.
     """
-    user = rbac_commands.read_user(reason)
-    remedy = rbac_commands.build_command(rules, user)
+    user = kubectl_commands.read_user(reason)
+    remedy = kubectl_commands.build_grant_command(rules, user)
     return NotReadable(ReadFailure(reason=reason, remedy=remedy, rules=rules, user=user))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.doctor import deployments, rbac_commands
+from backend_plugin.doctor import deployments, kubectl_commands
 from backend_plugin.doctor.check import Check, Finding, Severity
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS
@@ -85,7 +85,7 @@ def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Findi
     rules = [rule for each in forbidden.values() for rule in each.rules]
     user = next((each.user for each in forbidden.values() if each.user), "")
     reason = f"{first.reason} (and {len(rules) - 1} more)" if len(rules) > 1 else first.reason
-    return _build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user))
+    return _build_read_finding(forbidden, reason, kubectl_commands.build_grant_command(rules, user))
 
 
 def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:

@@ -16,7 +16,7 @@ from backend_plugin.core.observed import Pod
 from backend_plugin.core.plan import NO_UID, Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
-from backend_plugin.doctor import access_review, rbac_commands
+from backend_plugin.doctor import access_review, kubectl_commands
 from backend_plugin.doctor.burn_in import job as making
 from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.burn_in.observer import BurnInObserver
@@ -137,7 +137,7 @@ class _BurnInRunner:
         needed = [replace(each, namespace=self._facts.namespace) for each in rules]
         missing = await access_review.list_missing_rules(self._api, needed)
         if missing:
-            uses = rbac_commands.format_uses(missing)
+            uses = kubectl_commands.format_uses(missing)
             raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments, rbac_commands
+from backend_plugin.doctor import deployments, kubectl_commands
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import Facts, Subject
@@ -83,8 +83,8 @@ def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     for account, rules in facts.lacking.items():
         user = f"system:serviceaccount:{account.replace('/', ':')}"
         yield Violation(
-            f"the connector's account {account} lacks permissions: {rbac_commands.format_uses(rules)}",
-            f"{rbac_commands.build_command(rules, user)}  # or rbac.create: true of the chart",
+            f"the connector's account {account} lacks permissions: {kubectl_commands.format_uses(rules)}",
+            f"{kubectl_commands.build_grant_command(rules, user)}  # or rbac.create: true of the chart",
         )
 
 

@@ -6,9 +6,9 @@ from typing import Final
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
+from backend_plugin.doctor.kubectl_commands import build_apply_command
 from backend_plugin.embedded.node_affinity import read_requirements
 
 _INGRESS: Final = "Ingress"

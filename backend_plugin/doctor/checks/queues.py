@@ -10,9 +10,9 @@ from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerRe
 from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.kubectl_commands import build_apply_command
 from backend_plugin.embedded.resources import parse_quantities
 from kfpytorch_common.quantity import Quantity
 

@@ -6,9 +6,9 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.kubectl_commands import build_apply_command
 from backend_plugin.doctor.operators.table import get_operator
 
 _REMEDIES: Final = {

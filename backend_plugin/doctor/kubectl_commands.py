@@ -1,4 +1,4 @@
-"""Builds kubectl commands that create and bind roles with missing permissions."""
+"""Builds kubectl commands that create objects, such as roles with missing permissions."""
 
 import json
 import re
@@ -8,11 +8,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from backend_plugin.doctor.apply_command import build_apply_command
 from backend_plugin.doctor.facts import Permission
 
 _USER: Final = re.compile(r'User "([\w.:@/+=#-]+)" cannot')
 _API: Final = "rbac.authorization.k8s.io"
+
+
+def build_apply_command(manifest: str) -> str:
+    """Return a command that applies a manifest, which is YAML without single quotes.
+
+    The document separator is necessary: kubectl reads text that begins with a brace as JSON.
+    """
+    return f"echo '---\n{manifest}' | kubectl apply -f -"
 
 
 def read_user(message: str) -> str:
@@ -26,7 +33,7 @@ def format_uses(rules: Iterable[Permission]) -> str:
     return ", ".join(f"{verb} {rule.resource}" for rule in rules for verb in rule.verbs)
 
 
-def build_command(rules: Sequence[Permission], user: str) -> str:
+def build_grant_command(rules: Sequence[Permission], user: str) -> str:
     """Return one command that creates a role per namespace of the rules, and binds it to a user.
 
     Rules without a namespace become a ClusterRole. If `user` is empty, the roles are not bound.
