@@ -24,7 +24,6 @@ from backend_plugin.kube.capability_facts import (
     find_flag_scheduler,
     list_versions,
     select_queue_kinds,
-    split_pod_fact,
 )
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
@@ -57,7 +56,6 @@ _POD: Final[Manifest] = {
             "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         }
     ],
-    "schedulingGroup": {"podGroupName": _PROBE},
 }
 _ADMITTING: Final = [each for each in list_schedulers().values() if each.admits]
 _QUEUED: Final = {each.queues.label: _PROBE for each in _ADMITTING if each.queues is not None}
@@ -98,9 +96,7 @@ class CapabilityDiscovery:
                 },
             }
             answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-            found = dict(zip(queries, answers, strict=True))
-            pod_facts = split_pod_fact(found.pop("pod")) if tries_pod else {}
-            facts = {**facts, **found, **pod_facts}
+            facts = {**facts, **dict(zip(queries, answers, strict=True))}
         return build_capabilities(facts, kinds)
 
     def _build_queries(
@@ -113,7 +109,7 @@ class CapabilityDiscovery:
             "container_defaults": self._list_container_defaults(namespace),
         }
         if tries_pod:
-            queries["pod"] = self._dry_run_pod(namespace)
+            queries["admission_scheduler"] = self._find_admission_scheduler(namespace)
         if any(each.words.api in served for each in _ADMITTING):
             queries["suspends_jobs"] = self._is_job_suspended(namespace)
         return queries
@@ -228,10 +224,10 @@ class CapabilityDiscovery:
         )
         return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
-    async def _dry_run_pod(self, namespace: str) -> Manifest:
+    async def _find_admission_scheduler(self, namespace: str) -> str:
         metadata = {"name": _PROBE, "namespace": namespace}
         pod: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _POD}
-        return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")
+        return get_text(await self._dry_run_create(PODS, namespace, pod), "spec", "schedulerName")
 
     async def _is_job_suspended(self, namespace: str) -> bool:
         dialect = table.DEFAULT

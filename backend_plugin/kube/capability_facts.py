@@ -16,16 +16,6 @@ class UnknownFact(Exception):
     """Raised if a fact about the cluster cannot be determined; the message is the reason."""
 
 
-def split_pod_fact(pod: Any) -> Mapping[str, Any]:
-    """Return the facts about a pod spec after admission: two of its fields."""
-    if isinstance(pod, Exception):
-        return {"admission_scheduler": pod, "keeps_scheduling_group": pod}
-    return {
-        "admission_scheduler": get_text(pod, "schedulerName"),
-        "keeps_scheduling_group": "schedulingGroup" in pod,
-    }
-
-
 def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
     """Return the capabilities from `facts`, whose keys are fields of `Capabilities` or names of schedulers.
 

@@ -35,8 +35,6 @@ class Capabilities(
     """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
     suspends_jobs: bool | None = None
     """True if Kueue suspends a PyTorchJob with a queue name."""
-    keeps_scheduling_group: bool | None = None
-    """True if the API server keeps the field ``spec.schedulingGroup`` of a pod."""
     container_defaults: Mapping[str, str] = {}
     """The default requests of a container, from the LimitRanges of the namespace."""
     unknown: Mapping[str, str] = {}
@@ -80,7 +78,7 @@ class Capabilities(
 
 _OF_DEFAULT_DIALECT: Final = ("operator_scheduler", "suspends_jobs")
 """The facts about the training-operator and PyTorchJobs."""
-_TRIED: Final = ("admission_scheduler", "keeps_scheduling_group", "suspends_jobs")
+_TRIED: Final = ("admission_scheduler", "suspends_jobs")
 
 
 NOTHING = Capabilities()

@@ -49,11 +49,9 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield a rank, the settings, the reason and the refusal for each gang scheduler that is detected.
+    """Yield rank, settings, reason and refusal of each gang scheduler that is detected.
 
-    The rank states how it is detected; the caller prefers the lowest. The reason states why it is detected.
-    The refusal states why the cluster cannot use it; empty if it can. `queue` is the queue that the author or
-    the platform names.
+    The refusal states why the cluster cannot use it; empty if it can.
     """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
@@ -105,10 +103,7 @@ def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabil
 
 
 def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
-    """Return a problem if the queue of the task, or else of the platform, is not one of the known queues.
-
-    Return none if some queues may be unknown.
-    """
+    """Return a problem if all queues are known, and the queue of the task or platform is not one of them."""
     queue, field = request.options.queue, TASK_QUEUE
     if not queue:
         queue, field = request.gang.queue, f"{request.path}.{QUEUE}"
@@ -137,7 +132,7 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 
 
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
-    """Return the name of the admission queue for a job, and the reason why the job waits in this queue.
+    """Return the name of the admission queue for a job, and the reason for it.
 
     If no queue can admit the job, the name is empty, and the reason is why not; it may be empty, too.
     `alone` is a queue to consider if no gang scheduler is detected: the one in the platform's settings.
@@ -164,20 +159,15 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
     """Return the reason why a job cannot be admitted by this queue of Kueue; empty if it can."""
     requested = request.options.queue
-    if queue != requested and _is_default_queue(queue, request):
+    # Neither the task nor the settings name the default queue of Kueue.
+    if queue not in (requested, request.gang.local_queue):
         for scheduler, queues in request.cluster.queues.items():
             if requested in queues and scheduler != ADMISSION_SCHEDULER:
                 return f"the task's {requested} is one of {scheduler}"
     return ADMISSION_ADAPTER.find_denial(request.cluster)
 
 
-def _is_default_queue(queue: str, request: SchedulerRequest) -> bool:
-    """True if `queue` is ``default``, Kueue's queue for jobs that name none, and the settings name none."""
-    return queue == _DEFAULT_QUEUE and not request.gang.local_queue
-
-
 def _format_unknown_facts(cluster: Capabilities) -> str:
-    """Return a clause with the unknown capabilities, a possible reason why a scheduler is not detected."""
     lines = [f"; {name.replace('_', '-')} is not known: {why}" for name, why in cluster.unknown.items()]
     if not lines and cluster.apis is None:
         return "; the capabilities of the cluster are not known"

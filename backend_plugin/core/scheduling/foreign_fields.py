@@ -1,6 +1,6 @@
 """Checks of fields in a job and its pods that are for another gang scheduler than the selected one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.errors import Problem
@@ -20,14 +20,17 @@ _NO_GANG: Final = "no gang is made: the replicas may start one by one, and jobs 
 def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
     """Yield a problem for each label or annotation of a scheduler that conflicts with the selected one."""
     schedulers = list_schedulers()
-    entries = [*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)]
+    # Of the entries with the same key and value, only the first one is reported.
+    paths: dict[tuple[str, str], str] = {}
+    for path, key, value in (*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)):
+        paths.setdefault((key, value), path)
     for name, other in schedulers.items():
         why = "" if name == chosen else _get_conflict_reason(schedulers[chosen], other)
-        for path, value in _find_first_entries(entries, other) if why else ():
-            message = f"is for {name}, but the gang scheduler is {chosen}: {why}"
-            yield build_problem(
-                path, value, message, "leave it out of the task, its PodTemplate and the settings"
-            )
+        message = f"is for {name}, but the gang scheduler is {chosen}: {why}"
+        for (key, value), path in paths.items() if why else ():
+            if value and key.startswith(other.keys):
+                remedy = "leave it out of the task, its PodTemplate and the settings"
+                yield build_problem(path, value, message, remedy)
 
 
 def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str:
@@ -36,25 +39,14 @@ def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str
     return mine.not_after_admission or other.not_after_admission
 
 
-def _find_first_entries(
-    entries: Iterable[tuple[str, str, str]], other: SchedulerAdapter
-) -> list[tuple[str, str]]:
-    """Return (path, value) of each entry (path, key, value) whose key belongs to the scheduler `other`.
-
-    Of the entries with the same key and value, only the first one is returned.
-    """
-    first_paths: dict[tuple[str, str], str] = {}
-    for path, key, value in entries:
-        if value and key.startswith(other.keys):
-            first_paths.setdefault((key, value), path)
-    return [(path, value) for (_, value), path in first_paths.items()]
-
-
 def find_warnings(
     job: TrainingJob, draft: JobDraft, chosen: GangSettings, capabilities: Capabilities
 ) -> Iterator[Problem]:
     """Yield a problem for each gang scheduler that the pods of a job name although the job has no gang."""
-    if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
+    is_single = sum(group.replicas for group in job.groups) == 1
+    if is_single or job.gang_options.scheduler == NONE:
+        return
+    if chosen.adapter is not None or capabilities.operator_scheduler:
         return
     names = [
         (f"{role.value.lower()} pod.schedulerName", get_text(template, "spec", "schedulerName"))
@@ -71,11 +63,6 @@ def find_warnings(
         found += [(path, value, "is for") for path, key, value in entries if key.startswith(adapter.keys)]
         for path, value, relation in found[:1]:
             yield build_problem(path, value, f"{relation} {name}, but {_NO_GANG}", _describe_setting(name))
-
-
-def _needs_gang(job: TrainingJob) -> bool:
-    """True if the job has several replicas and its author does not decline a gang."""
-    return job.gang_options.scheduler != NONE and sum(group.replicas for group in job.groups) > 1
 
 
 def _iter_pod_entries(draft: JobDraft) -> Iterator[tuple[str, str, str]]:

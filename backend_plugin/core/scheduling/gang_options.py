@@ -20,6 +20,7 @@ from backend_plugin.core.train_job_options import EXCLUSIVE
 from kfpytorch_common import labels
 
 _PATH: Final = "custom.kfpytorch.gang"
+_QUEUE: Final = f"{_PATH}.queue"
 _MODE: Final = "custom.kfpytorch.trainJob.topology.mode"
 
 
@@ -32,9 +33,8 @@ def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect)
     values = (("queue", QUEUE, options.queue), ("minMember", MIN_MEMBER, options.min_member))
     for field, needed, value in values:
         if value is not None and needed not in adapter.understands:
-            yield _build_option_problem(
-                field, value, f"is not supported by {chosen.scheduler}", "leave it out"
-            )
+            message = f"is not supported by {chosen.scheduler}"
+            yield build_problem(f"{_PATH}.{field}", value, message, "leave it out")
     yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
 
 
@@ -51,17 +51,16 @@ def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) 
         return
     if not any(check_gang(job.gang_options, replicas, job.elastic, job.framework)):
         message = f"is not supported by {chosen.scheduler} for a {dialect.resource.kind}"
-        yield _build_option_problem(
-            "minMember", least, message, f"leave it out: all {replicas} start together"
-        )
+        remedy = f"leave it out: all {replicas} start together"
+        yield build_problem(f"{_PATH}.minMember", least, message, remedy)
 
 
 def _check_queue(queue: str | None, chosen: GangSettings, *, is_required: bool) -> Iterator[Problem]:
     if queue is not None and not labels.is_value(queue):
-        yield _build_option_problem("queue", queue, "is not the name of a queue", f"write {labels.VALUE}")
+        yield build_problem(_QUEUE, queue, "is not the name of a queue", f"write {labels.VALUE}")
     if is_required and not (queue or chosen.queue):
         message = f"is required by {chosen.scheduler}, and this platform has no default"
-        yield _build_option_problem("queue", "", message, "write Gang(queue=...)")
+        yield build_problem(_QUEUE, "", message, "write Gang(queue=...)")
 
 
 def check_topology(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
@@ -118,13 +117,8 @@ def build_gang(
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
     """Return the queue of the gang scheduler, and the admission queue (of Kueue); empty if there is none.
 
-    `options` has the queue of the author. It replaces the admission queue of the settings. If the settings
-    have no admission queue, it replaces the queue of the gang scheduler.
+    The queue of the author replaces the first of them in which the job waits.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue
     return options.queue or chosen.queue, chosen.local_queue
-
-
-def _build_option_problem(key: str, value: object, message: str, remedy: str) -> Problem:
-    return build_problem(f"{_PATH}.{key}", value, message, remedy)

@@ -140,24 +140,12 @@ def read(section: Mapping[str, Any]) -> GangSettings:
 
 def check_settings(settings: GangSettings) -> Iterator[Problem]:
     """Yield a problem for each invalid value of the section."""
-    problems = [*_check_part(settings, PATH)]
-    yield from problems
-    reported = {(each.field.rpartition(".")[2], each.value) for each in problems}
-    for path, part in settings.parts:
-        for problem in _check_part(part, path):
-            # Report a value that a part inherits from the section only once.
-            if (problem.field.rpartition(".")[2], problem.value) not in reported:
-                yield problem
-    yield from _check_keys(settings)
-
-
-def _check_keys(settings: GangSettings) -> Iterator[Problem]:
+    for path, part in ((PATH, settings), *settings.parts):
+        yield from _check_part(part, path)
     for key in settings.by_project:
         if key.count("/") != 1 or not all(key.split("/")):
             message = "is not a project with its domain"
             yield build_problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
-    for key in settings.allowed_schedulers.keys() & {AUTO, NONE}:
-        yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
 # By value of `scheduler`: a part of a message, and the options that are accepted because a detected scheduler

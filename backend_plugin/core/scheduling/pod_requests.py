@@ -29,12 +29,7 @@ def compute_replica_requests(
 ) -> Amounts:
     """Return the requests of one replica, including the init containers that the operator adds.
 
-    Args:
-        spec: The spec of its pod.
-        role: Its role.
-        roles: All roles of the job.
-        defaults: The default requests of a container, from the LimitRanges of its namespace.
-        dialect: The kind of the job, such as TrainJob; PyTorchJob if empty.
+    `roles` are all roles of the job, and `defaults` the default requests of a container in its namespace.
     """
     added = get_dialect(dialect).list_added_containers(role, roles)
     return compute_pod_requests(spec, added, defaults)
@@ -71,10 +66,9 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum over the phases of a pod: each init container, then all containers.
+    """Return the maximum over the phases of a pod, each with the sidecars that are already running.
 
-    `more` are further init containers, which run after those of `spec`. Each phase includes the sidecars that
-    are already running.
+    The phases are each init container, then all containers.
     """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
@@ -110,10 +104,7 @@ def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
 
 
 def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
-    """Return the pod-level requests.
-
-    A pod-level limit counts as the request if neither the pod nor a container requests the resource.
-    """
+    """Return the pod-level requests; a limit counts if neither the pod nor a container has a request."""
     resources = get_mapping(spec, "resources")
     limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
     amounts = {

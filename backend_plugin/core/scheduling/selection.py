@@ -34,7 +34,7 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
     why, named = f"set by {path}", job.gang_options.scheduler
     offered = _list_allowed_schedulers(gang, platform, cluster)
     if named not in (None, *offered):
-        return Selection(problems=(_build_not_allowed_problem(str(named), offered, cluster),))
+        return Selection(problems=(_build_not_allowed_problem(str(named), offered),))
     if named == NONE:
         return Selection(reasons=("No gang: the task sets Gang(scheduler='none').",))
     is_detected = gang.scheduler == AUTO
@@ -48,10 +48,7 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
 
 
 def _get_effective_settings(platform: GangSettings, run: Attempt) -> tuple[GangSettings, str]:
-    """Return the settings of the project and domain, else of the namespace, else of the platform.
-
-    The second value is the path of these settings.
-    """
+    """Return the settings of the project and domain, else the namespace or the platform; and their path."""
     project = f"{run.project}/{run.domain}"
     if project in platform.by_project:
         return platform.by_project[project], f"{PATH}.by-project.{project}"
@@ -63,10 +60,7 @@ def _get_effective_settings(platform: GangSettings, run: Attempt) -> tuple[GangS
 def _list_allowed_schedulers(
     settings: GangSettings, platform: GangSettings, cluster: Capabilities
 ) -> tuple[str, ...]:
-    """Return the schedulers that an author may name.
-
-    If the operator creates a pod group for every job, the author cannot choose `NONE`.
-    """
+    # If the operator creates a pod group for every job, the author cannot choose `NONE`.
     is_forced, detected = settings.pod_groups_by == OPERATOR, []
     if settings.scheduler == AUTO:
         is_forced = bool(cluster.operator_scheduler)
@@ -76,20 +70,10 @@ def _list_allowed_schedulers(
     return tuple(dict.fromkeys([settings.scheduler, *none, *platform.allowed_schedulers, *detected]))
 
 
-def _build_not_allowed_problem(scheduler: str, offered: Sequence[str], cluster: Capabilities) -> Problem:
+def _build_not_allowed_problem(scheduler: str, offered: Sequence[str]) -> Problem:
     message = "is not a gang scheduler that a job can use on this platform"
-    if scheduler == IN_TREE:
-        message = IN_TREE_WHY + _format_in_tree_support(cluster)
+    message = IN_TREE_WHY if scheduler == IN_TREE else message
     return build_problem(_SCHEDULER, scheduler, message, f"leave it out, or write {' or '.join(offered)}")
-
-
-def _format_in_tree_support(cluster: Capabilities) -> str:
-    if cluster.kubernetes is None:
-        return ""
-    versions = [each for each in (cluster.apis or {}).get("scheduling.k8s.io", ()) if each != "v1"]
-    verb = {True: "keeps", False: "drops", None: "may keep"}[cluster.keeps_scheduling_group]
-    served = f"serves scheduling.k8s.io/{', '.join(versions)}" if versions else "serves none of its kinds"
-    return f"; this cluster is Kubernetes {cluster.kubernetes}, {served}, and {verb} the field of a pod"
 
 
 def _select_configured(request: SchedulerRequest, why: str) -> Selection:

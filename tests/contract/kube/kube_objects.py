@@ -59,8 +59,6 @@ class Objects:
     """The message of an exceeded quota. Every creation fails with it."""
     admission_scheduler: str = ""
     """The scheduler that a webhook sets in every pod."""
-    keeps_scheduling_group: bool = False
-    """True if the API server supports the field."""
     manages_jobs: bool = False
     """True if Kueue's webhook suspends PyTorchJobs with a queue."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))
@@ -125,10 +123,8 @@ class Objects:
         """Return the object with the changes of the API server and its webhooks."""
         spec = manifest.get("spec", {})
         if plural == "pods":
-            dropped = set() if self.keeps_scheduling_group else {"schedulingGroup"}
-            kept = {key: value for key, value in spec.items() if key not in dropped}
             named = self.admission_scheduler or spec.get("schedulerName") or "default-scheduler"
-            return {**manifest, "spec": {**kept, "schedulerName": named}}
+            return {**manifest, "spec": {**spec, "schedulerName": named}}
         queue = manifest["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
         if plural == "pytorchjobs" and queue and self.manages_jobs:
             return {**manifest, "spec": {**spec, "runPolicy": {**spec.get("runPolicy", {}), "suspend": True}}}

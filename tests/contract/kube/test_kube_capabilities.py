@@ -52,7 +52,6 @@ def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path
         kubernetes="1.36.1",
         apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
         admission_scheduler="default-scheduler",
-        keeps_scheduling_group=False,
         unknown={"operator_scheduler": "there is no Deployment training-operator"},
     )
     # The dry runs have created nothing.
@@ -101,12 +100,10 @@ def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
         about = {"name": f"e{number}", "namespace": "other"}
         server.apply(EVENTS, {"metadata": about, "reason": "Scheduled", **by})
     server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
-    server.objects.keeps_scheduling_group = True
     found = collect_capabilities(server, tmp_path)
     assert found.queues == {"kueue": ("mine",), "volcano": ("open",), "kai": ()}
     assert found.schedulers == ("a", "b")
     assert (found.admission_scheduler, found.suspends_jobs) == ("yunikorn", True)
-    assert found.keeps_scheduling_group is True
     server.objects.manages_jobs = False
     assert collect_capabilities(server, tmp_path).suspends_jobs is False
     # The names are not reported if there are too many.
@@ -134,7 +131,6 @@ def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path,
     rules = {
         "operator_scheduler": ("apps", "deployments", "list"),
         "admission_scheduler": ('""', "pods", "create"),
-        "keeps_scheduling_group": ('""', "pods", "create"),
         "suspends_jobs": ("kubeflow.org", "pytorchjobs", "create"),
         "kueue": ("kueue.x-k8s.io", "localqueues", "list"),
         "schedulers": ('""', "events", "list"),

@@ -50,8 +50,6 @@ TEXTS = {
     f"couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; {POD_SET}{BEYOND}": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     f"{POD_SET}{BEYOND}": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     UNCOUNTED: "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
-    # Messages of older releases of Kueue.
-    f"{POD_SET}insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
     f"{POD_SET}resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
     "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
     "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
@@ -132,10 +130,9 @@ TOO_MUCH = "it requests more than it can ever get: request less, or use another 
 STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
 INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 NOT_HERE = "the task requires something that this cluster does not have or allow; change the task"
-NO_RESOURCE = (
-    "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue"
+UNSUITABLE = (
+    "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
 )
-EXCLUDED = "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or use another queue"
 ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
 
 
@@ -152,8 +149,8 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
         ("ClusterQueue cq doesn't exist", "queue", ABSENT),
         ("ClusterQueue cq not found", "queue", ABSENT),
         ("LocalQueue team is terminating or missing", "queue", ABSENT),
-        (POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue", "queue", NO_RESOURCE),
-        ("Workload namespace doesn't match ClusterQueue selector", "queue", EXCLUDED),
+        (POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue", "queue", UNSUITABLE),
+        ("Workload namespace doesn't match ClusterQueue selector", "queue", UNSUITABLE),
     ],
 )
 def test_remedy_depends_on_whether_waiting_helps(message, cause, hint):
@@ -172,7 +169,6 @@ def test_job_evicted_by_a_stopped_queue_reports_the_stopped_queue(reason):
 
 
 FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
-NO_FLAVOR = "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match one; or use another queue"
 WRONG = "waiting does not help: the task or its queue has to be corrected; or use another queue"
 
 
@@ -180,7 +176,7 @@ WRONG = "waiting does not help: the task or its queue has to be corrected; or us
     ("reason", "message", "gone", "hint"),
     [
         ("ExceedsMaxQuota", "x", True, TOO_MUCH),
-        ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
+        ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, WRONG),
         ("Misconfigured", "x", True, WRONG),
         # The reason is that of the worst flavor; another one may have room.
         ("ExceedsMaxQuota", FULL, False, get_remedy(Cause.QUEUE)),

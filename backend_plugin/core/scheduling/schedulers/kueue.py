@@ -61,11 +61,10 @@ _POD_SET: Final = re.compile(r"couldn't assign flavors to pod set ([\w.-]{1,63})
 _UNUSED: Final = re.compile(
     r"insufficient unused quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), (\S{1,40}) more needed"
 )
-# Kueue releases before 0.12 print the sum of the requests (second alternative).
 _NEVER: Final = re.compile(
     r"insufficient quota for ([\w./-]{1,253}) in flavor ([\w.-]{1,253}), "
-    r"(?:previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
-    r" > maximum capacity \(|request > maximum capacity \((\S{1,40}) > )(\S{1,40})\)"
+    r"previously considered podsets requests \((\S{1,40})\) \+ current podset request \((\S{1,40})\)"
+    r" > maximum capacity \((\S{1,40})\)"
 )
 _UNCOVERED: Final = re.compile(r"resource ([\w./-]{1,253}) unavailable in ClusterQueue")
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
@@ -82,25 +81,12 @@ _INACTIVE: Final = (
     " the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 )
 _ABSENT: Final = "it does not exist or is being deleted: an admin has to create it; or use another queue"
-_REMEDIES: Final = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
+_UNSUITABLE: Final = (
+    "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
+)
 _NOT_FOR_IT: Final = "namespace doesn't match ClusterQueue selector"
-_SELECTOR: Final = (
-    "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or"
-    " use another queue"
-)
-_NO_QUOTA: Final = (
-    "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue"
-)
-_HOPELESS: Final = {
-    "ExceedsMaxQuota": "",
-    "NoMatchingFlavor": (
-        "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match"
-        " one; or use another queue"
-    ),
-    "Misconfigured": (
-        "waiting does not help: the task or its queue has to be corrected; or use another queue"
-    ),
-}
+_WRONG: Final = "waiting does not help: the task or its queue has to be corrected; or use another queue"
+_HOPELESS: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
 """The remedy for each reason of a condition whose message has no details; empty for the default remedy."""
 _INACTIVATED: Final = (
     "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
@@ -138,17 +124,13 @@ def _parse_queue_message(message: str) -> SchedulerMessage | None:
 
 def _format_exceeded_quota(match: re.Match[str]) -> str:
     resource = match[1]
-    amounts = [parse_amount(resource, each) for each in match.group(3, 4, 5) if each]
-    known = [each for each in amounts if each is not None]
-    amount = add_quantities(known).text if len(known) == len(amounts) else "more"
-    return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[6]}"
+    before, own = parse_amount(resource, match[3]), parse_amount(resource, match[4])
+    amount = "more" if before is None or own is None else add_quantities([before, own]).text
+    return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[5]}"
 
 
 def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
-    """Return the smallest shortage of each resource over all flavors except the `unusable` ones, by resource.
-
-    One flavor is sufficient for the job. `text` is the part of a message about the pod set.
-    """
+    """Return the smallest shortage of each resource over the usable flavors: one flavor is sufficient."""
     shortages: dict[str, ResourceShortage] = {}
     for resource, flavor, more in _UNUSED.findall(text):
         if flavor in unusable:
@@ -163,26 +145,19 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
 
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
-    """Return the remedy if an admin has to correct the queue before it can admit the job; else empty.
-
-    `message` is that of the Workload's condition; `evicted` is the reason of its eviction, or empty.
-    """
-    if _NOT_FOR_IT in message:
-        return _SELECTOR
-    if _UNCOVERED.search(message):
-        return _NO_QUOTA
+    """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
+    if _NOT_FOR_IT in message or _UNCOVERED.search(message):
+        return _UNSUITABLE
     queue = _QUEUE.search(message)
     if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
         return ""
-    return _select_queue_remedy(queue, evicted, namespace)
-
-
-def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
     kind, name, state = queue.groups()
-    if state == "is inactive" and evicted in _EVICTED_BY_STOP:
+    if state == "is stopped" or (state == "is inactive" and evicted in _EVICTED_BY_STOP):
         return _STOPPED
+    if state != "is inactive":
+        return _ABSENT
     where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
-    return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
+    return _INACTIVE.format(kind=kind.lower(), name=name, where=where)
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
@@ -235,11 +210,9 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 
 
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
-    """Return the message of a condition, with `never` true if the job can never be admitted, and the remedy.
+    """Return the message of a condition and the remedy, which the reason decides if `remedy` is empty.
 
-    If the argument `remedy`, which was derived from the message, is empty, `never` and the remedy follow from
-    the reason of the condition. Otherwise `never` is false and `remedy` is returned, because the reason
-    describes only the worst of the queue's flavors.
+    Otherwise the reason does not count, because it describes only the worst of the queue's flavors.
     """
     is_hopeless = condition.reason in _HOPELESS and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)

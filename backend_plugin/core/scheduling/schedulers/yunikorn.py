@@ -65,9 +65,8 @@ def _build_task_group(gang: GangSpec, member: GangRole) -> Manifest:
 def _compute_request(member: GangRole) -> Amounts:
     """Return the request that YuniKorn 1.8 computes for a pod, for the pod's placeholder.
 
-    The request is at least the one that Kubernetes computes. YuniKorn counts a native sidecar twice while the
-    init containers run. A placeholder pod reserves capacity for a pod. If it is smaller than that pod,
-    YuniKorn releases all placeholders of the task group.
+    YuniKorn counts a native sidecar twice while the init containers run. If a placeholder is smaller than its
+    pod, YuniKorn releases all placeholders of the task group.
     """
     overhead = pod_requests.parse_amounts(get_mapping(member.spec, "overhead"))
     sidecars: list[Amounts] = []
@@ -139,10 +138,7 @@ def _parse_message(message: str) -> pending.SchedulerMessage | None:
 def _build_queue_message(
     text: str, requested: str = "", available: str = "", queue: str = ""
 ) -> pending.SchedulerMessage:
-    """Return the parsed message of a pod whose queue is full, with its resource shortages.
-
-    The message contains nothing about nodes: YuniKorn searches for one only if the queue has room.
-    """
+    # The message contains nothing about nodes: YuniKorn searches for one only if the queue has room.
     return pending.SchedulerMessage(
         text=text, shortages=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
     )
@@ -155,10 +151,7 @@ def _parse_amounts(amounts: str) -> list[tuple[str, str]]:
 
 
 def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceShortage, ...]:
-    """Return the resources with less available than requested, from maps such as ``memory:1000 vcore:4``.
-
-    `available` omits the resources that no quota limits.
-    """
+    """Return the resources with less available than requested; `available` omits unlimited resources."""
     free = dict(_parse_amounts(available))
     shortages = []
     for each, amount in _parse_amounts(requested):

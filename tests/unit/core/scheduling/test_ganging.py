@@ -60,10 +60,9 @@ def refused(*arguments: Any, **more: Any) -> list[str]:
         ({"by-namespace": {"a": {"scheduler": "volcano"}}}, ['by-namespace.a.pod-groups-by=""']),
         (
             {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"schedule-timeout": "1s"}}},
-            ['queue="a b"', 'by-namespace.a.schedule-timeout="0:00:01"'],
+            ['queue="a b"', 'by-namespace.a.schedule-timeout="0:00:01"', 'by-namespace.a.queue="a b"'],
         ),
         ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a"']),
-        ({"allowed-schedulers": {"auto": {}}}, ['allowed-schedulers="auto"']),
         ({"allowed-schedulers": {"kai": {"scheduler": "x"}}}, ["allowed-schedulers.kai.scheduler='x'"]),
         ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai'"]),
         ({"local-queue": "a"}, ['local-queue="a"']),
