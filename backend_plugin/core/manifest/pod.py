@@ -45,7 +45,8 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     Raises:
         InvalidTask: If the pod of a group is invalid; the error contains the problems of all groups.
     """
-    problems, pods = Problems(), list[dict[str, Any]]()
+    problems = Problems()
+    pods: list[dict[str, Any]] = []
     if (context := _build_context(request, problems)) is not None:
         pods.extend(_build_pods(context, groups, problems))
         if _get_security_mode(request) is PodSecurityMode.ENFORCE:
@@ -73,10 +74,7 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
-    """Return the values from which the pods of all roles are built; None if the task has no valid pod.
-
-    The problems of the task are added to `problems`.
-    """
+    """Return the values from which the pods of all roles are built; None if the task has no valid pod."""
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)
@@ -84,7 +82,7 @@ def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext 
     of_job = pod_metadata.check_metadata(
         {"labels": of_task.labels, "annotations": of_task.annotations}, "metadata.metadata"
     )
-    problems.extend([*of_draft, *of_base, *pod_metadata.check_secrets(security), *of_job])
+    problems.extend([*of_draft, *of_base, *of_job])
     if draft is None:
         return None
     of_run = pod_metadata.build_execution_metadata(run, security)
@@ -181,9 +179,7 @@ def _with_platform_fields(
 ) -> Mapping[str, Any]:
     """Return the spec with the fields, such as variables, that FlytePropeller adds to pods that it renders.
 
-    The spec takes precedence over `extra`, the role's own pod template, and both over the cluster's
-    PodTemplate. If the shared memory that the task requests cannot be mounted, the reasons are added to
-    `problems`.
+    The spec takes precedence over `extra`, the role's own pod template, and both over the PodTemplate.
     """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
@@ -209,19 +205,17 @@ def _with_platform_fields(
 def _with_role_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, merged with `extra`, the role's own pod template.
+    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
 
-    The spec takes precedence. The tolerations and node requirements that the resources of the role need are
-    added.
+    The tolerations and node requirements that the resources of the role need are added.
     """
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(
         before
     )
-    spec = pod_placement.with_tolerations(
-        spec, pod_placement.list_resource_tolerations(new, settings), context.base
-    )
+    if tolerations := pod_placement.list_resource_tolerations(new, settings):
+        spec = {**spec, "tolerations": [*tolerations, *spec.get("tolerations", ())]}
     spec = pod_base.merge_template(extra, spec, context.draft.primary)
     required = pod_placement.find_node_requirement(request.run, settings)
     if required and any(

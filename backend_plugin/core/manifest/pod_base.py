@@ -12,6 +12,7 @@ from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_draft import PodRequest
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
 from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -42,7 +43,10 @@ def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]
         ] if name else []
     path, manifest = found
     template, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
-    problems = problems or [*_check_containers(template, path)]
+    if not problems and not template.get("template", {}).get("spec", {}).get("containers"):
+        message = "is empty, and the API server rejects a PodTemplate without containers"
+        remedy = "add a container named default with any image; it is only a template and never runs"
+        problems = [build_problem(f"{path}.template.spec.containers", [], message, remedy)]
     return (NO_TEMPLATE if problems else _without_default_scheduler(template["template"])), problems
 
 
@@ -72,34 +76,16 @@ def find_warnings(request: PodRequest) -> Iterator[Problem]:
 
 
 def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
-    """Return the path, for messages, and the manifest of the PodTemplate that applies to the task.
-
-    This is the one that the task names, or else the default PodTemplate of the platform. Return None if there
-    is none.
-    """
+    """Return the path and the manifest of the PodTemplate that the task names, or else the default one."""
     settings = request.settings
     template_name = request.template.metadata.pod_template_name or settings.default_pod_template_name
     places = (request.run.namespace, settings.kfpytorch.pod_template_namespace)
     for place in places if template_name else ():
         for manifest in request.pod_templates:
-            if _has_name(manifest, place, template_name):
+            metadata = get_mapping(manifest, "metadata")
+            if (metadata.get("namespace"), metadata.get("name")) == (place, template_name):
                 return f"podTemplates.{place}.{template_name}", manifest
     return None
-
-
-def _has_name(manifest: Manifest, namespace: str, name: str) -> bool:
-    metadata = manifest.get("metadata")
-    return isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
-        namespace,
-        name,
-    )
-
-
-def _check_containers(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if not template.get("template", {}).get("spec", {}).get("containers"):
-        message = "is empty, and the API server rejects a PodTemplate without containers"
-        remedy = "add a container named default with any image; it is only a template and never runs"
-        yield build_problem(f"{path}.template.spec.containers", [], message, remedy)
 
 
 def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -195,9 +181,8 @@ def _merge_container(
 ) -> Mapping[str, Any]:
     """Return the container `own` merged onto those containers of a pod template (`below`) that apply to it.
 
-    `patterns` are two names, such as ``default`` and ``primary``. The container with the first name applies
-    to every container. Over it, the one with the second name applies to the container that trains, and the
-    one with the name of `own` to any other. The values of `own` have precedence.
+    Of the two names in `patterns`, such as ``default`` and ``primary``, the first applies to every container,
+    and over it the second to the container that trains, or the name of `own` to any other.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}

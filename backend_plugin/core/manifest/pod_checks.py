@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from backend_plugin.core import pod_rules
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
@@ -19,9 +17,6 @@ from backend_plugin.core.values import list_repeated
 
 # Some releases of Kubernetes replace a negative value by 1.
 _UNCERTAIN: Final = ("spec.terminationGracePeriodSeconds",)
-# The limit of Linux for one argument, with its terminator: 32 pages of 4 KiB.
-_LONGEST_TEXT: Final = 32 * 4096 - 1
-_BEGINNING: Final = 40
 
 
 def check_pod(
@@ -93,36 +88,6 @@ def _check_container(container: Mapping[str, Any], path: str, settings: Settings
         )
     if not container.get("image"):
         yield build_problem(f"{path}.image", "", "is empty", "name the image to run")
-    yield from _check_text_lengths(container, path)
     for place in list_repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
         yield build_problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
-
-
-def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each argument and variable that is longer than Linux accepts."""
-    message = "has {:,} bytes, and Linux accepts at most {:,} in one argument or variable"
-    for field, text in () if _is_short(container) else _iter_texts(container):
-        if (size := len(text.encode(errors="replace"))) > _LONGEST_TEXT:
-            yield build_problem(
-                f"{path}.{field}",
-                text[:_BEGINNING],
-                message.format(size, _LONGEST_TEXT),
-                "pass it as a file, or as an input of the task",
-            )
-
-
-def _iter_texts(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key in ("command", "args"):
-        for word in container.get(key, ()):
-            yield key, word
-    for each in container.get("env", ()):
-        yield "env", f"{each.get('name', '')}={each.get('value', '')}"
-
-
-def _is_short(container: Mapping[str, Any]) -> bool:
-    """True if the JSON of a container is within Linux's limit for one argument, and so is each text in it."""
-    try:
-        return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
-    except UnicodeEncodeError:  # A lone surrogate, which YAML allows.
-        return False

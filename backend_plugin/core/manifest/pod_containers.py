@@ -48,17 +48,13 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
         name = container["name"]
         trains = kind == "initContainers" or name == self.draft.primary
         if self.draft.is_decorated:
-            claim = group.with_defaults(own) if trains else self._without_inherited(own, name)
-            return pod_resources.normalize_resources(claim)
+            inherited = pod_base.get_inherited_resources(self.base, name, self.settings)
+            claim = pod_resources.subtract_primary(own, inherited)
+            return pod_resources.normalize_resources(group.with_defaults(own) if trains else claim)
         below = pod_base.get_template_resources(self.base, kind, name, settings=self.settings, trains=trains)
         if trains:
             return pod_resources.compute_trainer_resources(own, group, below, self.settings)
         return pod_resources.compute_sidecar_resources(own, below, self.settings)
-
-    def _without_inherited(self, own: ResourceRequirements, name: str) -> ResourceRequirements:
-        """Return a sidecar's requirements without those that FlytePropeller copied from the PodTemplate."""
-        inherited = pod_base.get_inherited_resources(self.base, name, self.settings)
-        return pod_resources.subtract_primary(own, inherited)
 
 
 def with_flyte_defaults(
@@ -105,8 +101,8 @@ def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
         (each.get("containerPort"), each.get("protocol", "TCP"), each.get("name")): each
         for each in container.get("ports", ())
     }
-    env = pod_env.without_duplicates(container.get("env", ()))
-    return {**container, **omit_empty({"env": env, "ports": [*ports.values()]})}
+    env = pod_env.index_by_name(container.get("env", ()))
+    return {**container, **omit_empty({"env": [*env.values()], "ports": [*ports.values()]})}
 
 
 def _map_containers(

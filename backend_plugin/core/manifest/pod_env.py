@@ -57,19 +57,17 @@ def build_training_env(
     other variables with which flytekit reports failures. `processes` is the number of training processes in
     the container.
     """
-    by_name = _index_by_name(container.get("env", ()))
+    by_name = index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
     # The names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.
     for each in () if container.get("envFrom") else _build_entries(omit_empty(added)):
         by_name.setdefault(each["name"], each)
     by_name.setdefault(_FAIL_ON_ERROR, {"name": _FAIL_ON_ERROR, "value": "true"})
-    return [*{**by_name, **_index_by_name(_REPORTING)}.values()]
+    return [*{**by_name, **index_by_name(_REPORTING)}.values()]
 
 
 def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
-    """Return a mapping of ``OMP_NUM_THREADS`` to the CPU limit of the container.
-
-    The result is empty if the container has no CPU limit or runs several `processes`.
+    """Return ``OMP_NUM_THREADS`` for the CPU limit of a container with one process.
 
     torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
     torch's agent sets one thread for each.
@@ -80,12 +78,8 @@ def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str,
     return {_THREADS: str(max(1, parse(limit).whole))}
 
 
-def without_duplicates(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def index_by_name(env: Sequence[Mapping[str, Any]]) -> dict[object, Mapping[str, Any]]:
     """Return the last entry of each name, because the API server rejects duplicate names in a job."""
-    return list(_index_by_name(env).values())
-
-
-def _index_by_name(env: Sequence[Mapping[str, Any]]) -> dict[object, Mapping[str, Any]]:
     return {each.get("name"): each for each in env}
 
 

@@ -13,7 +13,6 @@ from backend_plugin.core.settings import Settings
 from kfpytorch_common.quantity import parse
 
 _PATH: Final = "extendedResources.sharedMemory"
-_TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")
 
 
 def with_accelerator(
@@ -77,13 +76,9 @@ def with_resource_tolerations(
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        if not any(_is_same_toleration(toleration, each) for each in tolerations):
+        if toleration not in tolerations:
             tolerations.append(toleration)
     return {**spec, "tolerations": tolerations} if tolerations else spec
-
-
-def _is_same_toleration(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key, "") == other.get(key, "") for key in _TOLERATION_SAYS)
 
 
 def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from flyteidl.core.security_pb2 import Secret, SecurityContext
 
-from backend_plugin.core.dialects.pod_specs import check_annotation_size
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pod_rules import name_rules
@@ -18,6 +17,8 @@ _RFC_4648: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _FLYTES: Final = str.maketrans(_RFC_4648, "abcdefghijklmnopqrstuvwxyz123456", "=")
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _LONGEST_LABEL: Final = 63
+# The API server's limit for the keys and values of all annotations of an object.
+_LARGEST_ANNOTATIONS: Final = 256 * 1024
 _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
@@ -44,17 +45,6 @@ def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) 
     return {part: values for part, values in parts.items() if values}
 
 
-def check_secrets(security: SecurityContext) -> Iterator[Problem]:
-    """Yield a problem for each secret with a mount requirement that Flyte's webhook does not support."""
-    for index, each in enumerate(security.secrets):
-        if each.mount_requirement not in Secret.MountType.values():
-            field, message = (
-                f"securityContext.secrets[{index}].mountRequirement",
-                "is not a way to mount a secret",
-            )
-            yield build_problem(field, each.mount_requirement, message, "write ANY, ENV_VAR or FILE")
-
-
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
     """Yield a problem for each label and annotation key that the API server rejects.
 
@@ -71,7 +61,18 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
                     f"would be rejected by the cluster: {wrong[0]}",
                     "correct it; it may be of the execution, the PodTemplate or the settings",
                 )
-    yield from check_annotation_size(metadata.get("annotations", {}), f"{path}.annotations")
+    size = sum(
+        len(text.encode(errors="replace"))
+        for pair in metadata.get("annotations", {}).items()
+        for text in pair
+    )
+    if size > _LARGEST_ANNOTATIONS:
+        yield Problem(
+            field=f"{path}.annotations",
+            value=f"{size:,} bytes",
+            message=f"are larger than {_LARGEST_ANNOTATIONS:,} bytes, a cluster's limit for one object",
+            remedy="leave some out; they may be of the execution, the PodTemplate or the settings",
+        )
 
 
 def encode_secret(secret: Secret) -> str:
@@ -84,7 +85,7 @@ def _iter_lines(secret: Secret) -> Iterator[str]:
         if field.enum_type is None:
             yield f'{field.name}: "{"".join(map(_escape, value))}"\n'
         else:
-            # `check_secrets` reports a number without a name.
+            # As in Go, a number without a name is written as a number.
             known = field.enum_type.values_by_number.get(value)
             yield f"{field.name}: {known.name if known else value}\n"
 

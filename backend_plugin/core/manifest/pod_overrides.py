@@ -44,10 +44,7 @@ def _is_rendered(template: TaskTemplate) -> bool:
 
 
 def _replace_pod(template: TaskTemplate, overrides: TaskNodeOverrides, *, is_rendered: bool) -> None:
-    """Replace the pod spec and the primary container name in the task template by those of the override.
-
-    A spec that FlytePropeller rendered stays, because FlytePropeller has already applied the override.
-    """
+    # A spec that FlytePropeller rendered stays, because FlytePropeller has already applied the override.
     other = overrides.pod_template
     if not is_rendered:
         template.k8s_pod.pod_spec.CopyFrom(other.pod_spec)

@@ -70,21 +70,6 @@ def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return terms
 
 
-def with_tolerations(
-    spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], base: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, with the tolerations `added`.
-
-    If the spec begins with the tolerations of the PodTemplate `base`, `added` follows them. Otherwise `added`
-    comes first.
-    """
-    if not added:
-        return spec
-    tolerations, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))
-    at = len(first) if tolerations[: len(first)] == first else 0
-    return {**spec, "tolerations": [*tolerations[:at], *added, *tolerations[at:]]}
-
-
 def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
     """Return the spec with the node selector, tolerations and priority class that its role specifies."""
     place = group.placement
@@ -108,24 +93,19 @@ def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[
         return {}
     path = get_template_path(group)
     written = normalize_json(pod_template)
-    template, problems_of_template = convert_value(written, "PodTemplateSpec", path)
-    problems.extend(
-        problems_of_template
-        or (_unknown_field_problem(path, name) for name in iter_unknown_fields(written, "PodTemplateSpec"))
-    )
+    template, found = convert_value(written, "PodTemplateSpec", path)
+    problems.extend(found)
+    # Flyte ignores unknown fields. Only this server reads the template, so a wrong name is an error.
+    remedy = "correct its name, or leave it out; kubectl explain pod.spec lists the fields"
+    for name in () if found else iter_unknown_fields(written, "PodTemplateSpec"):
+        message = "is not a field of a pod"
+        problems.append(Problem(field=f"{path}.{name}", value="...", message=message, remedy=remedy))
     return template or {}
 
 
 def get_template_path(group: ReplicaGroup) -> str:
     """Return the path of the pod template of a role in the task template."""
     return f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
-
-
-def _unknown_field_problem(path: str, name: str) -> Problem:
-    # Flyte ignores unknown fields. Only this server reads the template, so a wrong name is an error of the
-    # author.
-    remedy = "correct its name, or leave it out; kubectl explain pod.spec lists the fields"
-    return Problem(field=f"{path}.{name}", value="...", message="is not a field of a pod", remedy=remedy)
 
 
 def without_weaker_terms(

@@ -215,8 +215,8 @@ def _complete_resources(
 ) -> ResourceRequirements:
     """Return a request and a limit for each of the resources `names`.
 
-    A missing request is the limit or else the default, and a missing limit is the request. Amounts that
-    exceed the platform's limit are reduced to it, except those of devices.
+    A missing request is the limit or else the default, and a missing limit is the request. Amounts, except
+    those of devices, are reduced to the platform's limit.
     """
     requests, limits = {}, {}
     for name in names:

@@ -69,7 +69,6 @@ def test_custom_of_a_task_has_a_size_limit() -> None:
         (260_000, 0, []),
         (262_144, 0, ["metadata.annotations"]),
         (0, 262_144, ["metadata.metadata.annotations"]),
-        (200_000, 100_000, ["metadata.annotations"]),  # The job has the annotations of both.
     ],
 )
 def test_annotations_have_a_size_limit(of_pod: int, of_task: int, fields: list[str]) -> None:

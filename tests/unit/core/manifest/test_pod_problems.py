@@ -21,7 +21,6 @@ NOT_REPLACED = "was not replaced by Flyte"
 NO_COPILOT = "requires Flyte's co-pilot, which this backend does not add"
 NO_QUANTITY = "is not a quantity"
 UNLIKE_REQUEST = "differs from the request, {}; for devices, both must be equal"
-TOO_LONG = "has {} bytes, and Linux accepts at most 131,071 in one argument or variable"
 NO_PRIMARY = [("config.primary_container_name", '"primary"', "is not the name of a container of the pod")]
 NO_CONTAINER = "contains no training container"
 
@@ -44,17 +43,6 @@ UNEQUAL_DEVICES = {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}}
 # The task and its expected problems.
 PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
     "sql": (ParseDict({"sql": {"statement": "x"}}, TaskTemplate()), [("target", "sql", NO_CONTAINER)]),
-    "a variable that no program is given": (
-        container(env=[{"key": "LONG", "value": "a" * 131_067}]),
-        [("container.env", f'"LONG={"a" * 35}"', TOO_LONG.format("131,072"))],
-    ),
-    "args that no program is given": (
-        container(args=["a" * 131_071, "a" * 131_072], env=[{"key": "LONG", "value": "é" * 65_600}]),
-        [
-            ("container.args", f'"{"a" * 40}"', TOO_LONG.format("131,072")),
-            ("container.env", f'"LONG={"é" * 35}"', TOO_LONG.format("131,205")),
-        ],
-    ),
     "no quantity": (requesting(CPU="1x"), [(LIMIT, '"1x"', NO_QUANTITY)]),
     "empty quantity": (requesting(CPU=""), [(LIMIT, '""', NO_QUANTITY)]),
     "negative": (requesting(CPU="-1"), [(LIMIT, '"-1"', "is negative")]),
@@ -74,10 +62,6 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         [(f"{PRIMARY}.args[0]", '"{{.outputPrefix}}"', NOT_REPLACED)],
     ),
     "co-pilot": (container(dataConfig={"enabled": True}), [("container.dataConfig", "{...}", NO_COPILOT)]),
-    "secret": (
-        container({"securityContext": {"secrets": [{"mountRequirement": 7}]}}),
-        [("securityContext.secrets[0].mountRequirement", "7", "is not a way to mount a secret")],
-    ),
     "no container": (rendered({"containers": []}), NO_PRIMARY),
     "no primary": (rendered({"containers": [{"name": "a"}, {"name": "b"}]}), NO_PRIMARY),
     "nameless": (rendered({"containers": [{"image": "i"}]}), [(f"{PRIMARY}.name", '""', "is empty")]),

@@ -150,9 +150,8 @@ def test_role_resources_add_tolerations_and_affinity() -> None:
     )
     spec = pod(template, section, base, group=structs.replace(WORKER, resources=GPUS))["spec"]
     assert spec["tolerations"] == [
-        own[0],
         {"key": "gpu", "operator": "Exists"},
-        own[1],
+        *own,
         {"key": DEVICE, "operator": "Equal", "value": "a100", "effect": "NoSchedule"},
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     ]
